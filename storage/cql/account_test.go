@@ -9,8 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A cutConn cannot reach the other data centers. So swap fails, which needs a quorum of the
-// replicas of all data centers.
+// A cutConn cannot reach the other data centers, whose quorums swap needs.
 type cutConn struct{ conn }
 
 func (c cutConn) swap(ctx context.Context, _ op, _ map[string]any) (bool, error) {
@@ -32,8 +31,8 @@ func TestModelOfAccountsWhileADataCenterIsLost(t *testing.T) {
 	}
 }
 
-// A process dies before any one statement of a change of an account. After another process calls
-// Recount, the entry follows from the account.
+// A process dies before any one statement of the change. After a Recount by another process, the
+// entry follows from the account.
 func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	for _, e := range []struct {
 		name    string
@@ -56,9 +55,8 @@ func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	}
 }
 
-// recountAfterDeath runs the functions in earlier. Then a process dies in call, before the
-// statement of the given index, and another process calls Recount. *more reports whether call has
-// further statements.
+// A process dies in call, before the statement of the given index, and another process calls
+// Recount. *more reports whether call has further statements.
 func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.Context, *writers, *Store) error, call func(context.Context, *writers, *Store) error, statement int, more *bool) error {
 	err := w.apply(ctx, w.stores[0], "m 5 red", "n 3 blue")
 	for _, f := range earlier {

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The new process adopts the stored summary of a user with many results: see adopt.go. It reads few
-// rows. A third process continues from the new process's summary.
+// The process adopts the stored summary of a user with many results: see adopt.go. A third process
+// continues from its summary.
 func TestModelOfAnAdoptionByANewProcess(t *testing.T) {
 	testAdoptionByANewProcess(t, newModel(nil))
 }
@@ -61,5 +61,4 @@ func testAdoptionByANewProcess(t *testing.T, c conn) {
 	}
 }
 
-// adoptionText is a part of what a recorder records for an adoption.
 var adoptionText = fmt.Sprintf("%q", "dc1"+adoptionSuffix)

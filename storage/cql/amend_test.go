@@ -12,7 +12,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// checkFinal compares the final standings with the entries.
 func (w *writers) checkFinal(ctx context.Context) error {
 	seasonKey := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	for _, team := range []string{"", "red", "blue"} {
@@ -43,7 +42,7 @@ func (w *writers) seal(ctx context.Context, s *Store) error {
 	return err
 }
 
-// amendSeason calls Amend, as the service does after changes of entries. It ignores ErrNotSealed.
+// The service calls Amend after changes of entries. amendSeason ignores ErrNotSealed.
 func (w *writers) amendSeason(ctx context.Context, s *Store, users ...leaderboard.UserID) error {
 	_, err := s.Amend(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, 1), Reason: "late"}, users)
 	if errors.Is(err, leaderboard.ErrNotSealed) {
@@ -52,7 +51,6 @@ func (w *writers) amendSeason(ctx context.Context, s *Store, users ...leaderboar
 	return err
 }
 
-// lateChanges contains changes of entries that the tests make while Seal runs.
 var lateChanges = map[string]func(context.Context, *writers, *Store) error{
 	"a result": applies("late 50 blue"),
 	"a ban":    ban,
@@ -78,8 +76,6 @@ func newSeason(t *testing.T) *writers {
 	return w
 }
 
-// In any order of the statements, the final standings include the change after both calls have
-// returned.
 func TestModelOfAChangeBesideASeal(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one call
 	var all []schedule
@@ -125,8 +121,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	}
 }
 
-// A process dies before any one statement of Seal. Then a user is banned. Amend succeeds or returns
-// ErrNotSealed, and the next Seal includes the ban.
+// A process dies before any one statement of Seal, and a user is banned. The next Seal includes the
+// ban.
 func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -150,8 +146,7 @@ func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	}
 }
 
-// Another data center is lost before any one statement of a Seal. So MarkFinal cannot make the Seal
-// start again. A user is banned meanwhile. When the data center is back, the Seal and the due
+// So MarkFinal cannot make the Seal start again. When the data center is back, the Seal and the due
 // amendments include the ban.
 func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 	for index, more := 0, true; more; index++ {
@@ -179,13 +174,13 @@ func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 	}
 }
 
-// Two processes amend a sealed season, each for one of two changed users. In any order of the
-// statements, the final standings include both changes, and no replaced row remains.
+// Each process amends the season for one changed user. The final standings include both changes,
+// and no replaced row remains.
 func TestModelOfTwoAmendments(t *testing.T) {
-	const longest = 45 // approximately the number of statements of one call
+	const longest = 45
 	var all []schedule
 	for k := range longest {
-		all = append(all, schedule{k + 1, 1000}) // the whole second call runs between two statements of the first
+		all = append(all, schedule{k + 1, 1000})
 	}
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	for _, order := range append(all, orders(t, longest)[longest:]...) {
@@ -213,11 +208,10 @@ func TestModelOfTwoAmendments(t *testing.T) {
 	}
 }
 
-// While a season is amended after a result, the result is retracted, and another process amends the
-// season again. It may find that the final standings agree with the entry, because the first
-// amendment has not ended. In any order, they agree in the end.
+// A result is retracted while the season is amended after it, and another process amends the season
+// again. This amendment may find nothing to change, because the first one has not ended.
 func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
-	const longest = 45 // approximately the number of statements of one amendment
+	const longest = 45
 	for before := range longest {
 		for _, steps := range []int{1000, 1, 2, 3, 5, 8} { // the statements of the second call before the first call continues
 			w := newSeason(t)
@@ -244,8 +238,8 @@ func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
 	}
 }
 
-// A process dies before any one statement of an amendment. The next amendment succeeds. A day
-// later, an amendment removes the rows that the dead process has left.
+// A process dies before any one statement. A day later, an amendment removes the rows that it has
+// left.
 func TestModelOfAnInterruptedAmendment(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	for index, more := 0, true; more; index++ {

@@ -12,7 +12,7 @@ import (
 )
 
 // A heldLink is the connection of the first of two data centers. Its writes reach the second one
-// only when the test calls deliver.
+// through deliver.
 type heldLink struct {
 	conn
 	second *model
@@ -27,8 +27,7 @@ func (l *heldLink) write(ctx context.Context, ops ...op) error {
 	return l.conn.write(ctx, ops...)
 }
 
-// deliver delivers the held writes with one of the statements, or all if none is given. It returns
-// their number.
+// deliver delivers the held writes with one of the statements, or all. It returns their number.
 func (l *heldLink) deliver(statements ...string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +44,6 @@ func (l *heldLink) deliver(statements ...string) int {
 	return before - len(l.held)
 }
 
-// newHeldLink returns the writers of two data centers, and the link from the first to the second.
 func newHeldLink(t *testing.T) (first, second *writers, l *heldLink) {
 	t.Helper()
 	l = &heldLink{conn: newModel(nil), second: newModel(nil)}
@@ -60,8 +58,8 @@ func newHeldLink(t *testing.T) (first, second *writers, l *heldLink) {
 	return first, second, l
 }
 
-// After a contender row (see state.go) has arrived, a writer applies a retraction of the match. The
-// index has the correct entry then, and again after all results have arrived.
+// A contender row (see state.go) has arrived when a writer retracts the match. The index has the
+// correct entry then and later.
 func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()
@@ -90,9 +88,8 @@ func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	}
 }
 
-// A user's result and account arrive before the row that registers the user. While a writer applies
-// the result, the divisions change, and another process recounts all registered users. The entry
-// has the new divisions, also in the index.
+// While a writer applies the result in the second data center, the divisions change, and another
+// process recounts all registered users.
 func TestModelOfARegistrationThatArrivesLate(t *testing.T) {
 	ctx := t.Context()
 	for statement, more := 0, true; more; statement++ {
@@ -117,8 +114,7 @@ func TestModelOfARegistrationThatArrivesLate(t *testing.T) {
 	}
 }
 
-// A process of this data center then makes the same erasure itself. The ban stands, in the index
-// too.
+// A process of this data center makes the same erasure itself. The ban stands.
 func TestModelOfABanThatArrivesBeforeAnErasure(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()

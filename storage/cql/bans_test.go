@@ -16,7 +16,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// bannedRow returns a row with bans of one epoch.
 func bannedRow(t *testing.T, epoch int64, bans ...leaderboard.Ban) *accountRow {
 	t.Helper()
 	row := &accountRow{bans: map[string][]byte{}, erasures: map[string][]byte{}}
@@ -65,8 +64,8 @@ func TestErasureRoundTrip(t *testing.T) {
 	}
 }
 
-// An older version wrote column ban with the ban on every board, or column body with all bans.
-// Lifting such a ban raises the version of the user's entries. The next erasure removes the bans.
+// Column ban had the ban on every board, or column body all bans. Lifting such a ban raises the
+// version of the user's entries.
 func TestBansOfAnOlderVersionStand(t *testing.T) {
 	old := account{Serial: 5, Hidden: true}
 	ban := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
@@ -110,8 +109,6 @@ func TestBansOfAnOlderVersionStand(t *testing.T) {
 	}
 }
 
-// A change of a ban raises the versions of entries only on the boards of the ban. The order in
-// which bans arrive has no effect.
 func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 	var states []leaderboard.Ban
 	for i, step := range []struct {
@@ -136,8 +133,8 @@ func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 	}
 }
 
-// Further elements never lower the version of an account. They raise it if they change the epoch,
-// or whether the user is hidden. The second of two concurrent erasures raises the base by at least
+// Further elements never lower the version of an account. They raise it if they change the epoch or
+// whether the user is hidden. The second of two concurrent erasures raises the base by at least
 // erasureStep.
 func TestTheVersionOfAnAccountGrows(t *testing.T) {
 	seed := stepsSeed(t)
@@ -179,8 +176,7 @@ func TestTheVersionOfAnAccountGrows(t *testing.T) {
 	}
 }
 
-// A writer that dies before it writes its ban leaves a row of table ban_ends. BansEnding removes it
-// one hour after the end in the row.
+// A writer died before it wrote its ban. BansEnding removes the row one hour after the end.
 func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	now := stepsEpoch
@@ -242,8 +238,7 @@ func (c cutList) read(ctx context.Context, q op, dest []any, row func() bool) er
 	return err
 }
 
-// If one page of the bans that end or of the days of the audit log cannot be read, the caller gets
-// an error.
+// One page of a list cannot be read.
 func TestACutListIsAnError(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)

@@ -8,7 +8,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A boundedStore has one board, to which a test applies results of user u.
 type boundedStore struct {
 	*Store
 	t     *testing.T
@@ -25,7 +24,6 @@ func newBounded(t *testing.T, cacheUsers int) *boundedStore {
 	return b
 }
 
-// applyOne applies a result of one point, or a retraction.
 func (b *boundedStore) applyOne(match leaderboard.MatchID, revision int64, retracted bool, want string) {
 	b.t.Helper()
 	r := leaderboard.MatchResult{Score: 1, AchievedAt: stepsEpoch, ReceivedAt: stepsEpoch, Revision: revision, Retracted: retracted}
@@ -40,8 +38,7 @@ func (b *boundedStore) applyOne(match leaderboard.MatchID, revision int64, retra
 	}
 }
 
-// The store refuses a result that would raise a user's version above the bound, and every replay of
-// it. The user can still be banned and erased any number of times.
+// The store refuses the result and every replay of it. The user can still be banned and erased.
 func TestVersionsNearTheirBound(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {
@@ -91,8 +88,7 @@ func TestVersionsNearTheirBound(t *testing.T) {
 	}
 }
 
-// A user has a maximum number of matches, so that one call can read all of them. The store still
-// applies corrections of stored matches.
+// One call can then read all matches of a user. Corrections of stored matches still count.
 func TestTooManyMatchesAreRefused(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {

@@ -36,7 +36,6 @@ type recorder struct {
 // A cost is the work that a call causes on the servers.
 type cost struct{ statements, rows, bytes int }
 
-// note records one statement or batch.
 func (r *recorder) note(verb string, ops ...op) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,8 +100,7 @@ func (r *recorder) swap(ctx context.Context, q op, row map[string]any) (bool, er
 	return r.conn.swap(ctx, q, row)
 }
 
-// The golden file has the statements of each call in their order, with their arguments. It shows
-// the cost and the timestamps, none of which comes from a clock.
+// The golden file shows the cost and the timestamps of each call. No timestamp comes from a clock.
 func TestCallsAreGolden(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
@@ -226,7 +224,6 @@ func TestCallsAreGolden(t *testing.T) {
 	golden(t, "calls.golden", rec.text.String())
 }
 
-// golden compares a text with a golden file. With the flag -update, it first writes the file.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name)
@@ -247,8 +244,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// For a user with 10,000 results, a read or an Apply of new results costs at most three times as
-// much as for a user with 10 results: in statements, rows and bytes.
+// With 10,000 results, reads and new results cost at most three times as much as with 10.
 func TestCostIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -302,8 +298,8 @@ func TestCostIsFlat(t *testing.T) {
 	}
 }
 
-// A new result, or a repetition of the last batch, costs at most twice as much for a user with
-// 10,000 results as with 10, if the store has no cached summary.
+// If the store has no cached summary, a new or repeated result costs at most twice as much with
+// 10,000 results as with 10.
 func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -362,7 +358,6 @@ func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 	}
 }
 
-// newRecordedWriters returns writers whose calls all use rec. It creates board b.
 func newRecordedWriters(t *testing.T, rec *recorder, b *leaderboard.Board) *writers {
 	t.Helper()
 	w := &writers{clock: stepsEpoch, board: b, third: open(rec.conn, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: -1})}
@@ -404,7 +399,6 @@ func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	}
 }
 
-// slowBoards counts the reads of a board, each of which takes a second.
 type slowBoards struct {
 	conn
 	reads atomic.Int64
@@ -452,8 +446,8 @@ func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 	})
 }
 
-// One Apply has one result of each of 1 or 100 users, in one division. The golden file has the
-// rounded statements and partitions per user. With fewer buckets, more users share a statement.
+// One Apply has one result of each of some users. The golden file has the rounded statements and
+// partitions per user. With fewer buckets, more users share a statement.
 func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 	var text strings.Builder
 	for _, tt := range []struct{ users, buckets int }{{1, defaultBuckets}, {100, 2}, {100, defaultBuckets}} {
@@ -489,7 +483,6 @@ func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 	golden(t, "results.golden", text.String())
 }
 
-// The statements of a slowSession take a millisecond each.
 type slowSession struct{ conn }
 
 func (c slowSession) read(ctx context.Context, q op, dest []any, row func() bool) error {

@@ -10,7 +10,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// changesOf returns the changes that are stored for the data center of s.
 func changesOf(t *testing.T, s *Store) (changes []leaderboard.RankChange) {
 	t.Helper()
 	for c, err := range s.RankChanges(t.Context()) {
@@ -22,7 +21,6 @@ func changesOf(t *testing.T, s *Store) (changes []leaderboard.RankChange) {
 	return changes
 }
 
-// storesIn returns a store in each of two data centers that have the same data.
 func storesIn(m *model, connect func(conn) conn) (stores [2]*Store) {
 	for i, dc := range []string{"dc1", "dc2"} {
 		stores[i] = open(connect(m), Options{DataCenter: dc, Buckets: 2, CacheUsers: 10})
@@ -31,7 +29,6 @@ func storesIn(m *model, connect func(conn) conn) (stores [2]*Store) {
 	return stores
 }
 
-// announcements counts the writes of changes.
 type announcements struct {
 	conn
 	n atomic.Int64
@@ -46,9 +43,8 @@ func (a *announcements) write(ctx context.Context, ops ...op) error {
 	return a.conn.write(ctx, ops...)
 }
 
-// A change cannot be finished, because the index is down. Its row lacks a season of the user. The
-// first attempt to finish it writes a row with this season for the other data center. Further
-// attempts write no row. Another process writes the same row again.
+// The row of the change lacks a season of the user, and the index is down. The first attempt to
+// finish it writes a row with this season for the other data center. Further attempts write no row.
 func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	m := newModel(nil)
 	counted := &announcements{}
@@ -129,8 +125,7 @@ func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	}
 }
 
-// In any order of the statements, the account has no ban from before the erasure. Such a ban would
-// contain the user's id.
+// A ban from before the erasure would contain the user's id.
 func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 	for k := range 40 {
 		for first := range 2 {
@@ -154,7 +149,6 @@ func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 	}
 }
 
-// RankChanges yields all other changes.
 func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	for bucket := range changeBuckets {
@@ -183,8 +177,8 @@ func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
 	}
 }
 
-// The row of a change of divisions arrives before the changed board. Until the board arrives,
-// FinishRankChange returns ErrUnavailable. If the board was deleted, it only removes the change.
+// Until the board arrives, FinishRankChange returns ErrUnavailable. If the board was deleted, it
+// only removes the change.
 func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)

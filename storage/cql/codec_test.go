@@ -38,7 +38,6 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-// checkDecoded checks that err is ErrFormat, or that the decoded value is encoded as b.
 func checkDecoded(t *testing.T, b []byte, err error, encode func() []byte) {
 	t.Helper()
 	if err != nil {
@@ -63,7 +62,6 @@ func FuzzDecodeRefusal(f *testing.F) {
 	})
 }
 
-// In a oneRow, every read returns the same row.
 type oneRow struct {
 	conn
 	values []any
@@ -77,7 +75,6 @@ func (r oneRow) read(_ context.Context, _ op, dest []any, row func() bool) error
 	return nil
 }
 
-// Reading any row of table match_results succeeds or returns ErrFormat.
 func FuzzMatchRow(f *testing.F) {
 	payload := (&leaderboard.MatchResult{Score: 5}).AppendPayload(nil)
 	high, low := fingerprint(payload)
@@ -101,7 +98,6 @@ func FuzzMatchRow(f *testing.F) {
 	})
 }
 
-// Reading any static cells succeeds or returns ErrFormat.
 func FuzzStatics(f *testing.F) {
 	a := account{Serial: 1}
 	f.Add(a.append(nil), make([]byte, 16))

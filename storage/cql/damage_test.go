@@ -13,11 +13,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A damage is a fault that a test writes into the tables. kinds are the differences that the
-// store's reads then show, sorted.
+// A damage is a fault in the tables. kinds are the differences that the store's reads then show,
+// sorted.
 type damage struct {
 	name  string
-	plant func(p *planter) // writes the fault
+	plant func(p *planter)
 	kinds []differenceKind
 }
 
@@ -29,13 +29,12 @@ const (
 	rowMissing differenceKind = "ROW_MISSING" // a ladder lacks an entry that is ranked in it
 )
 
-// A planter writes rows that the store itself would not write.
 type planter struct {
 	t     *testing.T
 	c     conn
 	key   userKey
 	inc   incarnation
-	entry leaderboard.Entry // the user's entry
+	entry leaderboard.Entry
 }
 
 func (p *planter) write(ops ...op) {
@@ -45,7 +44,6 @@ func (p *planter) write(ops ...op) {
 	}
 }
 
-// row writes a ladder row of the user with another score than the entry's.
 func (p *planter) row(division string, score leaderboard.Score, timestamp int64) op {
 	b := stepsBoard(leaderboard.Best)
 	orphan := p.entry
@@ -53,7 +51,6 @@ func (p *planter) row(division string, score leaderboard.Score, timestamp int64)
 	return op{insertRow, append(p.key.ladderArgs(p.inc, division), standingColumn(&orphan), string(p.key.user), int64(1), timestamp)}
 }
 
-// put writes an entry of the user.
 func (p *planter) put(e leaderboard.Entry, timestamp int64) op {
 	return op{insertEntry, []any{string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user),
 		appendEntry(nil, &e), timestamp}}
@@ -64,7 +61,6 @@ func (p *planter) deleteUser() op {
 	return op{deleteEntry, []any{clock(), string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user)}}
 }
 
-// deleteLadderRow deletes the row of the user's entry in a division.
 func (p *planter) deleteLadderRow(division string) op {
 	return op{deleteRow, append(p.key.ladderArgs(p.inc, division, clock()), standingColumn(&p.entry), string(p.key.user))}
 }
@@ -100,14 +96,12 @@ var damages = []damage{
 	}, []differenceKind{entryWrong, orphanRow, orphanRow, rowMissing, rowMissing}},
 }
 
-// difference is a contradiction between a user's results, entry and ladder rows.
 type difference struct {
 	kind differenceKind
 	user leaderboard.UserID
 }
 
-// differences compares every entry with the user's results, and every ladder with the entries,
-// through methods of [leaderboard.Store] only.
+// differences uses methods of [leaderboard.Store] only.
 func (w *writers) differences(ctx context.Context) ([]difference, error) {
 	key := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	registered := map[leaderboard.UserID]bool{}
@@ -165,7 +159,6 @@ func (w *writers) differences(ctx context.Context) ([]difference, error) {
 	return all, nil
 }
 
-// inLadder reports whether a ladder contains a row with the sort key of the entry.
 func (w *writers) inLadder(ctx context.Context, l leaderboard.Ladder, e *leaderboard.Entry) (bool, error) {
 	for row, err := range w.third.Entries(ctx, l, "") {
 		if err != nil {
@@ -178,8 +171,8 @@ func (w *writers) inLadder(ctx context.Context, l leaderboard.Ladder, e *leaderb
 	return false, nil
 }
 
-// testDamages writes each damage. The reads must show it, and Recount must repair it. Later results
-// must lead to correct entries.
+// The reads must show each damage, and Recount must repair it. Later results must lead to correct
+// entries.
 func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
@@ -250,9 +243,8 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	}
 }
 
-// All replicas lose the results of a user. Recount removes the entry and raises the version of the
-// user's state: see registerAbove. Otherwise, new entries would have smaller versions than the lost
-// one.
+// Recount raises the version of the user's state: see registerAbove. Otherwise, new entries would
+// have smaller versions than the lost one.
 func TestModelOfLostResults(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
@@ -288,8 +280,8 @@ func TestRecountRepairsDamage(t *testing.T) {
 	})
 }
 
-// A writer waits while its user is erased, and then writes rows of this user. The user's next
-// result removes these rows.
+// A writer waits while its user is erased, and then writes rows, which the user's next result
+// removes.
 func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -314,8 +306,8 @@ func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	}
 }
 
-// A writer waits while its user is erased, and then writes rows of this user. OrphanRows finds them
-// in every ladder, and Recount removes them.
+// A writer waits while its user is erased, and then writes rows, which OrphanRows finds and Recount
+// removes.
 func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")

@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// Without a local quorum, a write fails with ErrUnavailable, although the other data center would
-// acknowledge it. Meanwhile, the other data center bans and erases users.
+// A write fails with ErrUnavailable, although the other data center would acknowledge it.
+// Meanwhile, the other data center bans and erases users.
 func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Logf: t.Logf})
 	o := realOptions(c.Addrs(), "leaving")
@@ -27,8 +27,7 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// This session has no filter of nodes. It asks nodes of the other data center, which shows that
-	// the filter is needed.
+	// Without the filter of nodes, this session asks the other data center.
 	cfg.HostFilter = nil
 	unfiltered, err := cfg.CreateSession()
 	if err != nil {

@@ -14,15 +14,13 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A deletion runs a writer and a deletion of its board in turns. Another writer runs after one of
-// the turns.
+// A writer and a deletion of its board run in turns, another writer after one of the turns.
 type deletion struct {
 	*writers
 	otherTurn  int  // the index of the turn after which the other writer runs
 	openBefore bool // the season is open before the deletion
 }
 
-// run returns an error if the outcome is wrong.
 func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	seasonKey := leaderboard.SeasonKey{Board: d.board.ID, Season: leaderboard.SeasonAll}
 	if d.openBefore {
@@ -55,7 +53,6 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 			return fmt.Errorf("Apply: %w", err)
 		}
 	}
-	// The deleted board rejects results of new and of removed users.
 	d.user = "late"
 	if err := d.apply(ctx, d.stores[0], "late 1"); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return fmt.Errorf("Apply of another user's result after the deletion: error %v, want %v", err, leaderboard.ErrBoardNotFound)
@@ -98,8 +95,7 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	return d.check(ctx)
 }
 
-// In any order of the statements, no data of the deleted board remains, and a new board with the
-// same id accepts results.
+// No data of the deleted board remains, and a new board with the same id accepts results.
 func TestModelOfADeletion(t *testing.T) {
 	for _, openBefore := range []bool{false, true} {
 		for otherTurn := range 2 {
@@ -132,7 +128,6 @@ func (g *readGate) read(ctx context.Context, q op, dest []any, row func() bool) 
 	return g.conn.read(ctx, q, dest, row)
 }
 
-// The read returns either all standings or ErrNotSealed.
 func TestModelOfAReaderBesideADeletion(t *testing.T) {
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	reads := map[string]func(context.Context, *Store) error{
@@ -165,7 +160,7 @@ func TestModelOfAReaderBesideADeletion(t *testing.T) {
 			return err
 		},
 	}
-	const longest = 20 // approximately the number of statements of the deletion
+	const longest = 20
 	for name, read := range reads {
 		t.Run(name, func(t *testing.T) {
 			// The deletion runs its statements before the read with this index.
@@ -178,7 +173,6 @@ func TestModelOfAReaderBesideADeletion(t *testing.T) {
 	}
 }
 
-// readBesideADeletion runs some statements of a deletion before the read with the index.
 func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error, readIndex, statements int) {
 	w := newSeason(t)
 	ctx := t.Context()
@@ -212,8 +206,8 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	}
 }
 
-// A process dies before any one statement of a deletion, and the user is erased. After
-// FinishDeletions, no table mentions the user.
+// A process dies before any one statement of a deletion. After FinishDeletions, no table mentions
+// the erased user.
 func TestModelOfInterruptedDeletions(t *testing.T) {
 	const user = "a-user-to-forget"
 	for name, remove := range map[string]func(context.Context, *writers) error{
@@ -259,8 +253,7 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 	}
 }
 
-// A board is created again with fewer buckets while its deletion is interrupted. The deletion also
-// removes the data in the other buckets.
+// The board is created again with fewer buckets while its deletion is interrupted.
 func TestDeletionsRemoveAllBuckets(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)
@@ -301,8 +294,7 @@ func TestDeletionsRemoveAllBuckets(t *testing.T) {
 	}
 }
 
-// The new board has the id of the deleted one. In any order of the statements, the new board and
-// its data stay.
+// The new board has the id of the deleted one. It and its data stay.
 func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
 	for count := range 60 { // more than the number of statements of FinishDeletions
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
@@ -370,11 +362,10 @@ func sealRows(m *model) (n int) {
 	return n
 }
 
-// One store seals a season. Another one deletes it and applies a result that opens it again. In any
-// order of the statements, a seal belongs to the new incarnation, and no row of an earlier
-// generation remains.
+// The deleted season is opened again. A seal belongs to the new incarnation, and no row of an
+// earlier generation remains.
 func TestModelOfASealBesideADeletion(t *testing.T) {
-	const longest = 45 // approximately the number of statements of one call
+	const longest = 45
 	var all []schedule
 	for k := range longest {
 		all = append(all, schedule{k + 1, 1000})
@@ -394,7 +385,6 @@ func TestModelOfASealBesideADeletion(t *testing.T) {
 	}
 }
 
-// sealBesideADeletion returns an error if the outcome is wrong.
 func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) error {
 	w := newSeason(t)
 	ctx := t.Context()

@@ -19,7 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// disk is a keyspace on a Cassandra node of this test only, which can flush and compact its tables.
+// disk is a keyspace on a Cassandra node of this test only.
 type disk struct {
 	node     *cluster.Server
 	keyspace string
@@ -66,7 +66,6 @@ func (d *disk) compact(t *testing.T) {
 	}
 }
 
-// ladderTables are the tables whose partitions grow with the users of a board.
 var ladderTables = []string{"leaderboard", "user_entries"}
 
 // sizes compacts the ladder tables and returns their bytes on disk.
@@ -97,9 +96,8 @@ func (d *disk) sizes(t *testing.T) map[string]float64 {
 	return sizes
 }
 
-// With 25 million users and the default number of buckets, partitions stay below 100 MB, except for
-// large entries in the last case. Cassandra's limit is about uncompressed bytes, so the tables are
-// not compressed. LEADERBOARD_DISK_USERS is the number of users that the test writes.
+// With 25 million users, partitions stay below 100 MB, except for large entries. Cassandra's limit
+// is about uncompressed bytes. LEADERBOARD_DISK_USERS is the number of users that the test writes.
 func TestDiskPartitionsStaySmall(t *testing.T) {
 	const maxBytes, users = 100e6, 25e6
 	d := newDisk(t)
@@ -147,9 +145,8 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The versions of the users' entries differ, and with them Cassandra's write
-			// timestamps: each user has one to five results, and later a better one. The store's
-			// method place writes the entries.
+			// Each user has one to five results, and later a better one. So the versions differ,
+			// and with them Cassandra's write timestamps.
 			place := func(better bool) {
 				err := s.forEach(t.Context(), written, func(ctx context.Context, user int) error {
 					var tally leaderboard.Tally
@@ -194,7 +191,6 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 	}
 }
 
-// uuidOf returns a text in the form of a UUID.
 func uuidOf(n int) string {
 	sum := userHash(leaderboard.UserID(fmt.Sprint(n)))
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
@@ -217,7 +213,6 @@ func (s *tracedSession) read(ctx context.Context, q op, dest []any, row func() b
 	return wrapError(ctx, "read", iter.Close())
 }
 
-// The driver calls Trace with the id of a trace after each read.
 func (s *tracedSession) Trace(id []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,8 +221,7 @@ func (s *tracedSession) Trace(id []byte) {
 
 var tombstonesRead = regexp.MustCompile(`^Read \d+ live rows and (\d+) tombstone cells`)
 
-// tombstones returns the number of tombstones that Cassandra scanned in the reads since its last
-// call.
+// tombstones counts the tombstones that Cassandra scanned since its last call.
 func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	t.Helper()
 	s.mu.Lock()
@@ -259,8 +253,8 @@ func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	return total
 }
 
-// 10,000 improvements of a user leave 10,000 tombstones below the top. A read of the top scans them
-// once, in the first page. After gc_grace_seconds, compactions remove them.
+// Reads of the top scan the tombstones of improvements once, in the first page. After
+// gc_grace_seconds, compactions remove them.
 func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	const users, improvements = 200, 10_000
 	d := newDisk(t)
@@ -298,7 +292,6 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// top reads the top 100 and returns the number of tombstones that Cassandra scanned.
 	top := func() int {
 		t.Helper()
 		s := open(reader, d.options)
@@ -330,8 +323,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 		d.compact(t)
 	}
 	d.exec(t, "ALTER TABLE leaderboard WITH gc_grace_seconds = 1")
-	// Each round writes to the table, so that Cassandra has a new file to compact. It may leave a
-	// tombstone.
+	// Each round writes to the table, so that Cassandra has a new file to compact.
 	const rounds = 10
 	for round := 1; ; round++ {
 		apply("user-000", fmt.Sprintf("m%d 1", round))

@@ -13,8 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// newFinals returns a store with a sealed season of n users, and a recorder of its statements.
-// Several users have the same score.
+// Several of the n users have the same score.
 func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
 	t.Helper()
 	s, rec, b := newClosed(t, n)
@@ -46,9 +45,8 @@ func newClosed(t *testing.T, n int) (*Store, *recorder, *leaderboard.Board) {
 
 func finalUser(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("u%05d", i)) }
 
-// A read costs at most three statements, even across the end of a page, and a read of 100 users at
-// most six. The size of the season does not matter, because each statement finds its rows by their
-// key.
+// A read costs at most three statements, and a read of 100 users at most six, whatever the size of
+// the season.
 func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	const n = 2500
 	s, rec, l := newFinals(t, n)
@@ -133,7 +131,7 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 				if rec.cost.statements > limit {
 					t.Errorf("%d statements, want at most %d", rec.cost.statements, limit)
 				}
-				if tt.cached < tt.cold { // This fills the cache.
+				if tt.cached < tt.cold {
 					if _, _, err := s.FinalStandings(ctx, l, 1, n); err != nil {
 						t.Fatal(err)
 					}
@@ -143,9 +141,8 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	}
 }
 
-// An amendment or an erasure runs between any two statements of a read. The read returns either the
-// old or the new standings. A later read by the same store, with its cached pages, returns the new
-// ones.
+// An amendment or an erasure runs between any two statements of a read, which returns either the
+// old or the new standings. Later reads with the cached pages return the new ones.
 func TestModelOfAReaderBesideAChange(t *testing.T) {
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	users := []leaderboard.UserID{"u0", "u1", "u2"}
@@ -241,8 +238,7 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 	}
 }
 
-// The present layout and those of older versions give the same standings, even after erasures at
-// the ends of pages. NotWorse may differ: it may be the position of an erased user.
+// NotWorse may differ between layouts: it may be the position of an erased user.
 func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 	const n = 2200
 	seed := stepsSeed(t)
@@ -351,8 +347,8 @@ func TestAmendmentOfAnOldLayout(t *testing.T) {
 	}
 }
 
-// An erasure waits between any two of its statements. Meanwhile another process erases another
-// user, and a reader caches the pages. Afterwards the reader returns neither user.
+// An erasure waits between any two of its statements. Meanwhile another user is erased, and a
+// reader caches the pages. Later, the reader returns neither user.
 func TestModelOfTwoErasuresInASealedSeason(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	const want = `["u2 " "u2 red"]`

@@ -19,10 +19,9 @@ const (
 	benchCallers = 16
 )
 
-// BenchmarkLadder measures statements on one partition of a ladder: move a user's row, find it by
-// the index on user_id, and read the top 100. The last case reads the top 100 after 10,000
-// improvements of the first user, which leave 10,000 tombstones. The times are medians at
-// LOCAL_QUORUM with 16 concurrent callers, on the cluster that the tests share:
+// The last case reads the top 100 after 10,000 improvements of the first user, which leave 10,000
+// tombstones. The times are medians at LOCAL_QUORUM with 16 concurrent callers. The benchmark needs
+// servers:
 //
 //	go run ./test/cluster/cmd run -- go test -run '^$' -bench Ladder -benchtime 1x ./storage/cql
 func BenchmarkLadder(b *testing.B) {
@@ -55,7 +54,6 @@ func BenchmarkLadder(b *testing.B) {
 	}
 }
 
-// benchLadder is the ladder bucket that the benchmark changes.
 type benchLadder struct {
 	conn
 	scores, versions []uint64 // of each user
@@ -69,8 +67,7 @@ func benchStanding(score uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, ^score), 1)
 }
 
-// place moves a user's row between scores, with the timestamps of a version. Equal scores mean that
-// it only inserts the row.
+// Equal scores mean that place only inserts the row.
 func (l *benchLadder) place(ctx context.Context, user int, oldScore, newScore, version uint64) error {
 	id := fmt.Sprintf("user-%08d", user)
 	ops := []op{{insertRow, l.key(benchStanding(newScore), id, int64(version), insertTime(version))}}
@@ -109,8 +106,7 @@ func (l *benchLadder) top(ctx context.Context, _ int) error {
 	return err
 }
 
-// inParallel calls f with every number from 0 to n-1, in benchCallers goroutines, and returns the
-// duration of each call.
+// inParallel returns the duration of each call.
 func inParallel(b *testing.B, n int, f func(i int) error) []time.Duration {
 	b.Helper()
 	times := make([]time.Duration, n)

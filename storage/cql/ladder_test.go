@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Each deleted row leaves a tombstone. So one Apply moves a user's row at most once, and a result
-// that does not improve the entry deletes no row.
+// One Apply moves a user's row at most once. A result that does not improve the entry deletes no
+// row.
 func TestResultsLeaveFewTombstones(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
@@ -53,9 +53,8 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 	}
 }
 
-// In a twoPageSession, the first read of a user's results has two pages. Between them, it waits
-// until the store has read the user's entry, and calls betweenPages. The process dies before the
-// second read.
+// The first read of a user's results has two pages. Between them, the session waits until the store
+// has read the entry, and calls betweenPages. The process dies before the second read.
 type twoPageSession struct {
 	conn
 	secondPage   string        // the first match of the second page
@@ -86,8 +85,8 @@ func (c *twoPageSession) read(ctx context.Context, q op, dest []any, row func() 
 	return page(true)
 }
 
-// If a new entry has the same ladder row, the store writes the row again at the new version.
-// Otherwise a Recount could delete it, if it read the user's results partly before the change.
+// The store writes an unchanged ladder row again at the new version. Otherwise a Recount could
+// delete it, if it read the user's results partly before the change.
 func TestModelOfARowThatStays(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")

@@ -10,8 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The users of a large match are spread over the partitions of match_users. LEADERBOARD_MATCH_USERS
-// is their number.
+// LEADERBOARD_MATCH_USERS is the number of users.
 func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 	const buckets = 64
 	users := envInt("LEADERBOARD_MATCH_USERS", 1000)
@@ -64,7 +63,6 @@ func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 	}
 }
 
-// MatchUsers keeps the users of some partitions in memory, not those of the whole match.
 func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 100, CacheUsers: 10})
@@ -107,9 +105,9 @@ func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 	}
 }
 
-// A writer of a result dies or waits before any one of its statements. The user is erased, and the
-// result is sent again. Then table match_users does not mention the user, and no other table except
-// for orphan rows of a writer that waited.
+// A writer of a result dies or waits before any one of its statements, and the result is sent
+// again. Table match_users does not mention the erased user, and no other table except for orphan
+// rows of a writer that waited.
 func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	const user = "a-user-to-forget"
 	b := stepsBoard(leaderboard.Best)
@@ -151,7 +149,7 @@ func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	}
 }
 
-// In any order of the statements, the deleted season stays closed, and a later result counts.
+// The deleted season stays closed, and a later result counts.
 func TestModelOfAVoidBesideADeletion(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	b := stepsBoard(leaderboard.Sum)
@@ -186,7 +184,6 @@ func TestModelOfAVoidBesideADeletion(t *testing.T) {
 	}
 }
 
-// race runs one call of each store in the turns of a schedule.
 func (w *writers) race(calls [2]func() error, first int, order schedule) error {
 	var errs [2]error
 	var turns [2]func(int) bool

@@ -17,7 +17,7 @@ func (failedQuery) SetConsistency(gocql.Consistency)  {}
 func (failedQuery) GetConsistency() gocql.Consistency { return gocql.LocalQuorum }
 func (failedQuery) Context() context.Context          { return context.Background() }
 
-// counter returns the value of a counter, for the given value of its label if it has one.
+// label is a value of the counter's label, if it has one.
 func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -35,7 +35,6 @@ func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64
 	return 0
 }
 
-// The metric retries_total counts the statements that the driver sends again.
 func TestRetriesAreCounted(t *testing.T) {
 	reg, cfg := prometheus.NewRegistry(), gocql.NewCluster()
 	cfg.RetryPolicy, cfg.PoolConfig.HostSelectionPolicy = retryPolicy{}, gocql.RoundRobinHostPolicy()
@@ -63,15 +62,13 @@ func TestRetriesAreCounted(t *testing.T) {
 	}
 }
 
-// invalid is the answer of a node to a statement that is not valid.
 type invalid struct{}
 
 func (invalid) Code() int       { return gocql.ErrCodeInvalid }
 func (invalid) Message() string { return "invalid" }
 func (invalid) Error() string   { return "invalid" }
 
-// The metric connects_total counts attempts to connect by outcome. The session's previous observer
-// is also called.
+// The session's previous observer is also called.
 func TestConnectsAreCounted(t *testing.T) {
 	reg, cfg := prometheus.NewRegistry(), gocql.NewCluster()
 	cfg.PoolConfig.HostSelectionPolicy = gocql.RoundRobinHostPolicy()

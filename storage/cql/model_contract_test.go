@@ -12,8 +12,7 @@ func modelStore(m *model) *Store {
 	return open(m, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 100})
 }
 
-// The model passes the same suite as real servers, so it behaves like Cassandra in all tested
-// cases.
+// So the model behaves like Cassandra in all tested cases.
 func TestModelKeepsTheContract(t *testing.T) {
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel() // each test has its own model
@@ -31,7 +30,6 @@ func TestModelHistories(t *testing.T) {
 	}, storagetest.Sizes{Histories: 25})
 }
 
-// limits names the sentences of the contract that the store does not keep.
 var limits = storagetest.Limits{
 	EntriesFollow: "results and entries are in different partitions, which no atomic write covers",
 	NoChangedAt:   "all writers of a season would write the same row; the index in Redis keeps the time itself",

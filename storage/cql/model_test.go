@@ -21,8 +21,6 @@ import (
 //   - A write reaches two random replicas before it returns, and the third one later.
 //   - A read merges two random replicas. In given partitions, it also repairs the rows and static
 //     cells that it reads.
-//
-// Tests use the model for very many runs, or for orders of statements that are unlikely on servers.
 type model struct {
 	mu       sync.Mutex
 	rng      *rand.Rand // if nil, the model uses one replica only
@@ -112,8 +110,7 @@ var (
 	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
 )
 
-// pairs returns the column and the value of each term of a condition. If the operator is not =, the
-// column contains it after a space.
+// If the operator is not =, the column contains it after a space.
 func pairs(text string) (out [][2]string) {
 	for _, term := range strings.Split(text, " AND ") {
 		column, value, _ := strings.Cut(term, " ")
@@ -215,7 +212,7 @@ func compareValues(x, y any) int {
 
 func compareKeys(x, y []any) int { return slices.CompareFunc(x, y, compareValues) }
 
-// keyText returns a text that is different for different keys.
+// Different keys have different texts.
 func keyText(values ...any) string {
 	var b []byte
 	for _, v := range values {
@@ -232,7 +229,6 @@ func keyText(values ...any) string {
 	return string(b)
 }
 
-// beats reports whether a replica keeps c and not o.
 func (c modelCell) beats(o modelCell) bool {
 	if c.timestamp != o.timestamp {
 		return c.timestamp > o.timestamp
@@ -300,7 +296,7 @@ func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 }
 
 // changeOf returns the partition that a statement writes, and a function that applies the statement
-// to one replica. A statement without a timestamp gets defaultTimestamp.
+// to one replica.
 func (m *model) changeOf(q op, defaultTimestamp int64) (table, key string, f func(*partition)) {
 	p := parse(q.stmt)
 	args := arguments{q.args}
@@ -378,12 +374,10 @@ func (m *model) changeOf(q op, defaultTimestamp int64) (table, key string, f fun
 	}
 }
 
-// inSet is the value of a cell for an element of a set.
 const inSet = "in the set"
 
 var parsedStatements sync.Map // by text
 
-// parse parses each text once.
 func parse(stmt string) *parsedStatement {
 	p, ok := parsedStatements.Load(stmt)
 	if !ok {
@@ -437,8 +431,7 @@ func (m *model) apply(ops []op, defaultTimestamp int64) {
 	}
 }
 
-// readPartition merges a partition from two replicas. repair gives both replicas the merged rows,
-// static cells, and deletion of the partition.
+// repair gives both replicas the merged rows, static cells, and deletion of the partition.
 func (m *model) readPartition(table, key string) (both *partition, repair func(rows ...*modelRow)) {
 	a, b, _ := m.pickReplicas()
 	if a == b {
@@ -553,7 +546,7 @@ func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, l
 			return
 		}
 		if !matches(p.table, r, nil, keys) {
-			return // skip the more expensive checks below
+			return
 		}
 		if cells, ok := r.visible(part.deleted); ok && matches(p.table, r, cells, values) {
 			rows = append(rows, candidate{r, cells})
@@ -629,8 +622,8 @@ func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 	return out
 }
 
-// findEvery returns the rows of a SELECT from every partition, from a given token on. The table
-// must have no clustering columns. The token of a key is its text.
+// findEvery reads every partition from a token on: the text of a key. The table must have no
+// clustering columns.
 func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {
@@ -667,8 +660,7 @@ func keyIn(table string, values map[string]any) (string, bool) {
 	return keyText(ck...), true
 }
 
-// matches reports whether a row satisfies every condition. A key of want is a column, or a column,
-// a space and an operator.
+// A key of want is a column, or a column, a space and an operator.
 func matches(table string, r *modelRow, cells map[string]any, want map[string]any) bool {
 	for c, v := range want {
 		name, op, _ := strings.Cut(c, " ")
@@ -706,7 +698,7 @@ func matches(table string, r *modelRow, cells map[string]any, want map[string]an
 	return true
 }
 
-// column returns a column of a row. A null is nil; a null collection is an empty map.
+// A null is nil; a null collection is an empty map.
 func column(table, name string, r *modelRow, cells, static map[string]any) any {
 	if i := slices.Index(clusteringColumns[table], name); i >= 0 {
 		if r == nil {
@@ -738,7 +730,6 @@ func column(table, name string, r *modelRow, cells, static map[string]any) any {
 	return nil
 }
 
-// assign stores v in dest as the driver's Scan does.
 func assign(dest, v any) {
 	d := reflect.ValueOf(dest).Elem()
 	if set, ok := v.(map[string]any); ok {

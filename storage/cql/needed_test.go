@@ -64,10 +64,9 @@ func (c *lackingConn) read(ctx context.Context, q op, dest []any, row func() boo
 	})
 }
 
-// Each case lacks one of the statements of a result: see state.go and summary.go. Then some order
-// of two concurrent calls gives a wrong outcome. The table has no case for the write of the result,
-// the reads of the state, the rows of a division (see TestModelOfACompleteDivision), and the write
-// of the entry.
+// Without one of its statements (see state.go and summary.go), some order of two concurrent calls
+// gives a wrong outcome. The table has no case for the write of the result, the reads of the state,
+// the rows of a division (see TestModelOfACompleteDivision), and the write of the entry.
 func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	nothing := func(context.Context, *writers) error { return nil }
 	correct := func(ctx context.Context, w *writers) error { return errors.Join(w.check(ctx), w.checkIndex(ctx)) }
@@ -131,9 +130,8 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	}
 }
 
-// During a better result, the division and the overall ladder always have the user once. So the
-// store inserts the new row of a division before it writes the entry, and deletes the old row
-// afterwards.
+// The division and the overall ladder always have the user once. So the store inserts the new row
+// of a division before it writes the entry, and deletes the old row afterwards.
 func TestModelOfACompleteDivision(t *testing.T) {
 	for statement, more := 0, true; more; statement++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")

@@ -11,12 +11,11 @@ import (
 
 // This file writes final standings in fencedLayout, as an older version of the store did.
 
-// writeAll writes the generation. If the incarnation ends meanwhile, writeAll removes its rows and
-// returns errEnded.
+// If the incarnation ends meanwhile, writeAll removes its rows and returns errEnded.
 //
-// After each page, writeAll reads the season's row. If the incarnation is open, a later deletion
-// finds the page. Otherwise the deletion may have missed the page. removeAll may miss it too,
-// because the deletion may have removed the number of standings. So writeAll also calls removePage.
+// If the incarnation is open after a page, a later deletion finds the page. Otherwise the deletion
+// may have missed it. removeAll may miss it too, because the deletion may have removed the number
+// of standings. So writeAll also calls removePage.
 func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}
 	for e, err := range f.s.Scan(ctx, f.seasonKey, leaderboard.Part{}) {
@@ -39,7 +38,6 @@ func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
 	return nil
 }
 
-// A ladderWriter writes a ladder of a generation, page by page.
 type ladderWriter struct {
 	finalSet
 	inc      incarnation
@@ -64,7 +62,6 @@ func (f finalSet) writeLadder(ctx context.Context, inc incarnation, l leaderboar
 	return w.finish(ctx)
 }
 
-// add writes the page if it is full.
 func (w *ladderWriter) add(ctx context.Context, st leaderboard.Standing) error {
 	if st.Key != w.last {
 		w.endTies()
@@ -149,7 +146,6 @@ func (f finalSet) removePage(ctx context.Context, d leaderboard.Division, page [
 	return err
 }
 
-// writePage writes a page of standings, by position and by user, and its fence: see finalread.go.
 func (f finalSet) writePage(ctx context.Context, d leaderboard.Division, page []leaderboard.Standing) error {
 	if len(page) == 0 {
 		return nil

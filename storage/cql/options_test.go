@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The store relies on these settings of the driver: LOCAL_QUORUM, SERIAL for lightweight
-// transactions, no timestamps of its own, and retries of idempotent statements.
+// The store relies on LOCAL_QUORUM, SERIAL for lightweight transactions, no timestamps of the
+// driver, and retries of idempotent statements.
 func TestDriverSettings(t *testing.T) {
 	o := Options{Hosts: []string{"10.0.0.1:9142"}, DataCenter: "dc1"}
 	if err := o.complete(); err != nil {
@@ -59,7 +59,6 @@ func TestDriverSettings(t *testing.T) {
 	if policy = policy.FieldByName("fallback").Elem().Elem(); policy.Type().Name() != "dcAwareRR" || policy.FieldByName("local").String() != "dc1" {
 		t.Errorf("if no replica is available, the driver chooses nodes by %v, want round robin in dc1", policy)
 	}
-	// TestTheDriverNeverLeavesTheDataCenter shows what happens without the filter.
 	if nodes, ok := cfg.HostFilter.(*localNodes); !ok || nodes.dataCenter != "dc1" || nodes.Accept(&gocql.HostInfo{}) {
 		t.Errorf("the filter of nodes is %+v, want one that accepts only nodes of dc1", cfg.HostFilter)
 	}
@@ -78,7 +77,6 @@ func TestDriverSettings(t *testing.T) {
 	}
 }
 
-// keyspaceChanges records the keyspaces whose changes a policy gets.
 type keyspaceChanges struct {
 	gocql.HostSelectionPolicy
 	got []string
@@ -100,8 +98,7 @@ func TestChangesOfOtherKeyspacesAreIgnored(t *testing.T) {
 	}
 }
 
-// A board keeps the number of buckets with which it was created. So stores with different settings
-// read the same ladder.
+// So stores with different settings read the same ladder.
 func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 	m := newModel(nil)
 	var stores []*Store

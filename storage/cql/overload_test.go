@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A statement of a slowServer takes ten seconds, even if its context ends earlier. Then it never
-// takes effect, in contrast to a real server.
+// A statement takes ten seconds, even if its context ends earlier. Then it never takes effect, in
+// contrast to a real server.
 type slowServer struct {
 	conn
 	mu                sync.Mutex
@@ -47,8 +47,6 @@ func (c *slowServer) do(ctx context.Context, statement func() error) error {
 	}
 }
 
-// count adds n to the number of running statements. It returns the new number, and the highest one
-// so far.
 func (c *slowServer) count(n int) (inFlight, highest int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,8 +74,8 @@ func openSlow(t *testing.T) (*slowServer, *Store, leaderboard.Board) {
 	return c, s, b
 }
 
-// If its context ends, Apply finishes the users that it has started, and starts no others. So no
-// statement runs when Apply has returned. A retry applies only the other results.
+// Apply finishes the users that it has started, and starts no others. A retry applies only the
+// other results.
 func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)
@@ -126,8 +124,7 @@ func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	})
 }
 
-// The number of users to whom a store applies results at a time does not depend on the number of
-// calls.
+// The number of concurrent users does not depend on the number of calls.
 func TestConcurrentAppliesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)

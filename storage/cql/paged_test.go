@@ -31,7 +31,7 @@ func naiveRanks(standings []leaderboard.Standing) {
 	}
 }
 
-// checkLadder compares the final standings of a ladder, and some reads of them, with the entries.
+// checkLadder compares final standings, and some reads of them, with the entries.
 func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 	var want []leaderboard.Standing
 	for e, err := range s.Scan(ctx, l.SeasonKey, leaderboard.Part{}) {
@@ -75,8 +75,7 @@ func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 	return nil
 }
 
-// checkGarbage returns an error if the tables have pages or directories (see directory.go) that the
-// seal does not use.
+// The seal must use all pages and directories (see directory.go) in the tables.
 func checkGarbage(ctx context.Context, s *Store, m *model, key leaderboard.SeasonKey) error {
 	x, err := s.readSeal(ctx, key, incarnation{})
 	if err != nil {
@@ -117,7 +116,6 @@ func checkGarbage(ctx context.Context, s *Store, m *model, key leaderboard.Seaso
 	return nil
 }
 
-// After each amendment for changed users, the final standings equal a recount of the entries.
 func TestRandomAmendments(t *testing.T) {
 	seed := stepsSeed(t)
 	for round := range envInt("ROUNDS", 4) {
@@ -267,8 +265,7 @@ func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 	}
 }
 
-// A place of a user has not arrived in the data center that amends the season. After the amendment,
-// the ladder has the user once.
+// A place of a user has not arrived. After the amendment, the ladder has the user once.
 func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 	first, rec, b := newClosed(t, 300)
 	ctx := t.Context()
@@ -288,8 +285,8 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 			t.Fatal(err)
 		}
 		// Without the place, the user seems to have no standing. So the amendment after the ban
-		// writes nothing, and the other data center must remove the standing. The amendment after
-		// the unban writes all standings.
+		// writes nothing, and the one after the unban writes all standings. The other data center
+		// must remove the standing.
 		record, err := second.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, day)}, []leaderboard.UserID{user})
 		if err != nil || len(record.Amendments) != day {
 			t.Fatalf("Amend returns %+v, error %v; want %d amendments", record, err, day)
@@ -375,7 +372,6 @@ func TestPagesAfterRandomChanges(t *testing.T) {
 	}
 }
 
-// A rowCounter counts the rows that a session writes and reads.
 type rowCounter struct {
 	conn
 	mu                         sync.Mutex
@@ -411,8 +407,7 @@ func (c *rowCounter) read(ctx context.Context, q op, dest []any, visit func() bo
 	})
 }
 
-// An amendment for one user writes some pages, not the whole season. The golden file has the
-// numbers of rows.
+// The golden file has the numbers of rows: some pages, not the whole season.
 func TestCostOfAnAmendment(t *testing.T) {
 	var text strings.Builder
 	for _, n := range []int{1000, 10_000, 100_000} {
@@ -444,7 +439,7 @@ func TestCostOfAnAmendment(t *testing.T) {
 	golden(t, "amendments.golden", text.String())
 }
 
-// sealSynthetic seals a season with final standings of n users, who have no entries.
+// The n users have no entries.
 func sealSynthetic(ctx context.Context, s *Store, b *leaderboard.Board, n int) error {
 	inc, err := s.openIncarnation(ctx, b, leaderboard.SeasonAll)
 	if err != nil {

@@ -26,8 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests mostly wait for the nodes, so more of them run concurrently than the machine has
-	// processors.
+	// These tests mostly wait for the nodes.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -50,10 +49,9 @@ func realOptions(addrs []string, keyspace string) Options {
 	return Options{Hosts: addrs, DataCenter: "dc1", Keyspace: keyspace, Buckets: 3, Connections: 2, Timeout: time.Minute}
 }
 
-// busyTime bounds the time for which a test retries a call that busy nodes refuse.
+// Tests retry a call that busy nodes refuse for busyTime.
 const busyTime = 5 * time.Minute
 
-// createOnce creates the keyspace in its first call.
 func (k *keyspace) createOnce(t testing.TB) *keyspace {
 	t.Helper()
 	addrs := cluster.Cassandra(t, 3)
@@ -96,16 +94,13 @@ func (k *keyspace) drop() {
 	_ = k.session.Query("DROP KEYSPACE IF EXISTS " + k.options.Keyspace).RetryPolicy(nil).Exec()
 }
 
-// tenant returns a session that reads only rows that it has written.
 func (k *keyspace) tenant() *tenant {
 	return &tenant{conn: retryingConn{session{k.session}}, n: k.tenants.Add(1), hashes: map[string][]byte{}}
 }
 
-// A tenant changes the keys of its rows, so that tests can share tables:
-//   - It puts a prefix before boards and the ids of API keys.
-//   - It hashes the hashes of users and of API keys again, with the prefix.
-//   - It adds a number to the days of the audit log.
-//   - It replaces realm 0 of some tables, so that few tenants share a partition.
+// A tenant changes the keys of its rows, so that tests can share tables: boards and ids of API keys
+// get a prefix, hashes are hashed again with the prefix, days of the audit log get another number,
+// and realm 0 of some tables becomes another one.
 type tenant struct {
 	conn
 	n int64
@@ -120,7 +115,6 @@ const tenantDays = 100_000
 
 func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
 
-// renameKeys returns q with the keys of the tenant's rows.
 func (t *tenant) renameKeys(q op) op {
 	realm := fmt.Sprint(int8(t.n))
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
@@ -146,8 +140,7 @@ func (t *tenant) hash(storeHash []byte) []byte {
 	return sum[:]
 }
 
-// restore replaces the value of a column by the one that the store wrote, or returns false for a
-// row of another tenant.
+// restore returns the value that the store wrote, or false for a row of another tenant.
 func (t *tenant) restore(column string, dest any) (ok bool) {
 	switch v := dest.(type) {
 	case *string:
@@ -172,8 +165,8 @@ func (t *tenant) restore(column string, dest any) (ok bool) {
 	return true
 }
 
-// argumentColumns returns the column of each argument, "" for a timestamp or a key of a collection.
-// It omits the last arguments, of tuples, limits and conditions, which need no prefix.
+// The column of a timestamp or a key of a collection is "". The last arguments, of tuples, limits
+// and conditions, are omitted.
 func argumentColumns(stmt string) []string {
 	p := parse(stmt)
 	var out []string
@@ -235,7 +228,6 @@ func (t *tenant) swap(ctx context.Context, q op, row map[string]any) (bool, erro
 
 func (*tenant) close() {}
 
-// A retryingConn repeats the statements that busy nodes refuse.
 type retryingConn struct{ conn }
 
 func (r retryingConn) read(ctx context.Context, q op, dest []any, row func() bool) error {
@@ -264,7 +256,6 @@ func (r retryingConn) swap(ctx context.Context, q op, row map[string]any) (ok bo
 	return ok, err
 }
 
-// whileBusy retries f while it returns [leaderboard.ErrUnavailable], for at most busyTime.
 func whileBusy(ctx context.Context, f func() error) error {
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := f()
@@ -281,7 +272,7 @@ func (k *keyspace) store() *Store { return open(k.tenant(), k.options) }
 // On real servers, each write takes milliseconds.
 var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 
-// This store has the decorator that the command serve adds. The suite on the model runs without it.
+// This store has the decorator that the command serve adds.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	k := shared.createOnce(t)

@@ -45,7 +45,7 @@ func (r region) write(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// send sends ops to a data center, and delivers a random part of the pending writes.
+// send also delivers a random part of the pending writes.
 func (s *link) send(dataCenter int, ops []op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,16 +68,15 @@ func (s *link) deliverAll() {
 	}
 }
 
-// deliver applies a random pending write.
 func (s *link) deliver() {
 	i, end := s.rng.IntN(len(s.pending)), len(s.pending)-1
 	s.pending[i]()
 	s.pending[i], s.pending = s.pending[end], s.pending[:end]
 }
 
-// Two regions receive the same results in different orders, some twice. In each region, two
-// processes may change the same user concurrently. After all writes have arrived, the entry in both
-// regions, and in the index of each region, follows from all results.
+// Both regions receive the same results, some twice. In each region, two processes may change the
+// same user concurrently. In the end, the entry and the index of both regions follow from all
+// results.
 func TestModelOfTwoRegions(t *testing.T) {
 	for _, scenario := range []string{"results", "voids", "accounts", "divisions"} {
 		t.Run(scenario, func(t *testing.T) {
@@ -91,9 +90,9 @@ func TestModelOfTwoRegions(t *testing.T) {
 	}
 }
 
-// twoRegions does one run of a scenario. Meanwhile, one region voids and restores a match (voids)
-// or changes the divisions (divisions), or both regions ban, unban and erase the user (accounts).
-// Each region applies the other's changes in its sweeps.
+// In the scenario voids, one region voids and restores a match. In divisions, one region changes
+// the divisions. In accounts, both regions ban, unban and erase the user. Each region applies the
+// other's changes in its sweeps.
 func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 	matches, few := scenario == "voids", rng.IntN(2) == 0
 	ctx := t.Context()
@@ -218,7 +217,6 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 	return nil
 }
 
-// accountCalls returns random calls that ban, unban or erase the user of w.
 func accountCalls(ctx context.Context, rng *rand.Rand, w *writers) (calls []func(*Store) error) {
 	for range 1 + rng.IntN(3) {
 		ban := leaderboard.Ban{User: w.user, Banned: rng.IntN(2) == 0, Revision: int64(rng.IntN(4)), At: stepsEpoch.Add(time.Duration(rng.IntN(90)) * time.Second)}
@@ -238,7 +236,6 @@ func accountCalls(ctx context.Context, rng *rand.Rand, w *writers) (calls []func
 	return calls
 }
 
-// finishChanges finishes all changes that are stored for the data center of s.
 func finishChanges(ctx context.Context, w *writers, s *Store) error {
 	for c, err := range s.RankChanges(ctx) {
 		if err == nil {
@@ -275,7 +272,6 @@ func (w *writers) recountAll(ctx context.Context, s *Store) error {
 	return nil
 }
 
-// checkRegions checks both regions after all writes have arrived.
 func checkRegions(ctx context.Context, s *link, regions [2]*writers) error {
 	for len(s.pending) > 0 {
 		s.deliver()
@@ -288,9 +284,9 @@ func checkRegions(ctx context.Context, s *link, regions [2]*writers) error {
 	return nil
 }
 
-// In different orders of results, one region may refuse a result that the other one accepts. After
-// all writes have arrived, both regions have every accepted result. Their sum may be below the
-// floor. The entries may lack results until both regions recount them.
+// One region may refuse a result that the other one accepts. In the end, both regions have every
+// accepted result. Their sum may be below the floor. The entries may lack results until both
+// regions recount them.
 func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	var n floorCounts
@@ -305,14 +301,12 @@ func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	}
 }
 
-// floorCounts counts the effects of different orders of results.
 type floorCounts struct {
 	differed int // results that only one region accepted
 	below    int // sums below the floor
 	lacking  int // entries that lacked results before they were recounted
 }
 
-// twoRegionsWithAFloor does one run, and adds to n what it finds.
 func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 	ctx := t.Context()
 	s := newLink(rng)
@@ -369,8 +363,7 @@ func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 	return errors.Join(regions[0].check(ctx), regions[1].check(ctx))
 }
 
-// applyInTwoRegions applies each result once in each region. It returns the sum of the results that
-// at least one region accepted.
+// The returned sum is that of the results that at least one region accepted.
 func applyInTwoRegions(ctx context.Context, rng *rand.Rand, regions [2]*writers, results []leaderboard.MatchResult, n *floorCounts) (leaderboard.Score, error) {
 	todo := [2][]int{rng.Perm(len(results)), rng.Perm(len(results))}
 	accepted := make([]int, len(results)) // the number of regions that accepted each result

@@ -25,7 +25,6 @@ func (c *scannedBuckets) read(ctx context.Context, q op, dest []any, row func() 
 	return c.conn.read(ctx, q, dest, row)
 }
 
-// The Scan reads each bucket that may contain a user of the part, and no other.
 func TestScanReadsTheBucketsOfItsPart(t *testing.T) {
 	for _, tt := range []struct {
 		buckets int

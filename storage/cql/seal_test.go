@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// finalRows returns the number of rows of each generation, by the quoted name of the generation.
+// By the quoted name of the generation.
 func finalRows(m *model) map[string]int {
 	rows := map[string]int{}
 	for key, p := range m.replicas[0]["final_pages"] {
@@ -57,9 +57,8 @@ func placeRows(m *model) (n int) {
 	return n
 }
 
-// A Seal one day later, or a deletion of the season, removes the rows of a process that died during
-// Seal. If a Seal ends while another one waits, the other one removes its own rows when it
-// continues.
+// A Seal one day later, or a deletion of the season, removes the rows of a process that died. A
+// process that waited removes its own rows if another Seal has ended.
 func TestModelOfAnInterruptedSeal(t *testing.T) {
 	for _, resumes := range []bool{false, true} { // the process dies, or waits and then continues
 		for index, more := 0, true; more; index++ {
@@ -131,8 +130,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 	}
 }
 
-// In any order of the statements, the season has no amendment, one generation remains, and both
-// calls return the same record.
+// The season has no amendment, one generation remains, and both calls return the same record.
 func TestModelOfTwoSeals(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one Seal
 	var all []schedule

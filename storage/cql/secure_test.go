@@ -18,7 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// nodeWithUsers answers the connections of l as a Cassandra node that refuses all credentials.
+// nodeWithUsers answers as a Cassandra node that refuses all credentials.
 func nodeWithUsers(l net.Listener) {
 	const (
 		opError, opStartup, opAuthenticate, opOptions, opSupported, opAuthResponse = 0x00, 0x01, 0x03, 0x05, 0x06, 0x0f
@@ -61,8 +61,7 @@ func nodeWithUsers(l net.Listener) {
 	}
 }
 
-// If a password, a certificate or a TLS setting is wrong or missing, the error has one line and
-// names the node and the setting.
+// The error has one line and names the node and the setting.
 func TestRejectedCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {
@@ -131,8 +130,7 @@ func TestRejectedCredentials(t *testing.T) {
 	}
 }
 
-// node returns a node that is up. The driver does not export the data center and the rack of a
-// node.
+// The driver does not export the data center and the rack of a node.
 func node(t *testing.T, address, dataCenter, rack string) *gocql.HostInfo {
 	t.Helper()
 	h := new(gocql.HostInfo).SetConnectAddress(net.ParseIP(address))
@@ -144,7 +142,7 @@ func node(t *testing.T, address, dataCenter, rack string) *gocql.HostInfo {
 	return h
 }
 
-// The driver asks the nodes of its rack first, and the other ones if all of these are down.
+// The driver asks the nodes of its rack first.
 func TestRackSettings(t *testing.T) {
 	for _, rack := range []string{"rack1", "rack2", ""} {
 		o := Options{Hosts: []string{"10.0.0.1"}, DataCenter: "dc1", Rack: rack}

@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// statements returns the statements of the store, by name.
+// By name.
 func statements(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "statements.go", nil, 0)
@@ -70,7 +70,7 @@ func TestStatementsNamePartitions(t *testing.T) {
 }
 
 // Cassandra takes the timestamps of lightweight transactions from a clock, and the store computes
-// all others. If both kinds of statements wrote one row, some writes would be lost.
+// all others. If both kinds wrote one row, some writes would be lost.
 func TestTablesAreWrittenInOneWay(t *testing.T) {
 	conditional := map[string]bool{}
 	for name, stmt := range statements(t) {
@@ -100,7 +100,6 @@ func TestSchemaHasNoCounters(t *testing.T) {
 	}
 }
 
-// A sizeRecorder records the size of the largest write.
 type sizeRecorder struct {
 	conn
 	mu                sync.Mutex
@@ -118,8 +117,7 @@ func (l *sizeRecorder) write(ctx context.Context, ops ...op) error {
 	return l.conn.write(ctx, ops...)
 }
 
-// Nodes reject writes of many megabytes. So the store writes a large Apply of one user in several
-// batches.
+// Nodes reject writes of many megabytes.
 func TestLargeWritesAreSplit(t *testing.T) {
 	l := &sizeRecorder{conn: newModel(nil)}
 	s := open(l, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})

@@ -38,7 +38,7 @@ func newSteps(c conn) *steppedSession {
 	return &steppedSession{conn: c, arrived: make(chan bool), turn: make(chan bool)}
 }
 
-// step waits for the test. It returns errDied if the process dies.
+// step returns errDied if the process dies.
 func (s *steppedSession) step() error {
 	s.mu.Lock()
 	walking := s.walking
@@ -53,9 +53,8 @@ func (s *steppedSession) step() error {
 	return nil
 }
 
-// openWith opens a store. If few is true, the store stores and adopts summaries of users with any
-// number of matches, otherwise from storedFrom matches on. If cached is false, it caches no
-// summaries.
+// If few is true, the store stores and adopts summaries of users with any number of matches,
+// otherwise from storedFrom matches on.
 func openWith(c conn, dataCenter string, few, cached bool) *Store {
 	o := Options{DataCenter: dataCenter, Buckets: 2, CacheUsers: 10}
 	if !cached {
@@ -121,8 +120,8 @@ func (s *steppedSession) walk(call func()) (step func(n int) (more bool), die fu
 		}
 }
 
-// A schedule has the number of statements of each turn. Two writers take turns. After the last
-// turn, the first one runs to its end, and then the second.
+// Two writers take turns of these numbers of statements. After the last turn, the first one runs to
+// its end, and then the second.
 type schedule []int
 
 func (s schedule) run(first, second func(int) bool) {
@@ -136,7 +135,6 @@ func (s schedule) run(first, second func(int) bool) {
 	}
 }
 
-// schedules returns all schedules of the given number of turns, with 1 to n statements each.
 func schedules(turns, n int) []schedule {
 	all := []schedule{{}}
 	for range turns {
@@ -151,7 +149,7 @@ func schedules(turns, n int) []schedule {
 	return all
 }
 
-// writers contains two stores, each like a process, and a third store that checks the outcome.
+// writers has two stores, each like a process, and a third store that checks the outcome.
 type writers struct {
 	conns  [2]*steppedSession
 	stores [2]*Store
@@ -161,10 +159,10 @@ type writers struct {
 	clock  time.Time
 
 	mu      sync.Mutex
-	updates []leaderboard.Entry // the user's entries that an index would receive
+	updates []leaderboard.Entry
 }
 
-// notify records the entries that callers of the stores would send to an index.
+// notify records the entries that an index would receive.
 func (w *writers) notify(entries ...leaderboard.Entry) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -181,8 +179,7 @@ func (w *writers) notifyChanges(changes []leaderboard.Change) {
 	}
 }
 
-// checkIndex simulates an index, which keeps an entry with the highest version. Each such entry
-// must equal the stored entry.
+// An index keeps an entry with the highest version. It must equal the stored entry.
 func (w *writers) checkIndex(ctx context.Context) error {
 	stored, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
 	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
@@ -230,8 +227,8 @@ func stepsBoard(policy leaderboard.Policy) leaderboard.Board {
 	return leaderboard.Board{ID: "b", Policy: policy, CreatedAt: stepsEpoch, Divisions: []string{"team"}}
 }
 
-// result returns the result that a text describes: the match id, and optionally the score, the
-// revision, the team, and "retracted", such as "m 5", "m 5 r1", "m 5 red", "m r2 retracted".
+// The text has the match id, and optionally the score, the revision, the team, and "retracted": "m
+// 5", "m 5 r1", "m 5 red", "m r2 retracted".
 func (w *writers) result(text string) leaderboard.MatchResult {
 	w.clock = w.clock.Add(time.Second)
 	r := leaderboard.MatchResult{AchievedAt: w.clock, ReceivedAt: w.clock}
@@ -277,14 +274,13 @@ func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.Mat
 	return err
 }
 
-// vary replaces the stores by stores with other options: see openWith. variant may be any number.
+// vary gives the stores other options: see openWith.
 func (w *writers) vary(variant int) {
 	for i := range w.stores {
 		w.stores[i] = openWith(w.conns[i], "dc1", variant&1 != 0, variant>>(1+i)&1 != 0)
 	}
 }
 
-// check compares the user's entry and ladder rows with the user's results.
 func (w *writers) check(ctx context.Context) error {
 	s := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	b, err := w.third.Board(ctx, w.board.ID) // its divisions may have changed
@@ -340,7 +336,6 @@ func (w *writers) check(ctx context.Context) error {
 	return nil
 }
 
-// checkVoids checks that each result of the user has the Voids of its match.
 func (w *writers) checkVoids(ctx context.Context) error {
 	s := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	for r, err := range w.third.Results(ctx, s, w.user) {
@@ -358,7 +353,6 @@ func (w *writers) checkVoids(ctx context.Context) error {
 	return nil
 }
 
-// An encounter is a test of two concurrent calls.
 type encounter struct {
 	name    string
 	policy  leaderboard.Policy
@@ -469,8 +463,8 @@ var encounters = []encounter{
 		[2]func(context.Context, *writers, *Store) error{divide(), divide("club")}, nil},
 }
 
-// noResults are the results that stand after an erasure. Every result was received before the time
-// of the erasure, so it does not count even if it is applied later.
+// Every result was received before the time of the erasure, so it does not count even if it is
+// applied later.
 var noResults = map[leaderboard.MatchID]leaderboard.Score{}
 
 // divide changes the divisions of the board, and recounts all users.
@@ -500,7 +494,6 @@ func divide(divisions ...string) func(context.Context, *writers, *Store) error {
 	}
 }
 
-// voidEncounters are encounters with voids of matches.
 var voidEncounters = []encounter{
 	{name: "a result and the void of its match", policy: leaderboard.Sum, prepare: firstApplies("m 1"),
 		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 10"), void("x", 1)},
@@ -523,7 +516,6 @@ var voidEncounters = []encounter{
 		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), erase}, stands: noResults},
 }
 
-// void sets the Voids of a match and of its results.
 func void(match leaderboard.MatchID, voids int64) func(context.Context, *writers, *Store) error {
 	return func(ctx context.Context, w *writers, s *Store) error {
 		key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, Match: match}
@@ -531,7 +523,7 @@ func void(match leaderboard.MatchID, voids int64) func(context.Context, *writers
 	}
 }
 
-// applyVoids stores the state of a match, and gives its Voids to its results.
+// applyVoids also gives the Voids to the results of the match.
 func (w *writers) applyVoids(ctx context.Context, s *Store, m leaderboard.MatchState) error {
 	m, err := s.SetMatch(ctx, w.board, m)
 	if err != nil {
@@ -551,7 +543,6 @@ func (w *writers) applyVoids(ctx context.Context, s *Store, m leaderboard.MatchS
 	return err
 }
 
-// finishVoids applies the Voids of each match whose Voids are not applied.
 func finishVoids(ctx context.Context, w *writers, s *Store) error {
 	for m, err := range s.Matches(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}) {
 		if err == nil && m.Applied < m.Voids {
@@ -564,7 +555,6 @@ func finishVoids(ctx context.Context, w *writers, s *Store) error {
 	return nil
 }
 
-// Each call applies the same result, with the same times.
 func applySame(ctx context.Context, w *writers, s *Store) error {
 	r := w.result("same 10")
 	r.AchievedAt, r.ReceivedAt = stepsEpoch, stepsEpoch
@@ -596,7 +586,7 @@ func erase(ctx context.Context, w *writers, s *Store) error {
 	return err
 }
 
-// meet runs the calls of the encounter in the turns of a schedule. Call number first begins.
+// Call number first begins.
 func (e *encounter) meet(ctx context.Context, w *writers, first int, order schedule) error {
 	if err := e.prepare(ctx, w); err != nil {
 		return fmt.Errorf("prepare: %w", err)
@@ -611,8 +601,7 @@ func (e *encounter) meet(ctx context.Context, w *writers, first int, order sched
 	return e.checkOutcome(ctx, w, first)
 }
 
-// checkOutcome also checks that both stores apply later results correctly, beginning with
-// w.stores[first].
+// Both stores must also apply later results correctly, beginning with w.stores[first].
 func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) error {
 	if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 		return err
@@ -653,9 +642,9 @@ func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) err
 	return nil
 }
 
-// orders returns all schedules of one turn, and random schedules of two and three turns, with at
-// most longest statements a turn. With LEADERBOARD_STEPS_TURNS=2, it returns all schedules of two
-// turns, which take minutes.
+// orders returns all schedules of one turn, and random ones of two and three turns, with at most
+// longest statements a turn. With LEADERBOARD_STEPS_TURNS=2, it returns all schedules of two turns,
+// which take minutes.
 func orders(t testing.TB, longest int) []schedule {
 	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
 		return schedules(n, longest)
@@ -673,8 +662,7 @@ func orders(t testing.TB, longest int) []schedule {
 	return all
 }
 
-// stepsSeed returns LEADERBOARD_STEPS_SEED, or a new seed. If t fails, it logs the command that
-// repeats the test.
+// stepsSeed returns LEADERBOARD_STEPS_SEED, or a new seed.
 func stepsSeed(t testing.TB) uint64 {
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("LEADERBOARD_STEPS_SEED"), 10, 64); err == nil {
@@ -695,7 +683,7 @@ func envInt(name string, fallback int) int {
 	return fallback
 }
 
-// The orders include a writer that waits until the other one has ended, like a suspended process.
+// One of the writers may wait until the other one has ended.
 func TestModelOfTwoWriters(t *testing.T) {
 	const longest = 16 // approximately the number of statements of one call
 	for _, e := range slices.Concat(encounters, voidEncounters) {
@@ -716,7 +704,6 @@ func TestModelOfTwoWriters(t *testing.T) {
 
 func sharedModel(m *model) func() conn { return func() conn { return m } }
 
-// The statements run in random orders.
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 	const runs = 25
 	for _, e := range slices.Concat(encounters, voidEncounters) {
@@ -772,10 +759,9 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 	}
 }
 
-// Each of three processes applies a list of results, as a consumer does. Their statements run in a
-// random order, on replicas that lag. If a process dies, another one continues its list, up to two
-// results before the last acknowledged one. A write during which a process dies may reach one
-// replica. No result is lost.
+// Each process applies a list of results, as a consumer does, on replicas that lag. If a process
+// dies, another one continues its list, up to two results before the last acknowledged one. The
+// write of a dead process may reach one replica. No result is lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 100)) {
@@ -786,8 +772,8 @@ func TestModelOfManyWriters(t *testing.T) {
 	}
 }
 
-// In contrast to TestModelOfManyWriters, most results are of new matches, all stores adopt
-// summaries, and the processes die more often.
+// Most results are of new matches, all stores adopt summaries, and the processes die more often
+// than in TestModelOfManyWriters.
 func TestModelOfAdoptions(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 400)) {
@@ -797,8 +783,7 @@ func TestModelOfAdoptions(t *testing.T) {
 	}
 }
 
-// runThreeProcesses does one run, with results of up to the given number of matches. For few, see
-// openWith. On average, a process dies once in deaths turns.
+// For few, see openWith. On average, a process dies once in deaths turns.
 func runThreeProcesses(t *testing.T, rng *rand.Rand, few bool, matches, deaths int) error {
 	m := newModel(rng)
 	connect := sharedModel(m)
@@ -813,7 +798,7 @@ func runThreeProcesses(t *testing.T, rng *rand.Rand, few bool, matches, deaths i
 		die  func()
 		err  error
 	}
-	// The result of each match that must stand, computed independently of the store.
+	// computed independently of the store
 	want := map[leaderboard.MatchID]leaderboard.MatchResult{}
 	var processes []*process
 	start := func(p *process) {
@@ -917,8 +902,8 @@ func TestModelOfAFloor(t *testing.T) {
 	}
 }
 
-// A store that has lost its claim to another store writes a result, and dies. The other store's
-// summary may lack this result. After it has received the result too, the result counts.
+// A store that has lost its claim writes a result, and dies. The other store's summary may lack
+// this result. After it has received the result too, the result counts.
 func TestModelOfAnUnclaimedResult(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest} {
 		for index, more := 0, true; more; index++ {
@@ -943,9 +928,8 @@ func TestModelOfAnUnclaimedResult(t *testing.T) {
 	}
 }
 
-// A store that has lost its claim to another store writes a result, and dies. The other store
-// receives another result of the same match. After it has received both results, the entry is
-// correct.
+// A store that has lost its claim writes a result, and dies. The other store receives another
+// result of the same match, and then this one.
 func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 	for _, result := range []string{"x 50 red r1", "x 50 red", "x r1 retracted", "x 5 blue r2"} {
 		for index, more := 0, true; more; index++ {
@@ -969,8 +953,8 @@ func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 	}
 }
 
-// A holder dies during a write of a result and its summary, which reaches one replica only. The
-// next store may read the summary but not the result. The result counts once.
+// A write of a result and its summary reaches one replica only. The next store may read the summary
+// but not the result. The result counts once.
 func TestModelOfATornBatch(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(300) {

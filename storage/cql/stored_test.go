@@ -20,12 +20,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// storedSample is a file that commit c7bc028 wrote. Its first lines are the statements of
-// storagetest.WriteSample that changed the keyspace, one batch per line. The other lines are that
-// commit's answers to DescribeSample, ExtendSample, and DescribeSample again.
+// storedSample has the statements of storagetest.WriteSample of commit c7bc028, one batch per line,
+// and then that commit's answers to DescribeSample, ExtendSample, and DescribeSample again.
 const storedSample = "testdata/sample.jsonl.gz"
 
-// Exactly one field of a sampleLine is set.
+// Exactly one field is set.
 type sampleLine struct {
 	Write  []sampleStatement `json:"write"`
 	Swap   []sampleStatement `json:"swap"`
@@ -37,7 +36,6 @@ type sampleStatement struct {
 	Args []sampleArgument `json:"args"`
 }
 
-// sampleArgument is an argument with its Go type.
 type sampleArgument struct {
 	Type  string          `json:"t"`
 	Value json.RawMessage `json:"v"`
@@ -129,7 +127,6 @@ func sampleAnswers(t *testing.T) (answers []string) {
 	return answers
 }
 
-// replaySample runs the statements of storedSample, and returns its answers.
 func replaySample(t *testing.T, c conn) []string {
 	t.Helper()
 	for _, line := range sampleLines(t) {
@@ -149,16 +146,14 @@ func replaySample(t *testing.T, c conn) []string {
 	return sampleAnswers(t)
 }
 
-// storedKeyspace is a keyspace that commit c7bc028 wrote to a Cassandra node, with one CQL
-// statement per line after a description. The answers of that commit are in storedSample.
+// storedKeyspace is a keyspace that commit c7bc028 wrote, with one CQL statement per line after a
+// description. The answers are in storedSample.
 const storedKeyspace = "testdata/keyspace.cql.gz"
 
-// keyspaceStoredAt is later than all timestamps in storedKeyspace. On a clock that shows an earlier
-// time, conditional statements have no effect.
+// On a clock before this time, conditional statements have no effect.
 var keyspaceStoredAt = time.Date(2026, 11, 22, 1, 24, 0, 0, time.UTC)
 
-// loadStoredKeyspace creates the keyspace of o with the content of storedKeyspace, until the test
-// ends.
+// The keyspace exists until the test ends.
 func loadStoredKeyspace(t *testing.T, o Options) {
 	t.Helper()
 	if now := time.Now(); now.Before(keyspaceStoredAt) {
@@ -205,8 +200,6 @@ func changeSchema(t *testing.T, o Options, keyspace string, statements ...string
 	}
 }
 
-// storedStatements returns the statements of storedKeyspace that create tables and indexes, and
-// those that write rows.
 func storedStatements(t *testing.T) (tables []string, rows []op) {
 	t.Helper()
 	for line := range strings.Lines(string(unzip(t, storedKeyspace))) {
@@ -222,7 +215,6 @@ func storedStatements(t *testing.T) (tables []string, rows []op) {
 	return tables, rows
 }
 
-// sampleOptions returns o with the settings of the store that wrote the sample.
 func sampleOptions(o Options) Options {
 	o.DataCenter, o.Buckets, o.CacheUsers = "dc1", 3, 100
 	return o
@@ -234,8 +226,8 @@ func TestModelOfAStoredKeyspace(t *testing.T) {
 	storagetest.CheckSample(t, open(c, sampleOptions(Options{})), want)
 }
 
-// The keyspace of an earlier commit gets the current migrations. The store then gives the same
-// answers, also after it has changed the data.
+// The keyspace gets the current migrations. The answers stay the same, also after changes of the
+// data.
 func TestStoredKeyspaceIsServedUnchanged(t *testing.T) {
 	t.Parallel()
 	o := sampleOptions(realOptions(cluster.Cassandra(t, 1), fmt.Sprintf("stored_%x", time.Now().UnixNano()&0xffffffff)))

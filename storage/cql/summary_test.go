@@ -7,8 +7,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The hash of a result covers its revision and content. A correction counts even if 32 bits of its
-// hash equal those of the result that stands.
+// 32 bits of the hash of the correction's revision and content equal those of the result that
+// stands.
 func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)

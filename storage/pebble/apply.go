@@ -83,8 +83,7 @@ type chunk struct {
 	err     error
 }
 
-// applyChunk decides the outcomes of the results of c's users and starts the write. An error in the
-// rows of one user affects only this user's outcomes.
+// An error in the rows of one user affects only this user's outcomes.
 func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, byUser map[leaderboard.UserID][]int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) error {
@@ -131,8 +130,8 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 	return nil
 }
 
-// applyUser decides the outcomes of one user's results. indexes has their positions. If applyUser
-// returns an error, it has not changed the batch.
+// indexes has the positions of the user's results. If applyUser returns an error, it has not
+// changed the batch.
 func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, user leaderboard.UserID, indexes []int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) ([]leaderboard.Change, error) {

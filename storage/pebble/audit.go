@@ -11,14 +11,13 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// appendActKey appends the key of an act without its kind. Newer acts have smaller keys.
+// The key has no kind. Newer acts have smaller keys.
 func appendActKey(dst []byte, k leaderboard.ActKey) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, ^(uint64(k.At.UnixMicro())^1<<63)), k.ID...)
 }
 
 func actKey(k leaderboard.ActKey) []byte { return appendActKey([]byte{kindAct}, k) }
 
-// actsOf returns the prefix of the rows that name the acts of a user.
 func actsOf(user leaderboard.UserID) []byte {
 	hash := hashOf(user)
 	return append([]byte{kindUserAct}, hash[:]...)
@@ -55,7 +54,7 @@ func (s *Store) appendAct(batch *pebble.Batch, a leaderboard.Act) error {
 	return setJSON(batch, actKey(a.Key()), &a)
 }
 
-// eraseActs adds to the batch the removal of the details of all acts that concern a user.
+// eraseActs removes the details of all acts that concern a user.
 func (s *Store) eraseActs(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID) error {
 	prefix := actsOf(user)
 	if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, _ []byte) (bool, error) {

@@ -16,8 +16,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// decodeBans decodes the value of a ban row. Format 1 of the store has a single ban, which holds on
-// every board.
+// In format 1 of the store, the value is a single ban, which holds on every board.
 func decodeBans(b []byte) (bans []leaderboard.Ban, err error) {
 	if len(b) > 0 && b[0] == '{' {
 		bans = make([]leaderboard.Ban, 1)
@@ -71,13 +70,12 @@ func (s *Store) Bans(ctx context.Context, from leaderboard.BanKey) iter.Seq2[lea
 	}
 }
 
-// banEndsBefore returns the exclusive upper bound of the keys of bans that end before t. It is also
-// the prefix of the keys of bans that end at t.
+// banEndsBefore returns the upper bound of the keys of bans that end before t, and the prefix of
+// those that end at t.
 func banEndsBefore(t time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{kindBanEnd}, uint64(t.UnixMicro())^1<<63)
 }
 
-// banEndKey returns the key of the row that orders a ban by its end.
 func banEndKey(b *leaderboard.Ban) []byte {
 	return append(appendString(banEndsBefore(b.Until), b.User), b.Board...)
 }
@@ -127,8 +125,7 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	return changes, nil
 }
 
-// setBan merges a ban into the user's bans. It returns the changes of entries that the ban hides or
-// shows.
+// setBan returns the changes of entries that the ban hides or shows.
 func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard.Ban) ([]leaderboard.Change, error) {
 	var e erasure
 	if _, err := s.get(erasedKey(hashOf(ban.User)), e.decode); err != nil {
@@ -174,7 +171,7 @@ func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard
 	return s.setHidden(ctx, batch, ban.User, bans, ban.At)
 }
 
-// setHidden hides or shows the user's entries, as the bans require. at is the time of the changes.
+// at is the time of the changes.
 func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban, at time.Time) ([]leaderboard.Change, error) {
 	states, danglingNotes, err := s.userStates(ctx, user)
 	if err != nil {

@@ -17,8 +17,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// compareToFloor reports the time of b.N calls of op, divided by the time of b.N calls of floor:
-// the least possible work with the same outcome.
+// floor does the least possible work with the same outcome as op.
 func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 	b.Helper()
 	run := func(f func(int) error) (wall, cpu time.Duration) {
@@ -52,8 +51,7 @@ func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 	b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "cpu-ns/op")
 }
 
-// processTime returns the processor time of the process, which other programs affect less than
-// elapsed time.
+// Other programs affect processor time less than elapsed time.
 func processTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -62,7 +60,7 @@ func processTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// openBench opens a store that has the test board. If fs is nil, the store is on disk.
+// If fs is nil, the store is on disk.
 func openBench(b *testing.B, fs vfs.FS) *Store {
 	b.Helper()
 	dir := "data"
@@ -86,14 +84,13 @@ func benchResult(user, match int) leaderboard.MatchResult {
 	}
 }
 
-// writeFloor makes as many changes as Apply for users who already have results. The rows that it
-// deletes have invented keys, so the old rows stay.
+// writeFloor makes as many changes as Apply for users who already have results. The keys of deleted
+// rows are invented.
 func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }
 
-// writeRows writes the rows of results, without reads. With replace, it also deletes a row of each
-// ladder by an invented key.
+// With replace, writeRows also deletes a row of each ladder by an invented key.
 func writeRows(s *Store, results []leaderboard.MatchResult, replace bool, opts *pebble.WriteOptions) error {
 	rowKey := makeSeasonRowKey(1, testSeason.Season)
 	bd := s.board("b")
@@ -125,7 +122,6 @@ func writeRows(s *Store, results []leaderboard.MatchResult, replace bool, opts *
 	return batch.Commit(opts)
 }
 
-// benchSizes returns the numbers of entries to measure with.
 func benchSizes() []int {
 	if os.Getenv("LEADERBOARD_BENCH_LARGE") != "" {
 		return []int{1e6, 10e6}
@@ -133,8 +129,7 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// BenchmarkStore compares the operations of a loaded board with their floors. The floor of a write
-// uses a copy of the store.
+// The floor of a write uses a copy of the store.
 func BenchmarkStore(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
@@ -169,7 +164,7 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// benchMatch is the number of matches that benchmarkApply has used, so that each run uses new ones.
+// The number of matches that benchmarkApply has used.
 var benchMatch atomic.Int64
 
 func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
@@ -188,8 +183,8 @@ func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
 	}, func(i int) error { return writeFloor(floor, batch(i)) })
 }
 
-// The cost of one more result must be the same for 10 and for 10,000 results. The stores are in
-// memory, so the disk is not measured.
+// One more result must cost the same after 10 and after 10,000 results. The stores are in memory,
+// so the disk is not measured.
 func BenchmarkApplyToUserWithResults(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -208,7 +203,6 @@ func BenchmarkApplyToUserWithResults(b *testing.B) {
 	}
 }
 
-// loadUsers applies one result for each of n users, then flushes.
 func loadUsers(b *testing.B, s *Store, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
@@ -224,7 +218,7 @@ func loadUsers(b *testing.B, s *Store, n int) {
 	}
 }
 
-// loadRows writes the rows of the users from first to n-1. It is faster than Apply.
+// loadRows is faster than Apply.
 func loadRows(b *testing.B, s *Store, first, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
@@ -268,7 +262,6 @@ func BenchmarkEntryOfUnknownUser(b *testing.B) {
 	}
 }
 
-// readPage reads the 100 entries after a sort key.
 func readPage(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
 	n := 0
 	for _, err := range s.Entries(context.Background(), l, after) {

@@ -23,9 +23,8 @@ type board struct {
 	leaderboard.Board
 	number  uint32
 	sealing gate // held during a seal, a change of the divisions, and the deletion of the board or of one of its seasons
-	// everyDivision has the result of Board.EveryDivision. Keys and rows contain indexes in this
-	// list. All versions share the list, because a reader with an older version may read newer
-	// rows.
+	// everyDivision has the result of Board.EveryDivision, in which keys and rows contain indexes.
+	// All versions share it, because a reader with an older version may read newer rows.
 	everyDivision *atomic.Pointer[[]string]
 }
 
@@ -48,7 +47,7 @@ func (bd *board) division(index int) (string, bool) {
 	return all[index], true
 }
 
-// indexOf returns the index of a division in everyDivision, or -1.
+// indexOf returns -1 for an unknown division.
 func (bd *board) indexOf(division string) int {
 	return slices.Index(*bd.everyDivision.Load(), division)
 }
@@ -100,9 +99,8 @@ func (s *Store) loadBoards() error {
 
 func (s *Store) board(id leaderboard.BoardID) *board { return s.boards.Load().byID[id] }
 
-// liveBoard returns the stored board with b's id and time of creation, or
-// [leaderboard.ErrBoardNotFound]. No other caller can delete the board while this caller holds a
-// stripe or the board's lock sealing.
+// liveBoard returns the stored board with b's id and time of creation. No other caller can delete
+// it while this caller holds a stripe or the board's lock sealing.
 func (s *Store) liveBoard(b *leaderboard.Board) (*board, error) {
 	bd := s.board(b.ID)
 	if bd == nil || !bd.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
@@ -192,9 +190,8 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 
 var errDivisions = errors.New("pebble: the divisions change")
 
-// amendBoard changes the divisions only with the board's lock sealing, which keeps out seals.
-// Without it, amendBoard returns errDivisions. A change of divisions also holds all stripes, so
-// later changes of users use the new divisions.
+// amendBoard returns errDivisions if it needs the board's lock sealing to change divisions. A
+// change of divisions also holds all stripes, so later changes of users use the new divisions.
 func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSealing bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
@@ -305,8 +302,8 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	return nil
 }
 
-// removeNotes removes the season notes of users with a user row under the prefix in the snapshot,
-// unless the user has a new row since then.
+// removeNotes removes the season notes of the users in the snapshot, unless a user has a new row
+// since then.
 func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {

@@ -12,8 +12,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// changeKey returns the key of the time of a season's last change, or the prefix of these keys of a
-// board. data is the prefix of the season's or the board's data.
+// data is the prefix of a season's or a board's data. For a board, the result is a prefix.
 func changeKey(data []byte) []byte { return append([]byte{kindChange}, data[1:]...) }
 
 // ChangedAt implements [leaderboard.Store].
@@ -27,11 +26,10 @@ func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.changes[string(changeKey(makeSeasonRowKey(bd.number, seasonKey.Season)))], nil
 }
 
-// noteChange records the time of a change in a season, in memory and in the batch. If it knows of a
-// later change, it records that time.
+// noteChange records a time in memory and in the batch: at, or a later time that it knows.
 //
-// Two concurrent batches may be committed in another order than their calls of noteChange. Until
-// the next change, the row then has the earlier time, and only the memory has the later one.
+// Concurrent batches may be committed in another order. Until the next change, only the memory then
+// has the later time.
 func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Time) error {
 	key := changeKey(season)
 	s.changesMu.Lock()
@@ -43,7 +41,7 @@ func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Tim
 	return batch.Set(key, binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro())), nil)
 }
 
-// forgetChanges removes from memory the times of changes under a prefix of data.
+// data is the prefix of a season's or a board's data.
 func (s *Store) forgetChanges(data []byte) {
 	s.changesMu.Lock()
 	defer s.changesMu.Unlock()

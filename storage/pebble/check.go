@@ -17,8 +17,8 @@ import (
 )
 
 // ChecksumsFile is the name of a file in every backup. It has the SHA-256 of each file except the
-// tables (.sst), in the format of sha256sum -c. Pebble's own checksums find all damage to tables.
-// They do not find a log with a damaged end: it looks like the log of a killed process.
+// tables (.sst), in the format of sha256sum -c. Pebble's own checksums do not find a log with a
+// damaged end, which looks like the log of a killed process.
 const ChecksumsFile = "checksums.sha256"
 
 func writeChecksums(fs vfs.FS, dir string) error {
@@ -59,8 +59,7 @@ func sumOf(fs vfs.FS, path string) ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// compareChecksums returns an error if a file differs from its checksum in [ChecksumsFile]. It
-// returns nil if dir has no such file: dir is no backup, or an older version made it.
+// Without the [ChecksumsFile], dir is no backup, or an older version made it.
 func compareChecksums(fs vfs.FS, dir string) error {
 	f, err := fs.Open(fs.PathJoin(dir, ChecksumsFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -86,9 +85,9 @@ func compareChecksums(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// Check reads every row of the store in dir and verifies all checksums, including those in
-// [ChecksumsFile]. It returns the number of rows. It writes only a lock file. It returns an error
-// if dir contains no store, if the store is damaged, or if a process has opened it.
+// Check verifies all checksums of the store in dir, including those in [ChecksumsFile], and returns
+// the number of rows. It writes only a lock file. It returns an error if there is no store, if the
+// store is damaged, or if a process has opened it.
 func Check(ctx context.Context, dir string) (rows int64, err error) {
 	if err := compareChecksums(vfs.Default, dir); err != nil {
 		return 0, fmt.Errorf("pebble: check %q: %w", dir, err)
@@ -111,8 +110,8 @@ func Check(ctx context.Context, dir string) (rows int64, err error) {
 	return rows, err
 }
 
-// Lock keeps processes from opening the store in dir until the caller closes the returned Closer.
-// It returns an error if a process has opened the store.
+// Lock keeps processes from opening the store in dir until the caller closes the Closer. It returns
+// an error if a process has opened the store.
 func Lock(dir string) (io.Closer, error) {
 	return pebble.LockDirectory(dir, vfs.Default)
 }

@@ -48,7 +48,7 @@ func stripeOf(user leaderboard.UserID) int {
 	return int(maphash.String(seed, string(user)) % stripes)
 }
 
-// lockStripes locks the given stripes. It sorts the slice, which may contain duplicates.
+// lockStripes sorts the slice, which may contain duplicates.
 func (s *Store) lockStripes(ctx context.Context, numbers []int) (unlock func(), err error) {
 	slices.Sort(numbers)
 	numbers = slices.Compact(numbers)
@@ -99,7 +99,6 @@ func (s *Store) commit(ctx context.Context, b *pebble.Batch, onVisible func()) e
 	return s.waitForCommit(ctx, s.startCommit(b, onVisible))
 }
 
-// startCommit starts a commit, whose result waitForCommit receives.
 func (s *Store) startCommit(b *pebble.Batch, onVisible func()) <-chan error {
 	done := make(chan error, 1)
 	s.commits.Add(1)
@@ -186,12 +185,11 @@ func errUnavailable(operation string, err error) error {
 	return fmt.Errorf("pebble: %s: %w: %w", operation, leaderboard.ErrUnavailable, err)
 }
 
-// quietLogger discards the engine's messages. A fatal error makes the store fail and does not end
-// the process.
+// quietLogger discards messages. A fatal error makes the store fail and does not end the process.
 type quietLogger struct{ fail func(error) error }
 
 func (quietLogger) Infof(string, ...any)  {}
 func (quietLogger) Errorf(string, ...any) {}
 func (q quietLogger) Fatalf(format string, args ...any) {
-	_ = q.fail(fmt.Errorf(format, args...)) // the failing write returns this error
+	_ = q.fail(fmt.Errorf(format, args...))
 }

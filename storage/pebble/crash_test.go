@@ -22,7 +22,7 @@ import (
 	testseed "github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// runSeeds calls test with new seeds, as often as [testseed.Runs] returns for n.
+// [testseed.Runs] determines the number of runs.
 func runSeeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	first := testseed.New(t)
 	for i := range testseed.Runs(t, n) {
@@ -33,8 +33,7 @@ func runSeeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	}
 }
 
-// A log records the results that a test sent, and those that the store acknowledged: Apply returned
-// no error for them.
+// A log records the results that a test sent, and those that the store acknowledged.
 type log struct {
 	mu    sync.Mutex
 	sent  map[leaderboard.ResultKey][]leaderboard.MatchResult
@@ -55,7 +54,6 @@ func (l *log) send(results []leaderboard.MatchResult) {
 	l.last = results
 }
 
-// inFlight returns the batch that was sent last, by any of the writers.
 func (l *log) inFlight() []leaderboard.MatchResult {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -80,8 +78,8 @@ func (l *log) acknowledged() map[leaderboard.ResultKey]int64 {
 	return maps.Clone(l.acked)
 }
 
-// load applies random batches until Apply returns an error, and returns that error. Some results
-// are duplicates or corrections. No two writers create the same match.
+// load applies random batches until Apply returns an error, which it returns. No two writers create
+// the same match.
 func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, onApplied func()) error {
 	var before []leaderboard.MatchResult
 	for n := 0; ; n++ {
@@ -112,8 +110,8 @@ func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, on
 	}
 }
 
-// verify checks a store that was opened after a crash. It must have each match in acked with that
-// revision or a later one, and no result that was not sent.
+// The store must have each match in acked with that revision or a later one, and only results that
+// were sent.
 func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int64) {
 	t.Helper()
 	l.mu.Lock()
@@ -227,8 +225,7 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 		apply(2)
 		done := make(chan error, 1)
 		go func() { done <- amend(2) }()
-		// syncVisible waits until all visible writes are durable, so the amendment can write
-		// batches during this loop.
+		// syncVisible waits for durability, so the amendment can write batches during this loop.
 		commits := rng.IntN(12)
 		for range commits {
 			if err := s.syncVisible(t.Context()); err != nil {
@@ -276,7 +273,7 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if want := 2 * (2*n + 1); rows != want { // for each of two ladders: n rows by position, n by user, and 1 with their number
+		if want := 2 * (2*n + 1); rows != want { // for each of two ladders: n rows by position, n by user, and their number
 			t.Fatalf("%d rows of final standings, want %d", rows, want)
 		}
 		mustClose(t, s)
@@ -360,7 +357,6 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 	})
 }
 
-// All writes to Pebble's log succeed.
 func TestFailedFlushStopsTheStore(t *testing.T) {
 	mem := vfs.NewMem()
 	var toggle errorfs.Toggle
@@ -391,11 +387,9 @@ func TestFailedFlushStopsTheStore(t *testing.T) {
 	}
 }
 
-// killDir is the environment variable with the directory of the store in TestKillChild.
 const killDir = "LEADERBOARD_PEBBLE_KILL_DIR"
 
-// TestKillChild runs in the process that TestKillKeepsAcknowledgedResults kills. It prints each
-// result that it applied.
+// TestKillChild runs in the process that TestKillKeepsAcknowledgedResults kills.
 func TestKillChild(t *testing.T) {
 	dir := os.Getenv(killDir)
 	if dir == "" {
@@ -461,7 +455,7 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 				}
 			}
 		}
-		_ = cmd.Wait() // the error only states that the process was killed
+		_ = cmd.Wait() // the process was killed
 	}
 	acked := l.acknowledged()
 	if len(acked) < 4*50 {

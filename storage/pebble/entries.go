@@ -26,8 +26,7 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 	return leaderboard.Entry{}, fmt.Errorf("pebble: user %q: %w", user, leaderboard.ErrEntryNotFound)
 }
 
-// slot returns the part of a row key that names a division's ladder within its season. It returns
-// false if bd never had divisions by the attribute of d.
+// slot returns false if bd never had divisions by the attribute of d.
 func (bd *board) slot(d leaderboard.Division) ([]byte, bool) {
 	if d.Overall() {
 		return []byte{slotOverall}, true

@@ -46,8 +46,8 @@ func errNotSealed(s leaderboard.SeasonKey) error {
 	return fmt.Errorf("pebble: season %q of board %q: %w", s.Season, s.Board, leaderboard.ErrNotSealed)
 }
 
-// readFinal calls read with a ladder's final standings and returns their number. If the board never
-// had the division, it returns 0 and does not call read.
+// readFinal returns the number of final standings. If the board never had the division, it returns
+// 0 and does not call read.
 func (s *Store) readFinal(ctx context.Context, l leaderboard.Ladder, read func(*finalLadder) error) (int64, error) {
 	f, err := s.openFinal(ctx, l)
 	if err != nil {
@@ -67,7 +67,7 @@ func (s *Store) readFinal(ctx context.Context, l leaderboard.Ladder, read func(*
 	return int64(total), read(f)
 }
 
-// pageFrom returns up to n standings, beginning at a position.
+// pageFrom returns up to n standings. Positions begin at 1.
 func (f *finalLadder) pageFrom(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error) {
 	if n <= 0 {
 		return nil, nil
@@ -99,7 +99,7 @@ func (f *finalLadder) standings() (finals.Ladder, error) {
 	return l, nil
 }
 
-// standingOf returns a user's standing, or one with an empty Key.
+// Without a standing, the returned Key is empty.
 func (f *finalLadder) standingOf(user leaderboard.UserID) (leaderboard.Standing, error) {
 	standing := leaderboard.Standing{User: user}
 	var position uint64
@@ -182,8 +182,8 @@ func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after lead
 }
 
 // eraseFinal removes a user's final standings from every generation of a season. The other
-// standings keep their ranks. It adds the user to seal.erased of a seal in progress, and endSeal
-// removes the user from the seal's generation.
+// standings keep their ranks. From the generation of a seal in progress, endSeal removes the users
+// in seal.erased.
 func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
 	var inProgress uint32 // the generation of the seal in progress, or 0
@@ -216,9 +216,8 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 	return nil
 }
 
-// eraseGeneration removes a user's final standings from one generation. endSeal erases several
-// users in one batch, whose writes s.get does not see. So counts holds the new numbers of
-// standings, by the key of their row.
+// endSeal erases several users in one batch, whose writes s.get does not see. So counts holds the
+// new numbers of standings, by the key of their row.
 func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey seasonRowKey, generation uint32, user leaderboard.UserID, counts map[string]uint64) error {
 	prefix := rowKey.finalUser(generation, user)
 	return s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {

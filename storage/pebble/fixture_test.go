@@ -10,7 +10,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// testEpoch is the time at which the test board is created. Results have later times.
+// Results have later times.
 var testEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func testBoard() *leaderboard.Board {
@@ -44,8 +44,8 @@ func mustClose(t testing.TB, s *Store) {
 	}
 }
 
-// checkLadders checks that every entry of the test season follows from its user's results, that no
-// row is an orphan row, and that the overall ladder has n rows.
+// Every entry must follow from its user's results, no row may be an orphan row, and the overall
+// ladder must have n rows.
 func checkLadders(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for user := range s.Users(t.Context(), testSeason) {
@@ -70,7 +70,7 @@ func checkLadders(t *testing.T, s *Store, n int) {
 	}
 }
 
-// openTest opens a store in memory that has the test board.
+// The store has the test board.
 func openTest(t testing.TB) *Store {
 	t.Helper()
 	s := mustOpen(t, "data", Options{FS: vfs.NewMem()})

@@ -11,11 +11,11 @@ import (
 )
 
 // guardFS is the file system of an open store. If a write in the store's directory fails, the store
-// fails, and the write never returns. If it returned the error, the engine could panic with locks
-// held, end the process, or retry forever without delay.
+// fails, and the write never returns. If it returned, the engine could panic with locks held, end
+// the process, or retry forever without delay.
 //
-// The blocked goroutine belongs to the engine or to a commit. After the failure, no caller waits
-// for it. Reads continue, because the engine holds no lock that reads need during a write.
+// The blocked goroutine belongs to the engine or to a commit. No caller waits for it. Reads
+// continue, because the engine holds no lock that they need during a write.
 //
 // On a real disk, only the owner may read the files and directories that guardFS creates.
 type guardFS struct {
@@ -32,8 +32,8 @@ func newGuardFS(fs vfs.FS, dir string, fail func(error)) *guardFS {
 	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), disk: vfs.Root(fs) == vfs.Default, fail: fail, syncSeconds: newSyncSeconds()}
 }
 
-// restrict lets only the owner use a file. It ignores errors: some file systems have no
-// permissions, and the directory protects its files anyway.
+// restrict ignores errors: some file systems have no permissions, and the directory protects its
+// files anyway.
 func (g *guardFS) restrict(name string) {
 	if g.disk {
 		_ = os.Chmod(name, 0o600)
@@ -58,8 +58,8 @@ func (g *guardFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opt
 	return f, err
 }
 
-// check returns the error of a write outside the store's directory or during Open. For another
-// error, it makes the store fail and never returns.
+// check returns an error only outside the store's directory or during Open. Otherwise it makes the
+// store fail and never returns.
 func (g *guardFS) check(inDir bool, err error) error {
 	if err == nil || !inDir || !g.armed.Load() {
 		return err
@@ -104,7 +104,7 @@ type guardFile struct {
 	vfs.File
 	g     *guardFS
 	inDir bool
-	log   bool // the file is a log, whose syncs are measured
+	log   bool // whose syncs are measured
 }
 
 func (f *guardFile) Write(p []byte) (int, error) {

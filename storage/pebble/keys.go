@@ -122,7 +122,7 @@ func seasonsKey(user leaderboard.UserID, board uint32, season leaderboard.Season
 	return appendSeasonKey(seasonsPrefix(user), board, season)
 }
 
-// parseSeasonKey is the inverse of appendSeasonKey. rest is the remainder of b.
+// parseSeasonKey is the inverse of appendSeasonKey.
 func parseSeasonKey(b []byte) (board uint32, season leaderboard.SeasonID, rest []byte, ok bool) {
 	d := decoder{b: b}
 	board = d.uint32()
@@ -134,8 +134,7 @@ func boardPrefix(board uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{kindData}, board)
 }
 
-// A seasonRowKey is the prefix of all rows of a season. The slice has no spare capacity, so append
-// copies it.
+// The slice has no spare capacity, so append copies it.
 type seasonRowKey []byte
 
 func makeSeasonRowKey(board uint32, season leaderboard.SeasonID) seasonRowKey {
@@ -177,7 +176,6 @@ func (k seasonRowKey) finalCount(generation uint32, slot []byte) []byte {
 	return append(append(k.finalGeneration(generation), finalCount), slot...)
 }
 
-// finalPlaces returns the prefix of a ladder's final standings by position.
 func (k seasonRowKey) finalPlaces(generation uint32, slot []byte) []byte {
 	return append(append(k.finalGeneration(generation), finalByPlace), slot...)
 }
@@ -186,7 +184,6 @@ func (k seasonRowKey) finalPlace(generation uint32, slot []byte, position int64)
 	return binary.BigEndian.AppendUint64(k.finalPlaces(generation, slot), uint64(position))
 }
 
-// finalUser returns the prefix of a user's final standings by slot.
 func (k seasonRowKey) finalUser(generation uint32, user leaderboard.UserID) []byte {
 	return appendString(append(k.finalGeneration(generation), finalByUser), user)
 }

@@ -53,7 +53,7 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 	return m, s.commit(ctx, batch, unlock)
 }
 
-// matchState returns the state of a match. Without a stored state, only the MatchKey is set.
+// Without a stored state, only the MatchKey is set.
 func (s *Store) matchState(bd *board, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
 	m := leaderboard.MatchState{MatchKey: key}
 	_, err := s.get(makeSeasonRowKey(bd.number, key.Season).matchState(key.Match), func(b []byte) (err error) {

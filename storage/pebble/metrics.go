@@ -22,7 +22,6 @@ func newSyncSeconds() prometheus.Histogram {
 	})
 }
 
-// An engineMetric is a metric that the collector reads from the metrics of Pebble.
 type engineMetric struct {
 	desc *prometheus.Desc
 	kind prometheus.ValueType
@@ -34,8 +33,8 @@ type collector struct {
 	dir    string
 	engine []engineMetric
 	failed *prometheus.Desc
-	free   *prometheus.Desc // free space of the file system
-	size   *prometheus.Desc // size of the file system
+	free   *prometheus.Desc
+	size   *prometheus.Desc
 }
 
 func describe(name, help string) *prometheus.Desc {
@@ -72,7 +71,7 @@ func newCollector(s *Store, dir string) *collector {
 func (c *collector) Describe(descs chan<- *prometheus.Desc) { prometheus.DescribeByCollect(c, descs) }
 
 // Collect implements [prometheus.Collector]. A failed engine may hold its locks forever. So after a
-// failure, Collect sends only the metrics that need none of these locks.
+// failure, Collect sends only metrics that need no lock.
 func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	send := func(d *prometheus.Desc, kind prometheus.ValueType, value float64) {
 		metrics <- prometheus.MustNewConstMetric(d, kind, value)
@@ -93,7 +92,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// timeSync calls sync. If the file is a log, it also measures the time of this call.
+// Only the syncs of a log are measured.
 func (f *guardFile) timeSync(sync func() error) error {
 	if !f.log {
 		return sync()

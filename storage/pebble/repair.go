@@ -53,12 +53,10 @@ func (bd *board) divisionOf(slot []byte) leaderboard.Division {
 	return leaderboard.Division{Attribute: name, Value: value}
 }
 
-// orphans maps each user to the user's orphan rows.
 type orphans map[leaderboard.UserID][]placement
 
-// orphanRowsOf returns the orphan rows of a user. Only the first call searches the season. One
-// search is enough: each batch changes a user's ladder rows and user row together, so this process
-// creates no orphan rows.
+// Only the first call searches the season. This process creates no orphan rows, because each batch
+// changes a user's ladder rows and user row together.
 func (s *Store) orphanRowsOf(ctx context.Context, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) ([]placement, error) {
 	seasonKey := leaderboard.SeasonKey{Board: bd.ID, Season: season}
 	s.orphanMu.Lock()
@@ -142,7 +140,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	return change, nil
 }
 
-// recount adds to the batch the writes that repair a user's entry, if any.
+// recount adds nothing if the entry is correct.
 func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	orphanRows, err := s.orphanRowsOf(ctx, bd, season, user)
 	if err != nil {
@@ -215,8 +213,8 @@ func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user lea
 	return st, true, nil
 }
 
-// followOrphanRows raises the version of the user's row to the highest version of the orphan rows.
-// If the user's row is damaged, st.before becomes the first readable orphan row.
+// The user's row gets the highest version of the orphan rows. If the user's row is damaged,
+// st.before becomes the first readable orphan row.
 func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
 	for _, p := range orphanRows {
 		slot, sortKey, _ := cutSlot(p.key[len(st.rowKey)+1:])

@@ -14,7 +14,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// OrphanRows yields the rows that Recount then removes.
 func TestRecountRemovesOrphanRows(t *testing.T) {
 	s := openTest(t)
 	r := testResult("u", "m", 0, 5)
@@ -53,8 +52,7 @@ func TestRecountRemovesOrphanRows(t *testing.T) {
 	}
 }
 
-// OrphanRows yields the rows of the state in which it began. Another goroutine may call Recount, so
-// the two must not share a map.
+// Another goroutine may call Recount, so OrphanRows must not share its map.
 func TestOrphanRowsYieldsRowsThatRecountRemoves(t *testing.T) {
 	s := openTest(t)
 	const n = 20
@@ -89,7 +87,6 @@ func TestOrphanRowsYieldsRowsThatRecountRemoves(t *testing.T) {
 	checkLadders(t, s, n)
 }
 
-// UnregisteredUsers yields users who have results but no user row.
 func TestRecountRegistersUsers(t *testing.T) {
 	s := openTest(t)
 	mustApply(t, s, testResult("t", "1", 0, 5), testResult("u", "1", 0, 5), testResult("u", "2", 0, 5), testResult("v", "1", 0, 5))
@@ -124,8 +121,6 @@ func TestRecountRegistersUsers(t *testing.T) {
 	checkLadders(t, s, 3)
 }
 
-// Recount repairs damage to any row that follows from a user's records. Without records, it removes
-// the user's other rows.
 func TestRecountRepairs(t *testing.T) {
 	set := func(t *testing.T, s *Store, key, value []byte) {
 		t.Helper()
@@ -269,7 +264,6 @@ func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	}
 }
 
-// The bans of one user are damaged.
 func TestBansEndingYieldsBansAfterADamagedUser(t *testing.T) {
 	s := openTest(t)
 	for i, user := range []leaderboard.UserID{"u", "v"} {

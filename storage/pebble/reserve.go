@@ -7,7 +7,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// purgeInterval is the shortest time between two removals of ended reservations.
+// The shortest time between two removals of ended reservations.
 const purgeInterval = time.Second
 
 // Reserve implements [leaderboard.Store]. It keeps the reservations in memory, because no other

@@ -7,8 +7,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// Reserve removes all reservations that have ended, at most once a second. In the last case, the
-// caller's clock has gone back.
+// At most once a second. In the last case, the caller's clock has gone back.
 func TestEndedReservationsAreRemoved(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	defer mustClose(t, s)

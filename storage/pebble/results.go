@@ -114,8 +114,8 @@ func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.Ent
 	}
 }
 
-// unregisteredIn yields the users of a season who have a record but no user row. It reads only the
-// first record of each user. stopped reports whether yield returned false.
+// unregisteredIn yields the users with a record but no user row. It reads only the first record of
+// each user.
 func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.SeasonKey, yield func(leaderboard.EntryKey, error) bool) (stopped bool, err error) {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {
@@ -146,7 +146,7 @@ func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.Season
 	}
 }
 
-// emptySeq yields nothing, or only the error of ctx.
+// The sequence yields nothing, or only the error of ctx.
 func emptySeq[T any](ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err := ctx.Err(); err != nil {

@@ -12,8 +12,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A decoder reads the fields of a row. After a failed read, bad is true and every read returns a
-// zero value.
+// After a failed read, bad is true and every read returns a zero value.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -69,7 +68,6 @@ func (d *decoder) string() string { return string(d.bytes()) }
 
 func (d *decoder) readRest() []byte { return d.next(uint64(len(d.b))) }
 
-// checkEnd returns an error if a read failed or bytes remain.
 func (d *decoder) checkEnd(kind string) error {
 	if d.bad || len(d.b) > 0 {
 		return errFormat(kind)
@@ -96,7 +94,7 @@ const (
 	flagRules
 )
 
-// userRow is the state of a user in a season, from which the user's entry follows.
+// userRow is the state of a user in a season.
 type userRow struct {
 	version  uint64 // of the entry
 	hidden   bool
@@ -246,11 +244,9 @@ func sortRefusals(refusals []leaderboard.Refusal) {
 	})
 }
 
-// A placement is one ladder row of an entry.
 type placement struct{ key, value []byte }
 
-// placements returns an entry's rows in the overall ladder and in its divisions. A hidden entry has
-// one row, among the season's hidden entries.
+// A hidden entry has one row, among the season's hidden entries.
 func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placement {
 	if e.Key == "" {
 		return nil

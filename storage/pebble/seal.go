@@ -16,8 +16,7 @@ import (
 )
 
 // sealRow marks a season as sealed. The seal and each amendment write a complete set of final
-// standings, numbered from 1: the generation. Readers use only the set with the number in
-// Generation.
+// standings, numbered from 1: the generation. Readers use only the set of Generation.
 type sealRow struct {
 	Generation uint32                  `json:"generation"`
 	SealedAt   time.Time               `json:"sealed_at"`
@@ -50,14 +49,14 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 	return record, err
 }
 
-// makeFinal writes the final standings of a season. It changes nothing in two cases:
+// makeFinal changes nothing in two cases:
 //   - amend is false and the season is sealed.
 //   - users is not empty, and their final standings agree with their entries.
 //
 // If amend is true and the season is not sealed, makeFinal returns [leaderboard.ErrNotSealed].
 //
-// makeFinal reads one snapshot and writes a new generation in many batches, to bound memory. The
-// last batch sets the season's generation to the new number and removes the previous generation.
+// The standings follow from one snapshot. They are a new generation, in many batches to bound
+// memory. The last batch makes readers use the new generation and removes the previous one.
 // Therefore readers see exactly one of the two, even after a crash.
 func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
@@ -162,8 +161,8 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 	return true, nil
 }
 
-// beginSeal registers a seal and takes a snapshot while it holds all stripes. So each erasure is
-// complete in the snapshot, or finds the registered seal.
+// beginSeal holds all stripes. So each erasure is complete in the snapshot, or finds the registered
+// seal.
 func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, generation uint32) (*pebble.Snapshot, error) {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -176,8 +175,8 @@ func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 	return s.db.NewSnapshot(), nil
 }
 
-// endSeal makes readers use the new generation. In the same batch, it removes the users who were
-// erased after the seal started.
+// In the batch that makes readers use the new generation, endSeal removes the users who were erased
+// after the seal started.
 func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, row *sealRow) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -278,8 +277,7 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 	return s.commit(ctx, batch, func() {})
 }
 
-// ladderRows yields the entries of a ladder, from the current row of the iterator. It leaves the
-// iterator at the first row after the ladder.
+// The iterator is at the first row of the ladder, and afterwards at the first row after it.
 func ladderRows(ctx context.Context, it *pebble.Iterator, bd *board, season leaderboard.SeasonID, ladders, slot []byte) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		prefix := append(bytes.Clone(ladders), slot...)

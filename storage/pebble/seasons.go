@@ -13,8 +13,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// seasonsUnder returns the seasons with rows under the prefix of a board or a season, ordered by
-// id. It leaves out a season that has only states of matches.
+// prefix is that of a board or a season. A season with only states of matches is left out. The
+// seasons are ordered by id.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := keyAfter(prefix)
 	for start := prefix; start != nil; {
@@ -126,8 +126,8 @@ func (s *Store) FinishRankChange(ctx context.Context, _ leaderboard.RankChange, 
 	return update(nil)
 }
 
-// setDeleted adds the time of a deletion to the batch, unless it is zero or not later than the
-// stored time. The caller must call onVisible as soon as readers see the batch.
+// setDeleted adds nothing if at is zero or not later than the stored time. The caller must call
+// onVisible as soon as readers see the batch.
 func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey, at time.Time) (onVisible func(), err error) {
 	at = leaderboard.Truncate(at)
 	if at.UnixMicro() <= 0 || !at.After(s.deletionOf(seasonKey)) {
@@ -137,8 +137,7 @@ func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey,
 	return func() { s.deleted.Store(seasonKey, at) }, batch.Set(deletedKey(seasonKey), value, nil)
 }
 
-// deletionOf returns the time of a season's last deletion, or zero. An empty season id stands for
-// the board.
+// An empty season id stands for the board.
 func (s *Store) deletionOf(seasonKey leaderboard.SeasonKey) time.Time {
 	value, _ := s.deleted.Load(seasonKey)
 	at, _ := value.(time.Time)
@@ -150,7 +149,7 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.deletedAt(seasonKey), ctx.Err()
 }
 
-// deletedAt returns the time of the last deletion of a season or of its board, or zero.
+// deletedAt returns the time of the last deletion of the season or of its board, or zero.
 func (s *Store) deletedAt(seasonKey leaderboard.SeasonKey) time.Time {
 	at, board := s.deletionOf(seasonKey), s.deletionOf(leaderboard.SeasonKey{Board: seasonKey.Board})
 	if board.After(at) {

@@ -23,7 +23,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// formatVersion is the version of the keys and rows. Open rejects a store of a higher version.
+// Open rejects a store of a higher version.
 const formatVersion = 2
 
 const (
@@ -44,7 +44,7 @@ type Options struct {
 	readOnly bool // the store writes nothing, and Open does not create a missing store
 }
 
-// Store is a [leaderboard.Store] in a directory. Only one process can open the directory.
+// Store is a [leaderboard.Store] in a directory, which only one process can open.
 //
 // After a failed write, flush or compaction, every write returns [leaderboard.ErrUnavailable], and
 // reads continue. To write again, restart the process.
@@ -164,7 +164,7 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 	return db, s.failure()
 }
 
-// openError adds advice for the operator to an error of opening dir.
+// openError adds advice for the operator.
 func openError(dir string, fs vfs.FS, err error) error {
 	if strings.Contains(err.Error(), "unknown format major version") {
 		return fmt.Errorf("a newer version of this program wrote the directory; start that version or a later one: %w: %w",
@@ -180,8 +180,8 @@ func openError(dir string, fs vfs.FS, err error) error {
 	return errors.Join(err, lock.Close())
 }
 
-// loadState reads the state that the store keeps in memory. It writes the format version to an
-// empty or older store. With readOnly, it writes nothing, and an empty store is an error.
+// loadState writes the format version to an empty or older store. With readOnly, it writes nothing,
+// and an empty store is an error.
 func (s *Store) loadState(readOnly bool) error {
 	var version uint64
 	found, err := s.get(keyFormat, func(b []byte) (err error) {
@@ -303,8 +303,7 @@ func setJSON(b *pebble.Batch, key []byte, src any) error {
 
 const ctxRows = 256
 
-// scan calls visit with each row in [lower, upper) until visit returns false or an error. It reads
-// one consistent state of the store.
+// visit returns whether to continue. All rows are of one consistent state of the store.
 func (s *Store) scan(ctx context.Context, lower, upper []byte, visit func(key, value []byte) (bool, error)) error {
 	return scan(ctx, s.db, lower, upper, visit)
 }
@@ -338,7 +337,8 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 	return nil
 }
 
-// scanRows reads one consistent state of the store. It skips rows for which decode returns false.
+// All rows are of one consistent state of the store. Rows for which decode returns false are
+// skipped.
 func scanRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (row T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		stopped := false

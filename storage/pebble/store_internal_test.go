@@ -143,7 +143,6 @@ func TestEraseLeavesNoID(t *testing.T) {
 	}
 	seal()
 	seal()
-	// An interrupted seal could have left this row.
 	orphan := makeSeasonRowKey(1, "all").finalUser(9, user)
 	if err := s.db.Set(append(orphan, slotOverall), []byte{1}, pebble.Sync); err != nil {
 		t.Fatal(err)
@@ -172,12 +171,12 @@ func TestEraseLeavesNoID(t *testing.T) {
 	check("DeleteSeason", kindSeasons, kindData)
 }
 
-// A sequence closes its iterator even if its consumer stops early or panics. Entries has no open
-// iterator while its consumer works.
+// A sequence closes its iterator even if its consumer stops early or panics. Entries has no open iterator while its consumer
+// works.
 func TestSequencesReleaseIterators(t *testing.T) {
 	s := openTest(t)
 	mustApply(t, s, testResult("u", "1", 0, 5), testResult("v", "1", 0, 6), testResult("w", "1", 0, 7))
-	// Pebble counts only the open iterators of its sstables. Flush writes the rows to one.
+	// Pebble counts only the open iterators of its sstables.
 	if err := s.db.Flush(); err != nil {
 		t.Fatal(err)
 	}

@@ -13,10 +13,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// storedSample is an archive that commit c7bc028 wrote. Its folder data is a store with the sample
-// of storagetest.WriteSample, partly in Pebble's tables and partly in its log. Its file
-// answers.jsonl has that commit's answers to DescribeSample, ExtendSample, and DescribeSample
-// again.
+// storedSample is an archive that commit c7bc028 wrote: a store with the sample of
+// storagetest.WriteSample in the folder data, and in answers.jsonl that commit's answers to
+// DescribeSample, ExtendSample, and DescribeSample again.
 const storedSample = "testdata/format1.zip"
 
 func TestStoredDataOpensUnchanged(t *testing.T) {
@@ -39,7 +38,6 @@ func TestSampleGivesStoredAnswers(t *testing.T) {
 	checkSample(t, store, answers)
 }
 
-// checkSample compares the answers of a store with the sample, and closes the store.
 func checkSample(t *testing.T, store leaderboard.Store, want []string) {
 	t.Helper()
 	storagetest.CheckSample(t, store, want)
@@ -48,7 +46,6 @@ func checkSample(t *testing.T, store leaderboard.Store, want []string) {
 	}
 }
 
-// unzipSample returns the archive's folder data in memory, and its answers.
 func unzipSample(t *testing.T) (vfs.FS, []string) {
 	t.Helper()
 	archive, err := zip.OpenReader(storedSample)

@@ -13,12 +13,12 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// hashOf returns the hash that stands for a user in keys that remain after an erasure.
+// The hash stands for a user in keys that remain after an erasure.
 func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user)) }
 
-// userStates returns the user's state in each season with a user row, ordered by board and season.
-// danglingNotes has the keys of season notes without a user row, for example of a deleted season. A
-// caller that changes the user must hold the user's lock: see [stripes].
+// The states are ordered by board and season. danglingNotes has the keys of season notes without a
+// user row, for example of a deleted season. A caller that changes the user must hold the user's
+// lock: see [stripes].
 func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, danglingNotes [][]byte, err error) {
 	boards := s.boards.Load()
 	prefix := seasonsPrefix(user)
@@ -61,8 +61,8 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 
 // Erase implements [leaderboard.Store].
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	// The lock admin makes erasures run one after another. Otherwise two of them could decrement
-	// the same number of final standings, and one decrement would be lost.
+	// Two concurrent erasures could decrement the same number of final standings, and one decrement
+	// would be lost.
 	unlockAdmin, err := s.lockAdmin(ctx)
 	if err != nil {
 		return nil, err

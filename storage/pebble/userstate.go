@@ -12,7 +12,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// userState is the state of one user in one season while an operation changes it.
+// userState is the state of a user in a season during an operation.
 type userState struct {
 	s      *Store
 	bd     *board
@@ -51,7 +51,7 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 	return st, nil
 }
 
-// newUserRow returns a row without results. It follows the user's bans and erasure.
+// A new row follows the user's bans and erasure.
 func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (userRow, error) {
 	var e erasure
 	erased, err := s.get(erasedKey(hashOf(user)), e.decode)
@@ -71,8 +71,7 @@ func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderbo
 	return row, err
 }
 
-// rulesOf returns the Rules of a new entry: those at the time of the seal, or the board's current
-// Rules.
+// rulesOf returns the Rules at the time of the seal, or the board's current Rules.
 func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	if bd.Rules() == 0 {
 		return 0, nil
@@ -81,8 +80,8 @@ func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	return record.Rules, err
 }
 
-// board returns the board with the divisions that the entry follows. These may be newer than those
-// of st.bd, if AmendBoard changed them after the caller read st.bd.
+// The divisions are those that the entry follows. They may be newer than those of st.bd, if
+// AmendBoard changed them after the caller read st.bd.
 func (st *userState) board() *leaderboard.Board {
 	bd := st.bd
 	if current := st.s.boards.Load().byNumber[bd.number]; st.row.rules > bd.Rules() && current != nil {
@@ -97,13 +96,12 @@ func (st *userState) entry() leaderboard.Entry {
 	return e
 }
 
-// record keeps the record in st.records.
 func (st *userState) record(match leaderboard.MatchID) (*leaderboard.Record, error) {
 	if rec := st.records[match]; rec != nil {
 		return rec, nil
 	}
 	rec := &leaderboard.Record{}
-	if st.exists { // a user without a row has no records
+	if st.exists {
 		key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}, User: st.user, Match: match}
 		if _, err := st.s.get(st.rowKey.record(st.user, match), func(b []byte) (err error) {
 			*rec, err = decodeRecord(key, b)
@@ -154,8 +152,7 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 	return d.Outcome(before, b.RankKey(&st.row.tally)), nil
 }
 
-// recountTally computes the tally from all results. The second call keeps the stored results in
-// memory for later calls.
+// The second call keeps the stored results in memory for later calls.
 func (st *userState) recountTally(ctx context.Context) (err error) {
 	if st.recounts++; st.recounts == 2 && st.exists {
 		for r, err := range st.s.results(ctx, st.bd, st.season, st.user) {
@@ -201,7 +198,7 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 	}
 }
 
-// The returned function adds the changed rows to the batch.
+// The function adds the changed rows to the batch.
 func (st *userState) finish(batch *pebble.Batch) (leaderboard.Change, func() error) {
 	if st.hasPut {
 		st.row.version++
@@ -235,7 +232,7 @@ func (st *userState) write(batch *pebble.Batch) error {
 	return nil
 }
 
-// writeEntry writes the user row and replaces the ladder rows of st.before with those of st.after.
+// writeEntry also replaces the ladder rows of st.before with those of st.after.
 func (st *userState) writeEntry(batch *pebble.Batch) error {
 	row, err := st.row.append(nil)
 	if err != nil {

@@ -101,9 +101,8 @@ var boardTests = []test{
 	{"concurrent amendments do not undo each other", func(f *fixture) {
 		original := *f.create(sumBoard("b"))
 		const amendments = 5
-		// Each setting has one writer, which must find its previous amendment in the board. It may
-		// also find its current amendment, because a store may apply an amendment twice, for
-		// example after a lost answer.
+		// A writer must find its previous amendment in the board, or its current one, because a
+		// store may apply an amendment twice.
 		settings := []struct {
 			get func(*leaderboard.Board) string
 			set func(*leaderboard.Board, int)

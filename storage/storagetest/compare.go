@@ -25,7 +25,6 @@ func diff(subject string, want, got any) error {
 	return nil
 }
 
-// collect returns the elements of a sequence before its first error, and this error.
 func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	var out []T
 	for v, err := range seq {
@@ -37,8 +36,7 @@ func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return out, nil
 }
 
-// checkKey compares a rank key with the model's line: nil if the user has no entry, and then key
-// must be empty.
+// If the user has no entry, want is nil and key must be empty.
 func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard.RankKey) error {
 	if want == nil || key == "" {
 		if want != nil || key != "" {
@@ -70,8 +68,7 @@ func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard
 	return diff(fmt.Sprintf("tie-breakers of %q", user), want.ties, b.TieBreakersOf(key))
 }
 
-// checkEntry compares the store's entry e with the model. An empty e.Key means that the store has
-// no entry.
+// An empty e.Key means that the store has no entry.
 func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) error {
 	b := p.model.boards[s.Board]
 	want := p.model.line(s, user)
@@ -160,7 +157,6 @@ func (p *replay) compareAll() error {
 	return nil
 }
 
-// compareBans also calls Bans with the key of each ban.
 func (p *replay) compareBans() error {
 	all, err := collect(p.store.Bans(p.ctx, leaderboard.BanKey{}))
 	if err != nil {
@@ -287,7 +283,6 @@ func (p *replay) compareSeason(s leaderboard.SeasonKey) error {
 	return p.compareFinal(s)
 }
 
-// compareLadder checks the entries of a ladder and their order.
 func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry, entries map[leaderboard.UserID]leaderboard.Entry) error {
 	b := p.model.boards[l.Board]
 	want := p.model.ladder(l)
@@ -397,7 +392,6 @@ func (p *replay) compareFinal(s leaderboard.SeasonKey) error {
 	return nil
 }
 
-// compareFinalReads checks FinalLookup, and for a few users also FinalAround and FinalAfter.
 func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Standing) error {
 	var users []leaderboard.UserID
 	var places []leaderboard.Standing
@@ -424,7 +418,7 @@ func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Stan
 		for last+1 < len(want) && want[last+1].Ranks.Ordinal <= st.Ranks.Ordinal+2 {
 			last++
 		}
-		// NotWorse counts erased users too. They may have had the positions after the last standing
+		// NotWorse counts erased users too, who may have had the positions after the last standing
 		// with this rank key.
 		notWorse, worse := st.Ranks.Ordinal, int64(math.MaxInt64)
 		for _, o := range want[i:] {

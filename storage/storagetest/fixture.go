@@ -11,8 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// fixture is a running test and its store. Its methods end the test if the store returns an
-// unexpected error.
+// The methods end the test if the store returns an unexpected error.
 type fixture struct {
 	*testing.T
 	leaderboard.Store
@@ -22,13 +21,10 @@ type fixture struct {
 	clock  time.Time // the time of the latest result
 }
 
-// rows returns n, reduced by Sizes.RowsDivisor.
 func (f *fixture) rows(n int) int { return max(n/f.sizes.RowsDivisor, min(n, 30)) }
 
-// rounds returns n, reduced by Sizes.RoundsDivisor.
 func (f *fixture) rounds(n int) int { return max(n/f.sizes.RoundsDivisor, 2) }
 
-// ok ends the test if err is not nil.
 func (f *fixture) ok(subject string, err error) {
 	f.Helper()
 	if err != nil {
@@ -36,7 +32,6 @@ func (f *fixture) ok(subject string, err error) {
 	}
 }
 
-// wantErr marks the test as failed if err does not wrap want.
 func (f *fixture) wantErr(subject string, err, want error) {
 	f.Helper()
 	if !errors.Is(err, want) {
@@ -44,7 +39,6 @@ func (f *fixture) wantErr(subject string, err, want error) {
 	}
 }
 
-// equal ends the test if want and got differ.
 func (f *fixture) equal(subject string, want, got any) {
 	f.Helper()
 	if err := diff(subject, want, got); err != nil {
@@ -52,7 +46,6 @@ func (f *fixture) equal(subject string, want, got any) {
 	}
 }
 
-// replaceBy returns an argument for AmendBoard that replaces the whole board.
 func replaceBy(board leaderboard.Board) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		*b = board
@@ -92,8 +85,7 @@ func (f *fixture) create(b leaderboard.Board) *leaderboard.Board {
 	return &b
 }
 
-// result returns a result in b's first season. It advances the clock by one second, to the time of
-// the result.
+// result advances the clock by one second, to the time of the result.
 func (f *fixture) result(b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
 	f.clock = f.clock.Add(time.Second)
 	r := leaderboard.MatchResult{Revision: revision, Score: score, AchievedAt: f.clock, ReceivedAt: f.clock}
@@ -110,7 +102,7 @@ func (f *fixture) retraction(b *leaderboard.Board, user leaderboard.UserID, matc
 	return r
 }
 
-// withAttributes returns r with other attributes: name, value, name, value, and so on.
+// In pairs of name and value.
 func withAttributes(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResult {
 	r.Attributes = map[string]string{}
 	for i := 0; i < len(attributes); i += 2 {
@@ -143,7 +135,7 @@ func (f *fixture) apply(b *leaderboard.Board, results ...leaderboard.MatchResult
 	return report
 }
 
-// setBanned sets or lifts a user's ban on every board. It returns the changes ordered by season.
+// The changes are ordered by season.
 func (f *fixture) setBanned(user leaderboard.UserID, banned bool) []leaderboard.Change {
 	f.Helper()
 	changes, err := f.SetBan(f.ctx, leaderboard.Ban{User: user, Banned: banned, Reason: "cheats", At: f.clock})
@@ -152,8 +144,7 @@ func (f *fixture) setBanned(user leaderboard.UserID, banned bool) []leaderboard.
 	return changes
 }
 
-// banOn returns a user's ban on a board, or on every board if board is empty. Without such a ban,
-// Banned is false.
+// An empty board means every board. Without a ban, Banned is false.
 func (f *fixture) banOn(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	f.Helper()
 	bans, err := f.UserBans(f.ctx, user)
@@ -181,8 +172,7 @@ func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Cha
 	return changes
 }
 
-// populate applies results of users u and v in b's first season, one of them too late, and seals
-// the season.
+// One of the results is too late.
 func (f *fixture) populate(b *leaderboard.Board) {
 	f.Helper()
 	late := f.result(b, "u", "late", 0, 1)
@@ -207,7 +197,7 @@ func (f *fixture) entry(s leaderboard.SeasonKey, user leaderboard.UserID) leader
 	return e
 }
 
-// score returns a user's score as text, or "-" if the user has no entry.
+// The score of a user without an entry is "-".
 func (f *fixture) score(b *leaderboard.Board, s leaderboard.SeasonKey, user leaderboard.UserID) string {
 	f.Helper()
 	e := f.entry(s, user)
@@ -217,7 +207,6 @@ func (f *fixture) score(b *leaderboard.Board, s leaderboard.SeasonKey, user lead
 	return fmt.Sprint(b.ScoreOf(e.Key, epoch))
 }
 
-// ladder returns the users of a ladder in standing order.
 func (f *fixture) ladder(s leaderboard.SeasonKey, division string) []leaderboard.UserID {
 	f.Helper()
 	d, err := leaderboard.ParseDivision(division)
@@ -233,7 +222,7 @@ func (f *fixture) ladder(s leaderboard.SeasonKey, division string) []leaderboard
 
 func users(ids ...leaderboard.UserID) []leaderboard.UserID { return ids }
 
-// checkNoData checks that nothing is left of what populate writes.
+// Nothing may be left of what populate writes.
 func (f *fixture) checkNoData(b leaderboard.Board) {
 	f.Helper()
 	s := firstSeason(&b)

@@ -35,7 +35,6 @@ func (w *writer) chance(percent int) bool { return w.rng.IntN(100) < percent }
 
 func pick[T any](rng *rand.Rand, list []T) T { return list[rng.IntN(len(list))] }
 
-// tick advances the clock by at most one second.
 func (w *writer) tick() time.Time {
 	w.clock = w.clock.Add(time.Duration(1+w.rng.IntN(1_000_000)) * time.Microsecond)
 	return w.clock
@@ -86,8 +85,6 @@ func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Boar
 	return b
 }
 
-// newResult generates a new result, or a repetition, correction, conflict or retraction of a
-// previous one.
 func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	var earlier []leaderboard.MatchResult
 	for _, r := range w.sent {
@@ -100,7 +97,7 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 		old := pick(w.rng, earlier)
 		switch n := w.rng.IntN(100); {
 		case n < 40: // a new result; by chance, its key may not be new
-		case n < 55: // repeated
+		case n < 55:
 			received := r.ReceivedAt
 			if r = old; w.chance(70) {
 				r.ReceivedAt = received
@@ -108,13 +105,13 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 					r.AchievedAt = w.randomTime(b, r.Season)
 				}
 			}
-		case n < 70: // corrected
+		case n < 70:
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision+1
 			r.AchievedAt = w.randomTime(b, r.Season)
 		case n < 80: // in conflict with a previous result
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision
 			r.AchievedAt = w.randomTime(b, r.Season)
-		default: // retracted
+		default:
 			r = leaderboard.MatchResult{ResultKey: old.ResultKey, Revision: old.Revision + int64(w.rng.IntN(3)), Retracted: true,
 				AchievedAt: old.AchievedAt, ReceivedAt: r.ReceivedAt}
 		}
@@ -175,7 +172,7 @@ func (w *writer) unrelatedResult(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-// randomTime returns a time in a season, often one of six times, so that ties occur.
+// Times are often one of six, so that ties occur.
 func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
 	start := epoch
 	for _, win := range b.Season.Windows {
@@ -192,10 +189,9 @@ func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) t
 	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
 }
 
-// banEnd returns the end of a ban. Larger n mean later ends, in days.
+// In days.
 func banEnd(n int) time.Time { return time.Date(2200, 1, 1+n, 0, 0, 0, 0, time.UTC) }
 
-// newBan generates a ban or a lifted ban. Sometimes it returns an earlier one.
 func (w *writer) newBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	if len(w.bans) > 0 && w.chance(25) {
 		return pick(w.rng, w.bans)
@@ -288,8 +284,8 @@ func generate(rng *rand.Rand) []op {
 	return history
 }
 
-// generateOrderFree returns a random history in which no result causes the refusal of another one.
-// So the order of the results must not affect the entries.
+// No result causes the refusal of another one. So the order of the results must not affect the
+// entries.
 func generateOrderFree(rng *rand.Rand) []op {
 	w := newWriter(rng)
 	w.large, w.closes = false, false

@@ -22,12 +22,12 @@ const historiesVariable = "LEADERBOARD_HISTORIES"
 // epoch is the start of the first season in the tests.
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
-// RunHistories plays random histories of calls of a store, and compares all data of the store with
-// a naive model. Each call of newStore must return an empty store, which RunHistories closes.
+// RunHistories plays random histories of calls, and compares the store with a naive model. Each
+// call of newStore must return an empty store, which RunHistories closes.
 //
-// If a history fails, RunHistories shortens it and prints it with the command that repeats it. The
-// environment variable LEADERBOARD_HISTORIES sets the number of histories. LEADERBOARD_TEST_SEED
-// sets the seed of the first one.
+// A failing history is shortened and printed with the command that repeats it.
+// LEADERBOARD_HISTORIES sets the number of histories, and LEADERBOARD_TEST_SEED the seed of the
+// first one.
 func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, sizes Sizes) {
 	n := sizes.withDefaults().Histories
 	if text := os.Getenv(historiesVariable); text != "" {
@@ -77,7 +77,7 @@ const (
 	opCompare
 )
 
-// op is one step of a history. Without some of its steps, a history is still valid.
+// A history is still valid without some of its steps.
 type op struct {
 	kind    kind
 	board   leaderboard.Board // the new board, the amended board, or the board of the results
@@ -146,8 +146,8 @@ func runHistory(t testing.TB, newStore func(testing.TB) leaderboard.Store, histo
 	return p.compareAll()
 }
 
-// runShuffled plays a history of generateOrderFree. Then it applies the same results in different
-// orders and batches to three new stores, whose entries must be equal.
+// The same results are applied in different orders and batches to three new stores, whose entries
+// must be equal.
 func runShuffled(t testing.TB, newStore func(testing.TB) leaderboard.Store, history []op, seed uint64) (err error) {
 	if err := runHistory(t, newStore, history); err != nil {
 		return err
@@ -191,8 +191,7 @@ func runShuffled(t testing.TB, newStore func(testing.TB) leaderboard.Store, hist
 	return nil
 }
 
-// addEntries adds all entries of the seasons of the results to the map. It clears their versions,
-// which depend on the order of the results.
+// The versions of the entries are cleared, because they depend on the order of the results.
 func addEntries(ctx context.Context, store leaderboard.Store, results []leaderboard.MatchResult, entries map[leaderboard.ResultKey]leaderboard.Entry) error {
 	seasons := map[leaderboard.SeasonKey]bool{}
 	for _, r := range results {
@@ -210,8 +209,7 @@ func addEntries(ctx context.Context, store leaderboard.Store, results []leaderbo
 	return nil
 }
 
-// shrink removes steps of a failing history, then single results, as long as the history still
-// fails. It returns the error of the shortened history.
+// shrink removes steps, then single results, as long as the history still fails.
 func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	budget := 500
 	fails := func(h []op) bool {
@@ -238,8 +236,8 @@ func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	return history, err
 }
 
-// reduce returns a short subsequence of the list that still fails. This is delta debugging: Zeller
-// and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", IEEE TSE 2002.
+// This is delta debugging: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
+// Input", IEEE TSE 2002.
 func reduce[T any](list []T, fails func([]T) bool) []T {
 	for size := (len(list) + 1) / 2; size > 0; {
 		smaller := false

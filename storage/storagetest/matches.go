@@ -9,14 +9,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// matchBoard returns a Sum board whose matches can be void.
 func matchBoard() leaderboard.Board {
 	b := sumBoard("b")
 	b.Matches = true
 	return b
 }
 
-// setVoids sets the Voids of match m and of its results.
 func (f *fixture) setVoids(b *leaderboard.Board, voids int64) leaderboard.ApplyReport {
 	f.Helper()
 	key := leaderboard.MatchKey{SeasonKey: firstSeason(b), Match: "m"}

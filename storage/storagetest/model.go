@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// model is a naive store that computes every answer from all data. It has its own code for every
-// rule of the contract, so it does not repeat the faults of the tested code.
+// model is a naive store. It has its own code for every rule of the contract, so it does not repeat
+// the faults of the tested code.
 type model struct {
 	boards  map[leaderboard.BoardID]leaderboard.Board
 	records map[leaderboard.ResultKey]*leaderboard.Record
@@ -49,7 +49,7 @@ type wantOutcome struct {
 	stands   bool // of two results in conflict, the new one stands
 }
 
-// apply applies a result and gives the stored result the Voids of its match.
+// The stored result gets the Voids of its match.
 func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	o := m.applyContent(r)
 	if rec := m.records[r.ResultKey]; rec != nil && rec.Result != nil {
@@ -167,10 +167,9 @@ func micros(t time.Time) time.Time {
 	return time.Unix(t.Unix(), int64(t.Nanosecond())/1000*1000).UTC()
 }
 
-// compareContents compares results with the same revision: the greater one stands. The fields
-// follow the order of the encoded payload, which has the length of each text before the text. Texts
-// in tests are shorter than 128 bytes, so their length takes one byte, and a shorter text is
-// smaller.
+// Of two results with the same revision, the greater one stands. The fields follow the order of the
+// encoded payload, which has the length of each text before the text. Texts in tests are shorter
+// than 128 bytes, so their length takes one byte, and a shorter text is smaller.
 func compareContents(x, y *leaderboard.MatchResult) int {
 	text := func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)) }
 	flag := func(x, y bool) int {
@@ -204,8 +203,8 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 	return text(x.Metadata, y.Metadata)
 }
 
-// refusal returns the reason why r must not replace old, or "". old is nil if no result is stored.
-// If amends is true, a closed season accepts r.
+// If r must not replace old, refusal returns the reason. old is nil if no result is stored. If
+// amends is true, a closed season accepts r.
 func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboard.Reason {
 	b := m.boards[r.Board]
 	if b.Source == nil && !r.Retracted && m.isEnded(r) {
@@ -288,7 +287,7 @@ func totals(results []leaderboard.MatchResult, n int) (score int64, ties []int64
 	return score, ties
 }
 
-// countingResults returns the results that count, ordered by match id.
+// The results are ordered by match id.
 func (m *model) countingResults(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	counting := slices.DeleteFunc(m.standingResults(s, user), func(r leaderboard.MatchResult) bool { return !m.isCounted(&r) })
 	for i := range counting {
@@ -297,8 +296,7 @@ func (m *model) countingResults(s leaderboard.SeasonKey, user leaderboard.UserID
 	return counting
 }
 
-// ties returns the tie-breakers in the order of the board. A linked board keeps results with the
-// tie-breakers of its source.
+// The order is that of the board. A linked board keeps the tie-breakers of its source.
 func (m *model) ties(r *leaderboard.MatchResult) []int64 {
 	source := m.boards[r.Board].Source
 	if source == nil {
@@ -321,8 +319,7 @@ func (m *model) isEnded(r *leaderboard.MatchResult) bool {
 	return false
 }
 
-// isCounted reports whether a result that stands counts. A linked board counts only results with
-// the required attributes and an event time in its season.
+// A linked board counts only results with the required attributes and an event time in its season.
 func (m *model) isCounted(r *leaderboard.MatchResult) bool {
 	b := m.boards[r.Board]
 	if m.isEnded(r) {
@@ -344,7 +341,7 @@ func (m *model) isCounted(r *leaderboard.MatchResult) bool {
 	return true
 }
 
-// standingResults returns the results that stand, including retractions, ordered by match id.
+// The results include retractions, and are ordered by match id.
 func (m *model) standingResults(s leaderboard.SeasonKey, user leaderboard.UserID) []leaderboard.MatchResult {
 	var out []leaderboard.MatchResult
 	for key, rec := range m.records {
@@ -366,7 +363,7 @@ func (m *model) users(s leaderboard.SeasonKey) []leaderboard.UserID {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// seasonKeys returns the seasons with a record of the user, or of any user if user is empty.
+// An empty user means all users.
 func (m *model) seasonKeys(user leaderboard.UserID) []leaderboard.SeasonKey {
 	set := map[leaderboard.SeasonKey]bool{}
 	for key := range m.records {
@@ -408,8 +405,8 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 	}
 }
 
-// setBan merges a state of a ban. The state with the higher revision stands. At equal revisions, a
-// ban stands over a lifted ban, and a later end over an earlier one.
+// The state with the higher revision stands. At equal revisions, a ban stands over a lifted ban,
+// and a later end over an earlier one.
 func (m *model) setBan(ban leaderboard.Ban) {
 	key := leaderboard.BanKey{User: ban.User, Board: ban.Board}
 	stored, exists := m.bans[key]
@@ -474,8 +471,7 @@ func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
 	delete(m.boards, id)
 }
 
-// seal computes the final standings from ladders of the store that the caller has compared with the
-// model.
+// The caller has compared the ladders of the store with the model.
 func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders map[leaderboard.Division][]leaderboard.Entry) {
 	a.At = micros(a.At)
 	sealed := m.sealed[s]
@@ -493,8 +489,7 @@ func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders m
 	}
 }
 
-// agrees reports whether final standings and ladders have the same users and scores. After an
-// erasure, their ranks may differ.
+// After an erasure, the ranks may differ.
 func (m *model) agrees(s leaderboard.SeasonKey, ladders map[leaderboard.Division][]leaderboard.Entry) bool {
 	for d, standings := range m.sealed[s].final {
 		if len(ladders[d]) != len(standings) {

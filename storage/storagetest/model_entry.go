@@ -12,7 +12,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// line is an entry as the model computes it.
 type line struct {
 	user       leaderboard.UserID
 	score      int64      // unused on decay boards
@@ -31,7 +30,6 @@ type line struct {
 // In bits.
 const precision = 400
 
-// eventOrder compares results by event time, then by match id.
 func eventOrder(x, y leaderboard.MatchResult) int {
 	return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
 }
@@ -96,7 +94,6 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	return l
 }
 
-// padded appends zeros for missing tie-breakers.
 func padded(ties []int64, b leaderboard.Board) []int64 {
 	out := make([]int64, len(b.TieBreakers))
 	copy(out, ties)
@@ -154,7 +151,7 @@ func twoTo(t time.Time, halfLife time.Duration) *big.Float {
 	return v.SetMantExp(v, int(quotient))
 }
 
-// scoreAt returns the decayed sum at the time t, not rounded.
+// scoreAt returns the decayed sum at t, not rounded.
 func (l *line) scoreAt(t time.Time, halfLife time.Duration) *big.Float {
 	return newFloat().Quo(l.decayed, twoTo(t, halfLife))
 }
@@ -176,8 +173,8 @@ func compareTies(breakers []leaderboard.TieBreaker, x, y []int64) int {
 	return 0
 }
 
-// compare compares ranks. c is negative if x ranks better, and 0 in a tie. ok is false if the
-// decayed sums are too close for the model to decide.
+// c is negative if x ranks better, and 0 in a tie. ok is false if the decayed sums are too close
+// for the model to decide.
 func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
 	if b.Policy != leaderboard.Decay {
 		return cmp.Or(inOrder(b.Order, x.score, y.score), compareTies(b.TieBreakers, x.ties, y.ties)), true
@@ -199,7 +196,6 @@ func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
 	return compareTies(b.TieBreakers, x.ties, y.ties), true
 }
 
-// ladder returns the lines in any order.
 func (m *model) ladder(l leaderboard.Ladder) []*line {
 	var out []*line
 	for _, user := range m.users(l.SeasonKey) {

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// replay applies the steps of a history to a store and to the model, and compares their answers.
+// replay compares the answers of a store with those of the model.
 type replay struct {
 	ctx   context.Context
 	store leaderboard.Store
@@ -122,7 +122,6 @@ func (p *replay) amendBoard(change leaderboard.Board) error {
 	return diff("AmendBoard", amended, got)
 }
 
-// void voids a match, or ends its void.
 func (p *replay) void(board leaderboard.Board, key leaderboard.MatchKey, at time.Time) error {
 	b, ok := p.model.boards[board.ID]
 	if !ok || !b.CreatedAt.Equal(board.CreatedAt) {
@@ -172,7 +171,6 @@ func (p *replay) void(board leaderboard.Board, key leaderboard.MatchKey, at time
 	return diff("SetMatch after Apply", state, got)
 }
 
-// changeDivisions changes a board's divisions and recounts its users.
 func (p *replay) changeDivisions(change leaderboard.Board) error {
 	amended, ok := p.model.boards[change.ID]
 	if !ok {
@@ -220,7 +218,6 @@ func (p *replay) changeDivisions(change leaderboard.Board) error {
 	return err
 }
 
-// apply compares the outcomes and changes of results.
 func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResult) error {
 	b, ok := p.model.boards[board.ID]
 	if !ok || !b.CreatedAt.Equal(board.CreatedAt) {
@@ -269,8 +266,7 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 	return p.checkChanges("Apply", report.Changes)
 }
 
-// checkChanges compares Before with the last entry that the store returned, and After with the
-// model's entry.
+// Before must be the last entry that the store returned, and After the model's entry.
 func (p *replay) checkChanges(method string, changes []leaderboard.Change) error {
 	type userSeason struct {
 		leaderboard.SeasonKey
@@ -342,7 +338,7 @@ func (p *replay) recount(s leaderboard.SeasonKey, user leaderboard.UserID) error
 	return p.checkEntry(s, user, c.After)
 }
 
-// endSeason ends a season early, if that is possible, and recounts all users.
+// endSeason also recounts all users.
 func (p *replay) endSeason(s leaderboard.SeasonKey, at time.Time) error {
 	stored, ok := p.model.boards[s.Board]
 	if !ok {
@@ -410,7 +406,6 @@ func (p *replay) amendSeason(s leaderboard.SeasonKey, a leaderboard.Amendment) e
 	return nil
 }
 
-// makeFinal calls Seal, or Amend for users, of a season.
 func (p *replay) makeFinal(s leaderboard.SeasonKey, a leaderboard.Amendment, method string, users []leaderboard.UserID,
 	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error)) error {
 	b, ok := p.model.boards[s.Board]

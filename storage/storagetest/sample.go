@@ -18,15 +18,15 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The sample is a small, fixed sequence of calls of a store. The repository has the data that an
-// older version wrote with [WriteSample], and its answers to [DescribeSample] and [ExtendSample].
-// From this data, the current version must give the same answers.
+// The sample is a fixed sequence of calls of a store. The repository has the data that an older
+// version wrote with [WriteSample], and its answers to [DescribeSample] and [ExtendSample]. From
+// this data, the current version must give the same answers.
 const (
 	sampleUsers   = 18
 	sampleMatches = 6
 )
 
-// sampleStart is when the sample's boards are created and its first results arrive.
+// sampleStart is when the boards are created and the first results arrive.
 var sampleStart = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func sampleBoards() []leaderboard.Board {
@@ -59,8 +59,8 @@ func sampleAPIKey(id, name string, scopes ...string) leaderboard.APIKey {
 	return leaderboard.APIKey{ID: id, Name: name, Hash: sha256.Sum256([]byte(name)), Scopes: scopes, CreatedAt: sampleStart}
 }
 
-// sampleResults returns n results, most of which arrive within 28 days from startDay days after
-// sampleStart. They include corrections, retractions, repeats, and results that the store refuses.
+// The results include corrections, retractions, repeats, and results that the store refuses. Most
+// arrive within 28 days from startDay days after sampleStart.
 func sampleResults(b *leaderboard.Board, startDay, n int) ([]leaderboard.MatchResult, error) {
 	random := uint32(len(b.ID) + startDay)
 	pick := func(n int) int { // a linear congruential generator
@@ -103,7 +103,7 @@ func sampleResults(b *leaderboard.Board, startDay, n int) ([]leaderboard.MatchRe
 	return out, nil
 }
 
-// sampleWriter writes to a store and notes the answers up to the first unexpected error.
+// sampleWriter notes the answers up to the first unexpected error.
 type sampleWriter struct {
 	ctx   context.Context
 	store leaderboard.Store
@@ -132,7 +132,6 @@ func (w *sampleWriter) note(question string, answer any, err error) {
 	w.lines, w.err = append(w.lines, string(line)), err
 }
 
-// apply applies n results of a board in batches, and notes the outcomes and the changes.
 func (w *sampleWriter) apply(id leaderboard.BoardID, startDay, n, batch int) {
 	b, err := w.store.Board(w.ctx, id)
 	if err != nil {
@@ -176,12 +175,12 @@ func (w *sampleWriter) erase(user leaderboard.UserID, at time.Time) {
 	w.noteChanges(fmt.Sprintf("Erase %s", user), changes, err)
 }
 
-// amendAll calls Amend without a list of users, so that Amend considers all users.
+// Without a list of users, Amend considers all users.
 func (w *sampleWriter) amendAll(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment) (leaderboard.SeasonRecord, error) {
 	return w.store.Amend(ctx, b, season, a, nil)
 }
 
-// The argument call is the store's Seal or Amend.
+// call is the store's Seal or Amend.
 func (w *sampleWriter) makeFinal(id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time, reason string,
 	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error),
 ) {
@@ -271,8 +270,8 @@ func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error
 	return w.lines, w.err
 }
 
-// DescribeSample returns a line of JSON for each call of a reading method and its answer. It sorts
-// answers without a defined order, and omits users and results that a season does not have.
+// DescribeSample calls the reading methods, and returns a line of JSON for each. It sorts answers
+// without a defined order, and omits users and results that a season does not have.
 func DescribeSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
 	boards, err := store.Boards(ctx)
@@ -361,7 +360,6 @@ func (w *sampleWriter) describeLadder(l leaderboard.Ladder, users []leaderboard.
 	}
 }
 
-// storedBan is the form of a ban in the stored answers.
 type storedBan struct {
 	User   leaderboard.UserID
 	Banned bool
@@ -369,7 +367,7 @@ type storedBan struct {
 	At     time.Time
 }
 
-// sampleBan returns the user's ban on every board, or only the User if no such ban is in force.
+// Only the User is set if no ban on every board is in force.
 func sampleBan(ctx context.Context, store leaderboard.Store, user leaderboard.UserID) (storedBan, error) {
 	bans, err := store.UserBans(ctx, user)
 	for _, b := range bans {
@@ -380,7 +378,7 @@ func sampleBan(ctx context.Context, store leaderboard.Store, user leaderboard.Us
 	return storedBan{User: user}, err
 }
 
-// sampleEntry encodes the key in hexadecimal, because JSON cannot hold arbitrary bytes.
+// The key is in hexadecimal, because JSON cannot hold arbitrary bytes.
 func sampleEntry(e leaderboard.Entry) leaderboard.Entry {
 	e.Key = leaderboard.RankKey(hex.EncodeToString([]byte(e.Key)))
 	return e
@@ -403,8 +401,8 @@ func sampleStandings(standings []leaderboard.Standing) []leaderboard.Standing {
 	return out
 }
 
-// CheckSample checks that DescribeSample, ExtendSample and again DescribeSample together return
-// want, for a store that contains the sample.
+// CheckSample compares the answers of DescribeSample, ExtendSample and again DescribeSample with
+// want, for a store with the sample.
 func CheckSample(t *testing.T, store leaderboard.Store, want []string) {
 	t.Helper()
 	var got []string

@@ -11,8 +11,7 @@ import (
 )
 
 // Limits names sentences of the contract that a store cannot keep. The value of a field is the
-// reason, or empty if the store keeps the sentence. Tests must read only these fields, and must not
-// depend on the store's type.
+// reason, or empty if the store keeps the sentence. Tests must not depend on the store's type.
 type Limits struct {
 	// EntriesFollow means that readers may see results earlier than the entry that follows from
 	// them. After a crash between the two writes, the entry stays old until the caller applies the
@@ -31,9 +30,8 @@ type Sizes struct {
 	// Histories is the number of random histories. The default is 60. The environment variable
 	// LEADERBOARD_HISTORIES overrides it.
 	Histories int
-	// RowsDivisor divides the number of rows in tests of many rows, down to 30. The rows must fill
-	// several pages. So if the store reads in pages, newStore must divide their size by the same
-	// factor. The default is 1.
+	// RowsDivisor divides the number of rows in tests of many rows, down to 30. If the store reads
+	// in pages, newStore must divide their size by the same factor. The default is 1.
 	RowsDivisor int
 	// RoundsDivisor divides the number of rounds in tests of concurrent calls, down to 2. The
 	// default is 1.

@@ -17,7 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// finisher is a line of the Boston Marathon's official results.
 type finisher struct {
 	user, gender, division        string
 	seconds                       int64
@@ -40,20 +39,18 @@ func readBoston(t *testing.T) (runners, wheelchairs []finisher) {
 	return runners, wheelchairs
 }
 
-// ageGroup returns the age group without the gender, such as 40-44 for F40-44.
 func (f *finisher) ageGroup() string { return f.division[1:] }
 
-// crossed returns the crossed division of gender and age group. It escapes the "+" of the group
-// 80+, because a "+" separates values.
+// The "+" of the group 80+ is escaped, because a "+" separates values.
 func (f *finisher) crossed() string {
 	return "gender+age_group:" + f.gender + "+" + strings.ReplaceAll(f.ageGroup(), "+", `\+`)
 }
 
 var bostonStart = time.Date(2014, 4, 21, 14, 0, 0, 0, time.UTC)
 
-// bostonResults returns the results in the order of their official places. The organizers ordered
-// equal times by a finer clock that was not published. If timed is set, AchievedAt gives this
-// order: each place is a microsecond later.
+// The results are in the order of their official places. The organizers ordered equal times by a
+// finer clock that was not published. If timed is set, AchievedAt gives this order: each place is a
+// microsecond later.
 func bostonResults(finishers []finisher, timed bool) []Result {
 	finishers = slices.SortedFunc(slices.Values(finishers), func(x, y finisher) int { return int(x.overall - y.overall) })
 	results := make([]Result, len(finishers))
@@ -76,15 +73,13 @@ func bostonBoard(name string) board {
 	}
 }
 
-// bostonLadder is an official ranking: the finishers of a division and their places.
 type bostonLadder struct {
 	division string
 	places   map[string]int64 // by user
 	want     []standing       // the recount of the same finishers
 }
 
-// bostonLadders returns the official rankings: overall, by gender and by age group. Official age
-// groups, such as F40-44, are by gender, so a crossed division has the same places.
+// Official age groups, such as F40-44, are by gender, so a crossed division has the same places.
 func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 	byDivision := map[string]*bostonLadder{}
 	members := map[string][]finisher{}
@@ -199,8 +194,6 @@ func BostonDivisionAdded(t *testing.T, d Deployment) {
 	compareBoston(t, c, b, runners, 43)
 }
 
-// checkAppliedWhileFilling waits until a board is filled. Each consumer must apply results
-// meanwhile.
 func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
 	t.Helper()
 	applied := func() []int {
@@ -224,7 +217,6 @@ func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
 	}
 }
 
-// checkBoston submits the results to a new board, compares its ladders, and returns its id.
 func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wantLadders int) string {
 	b := c.createBoard(t, bostonBoard("boston"))
 	began := time.Now()
@@ -236,7 +228,6 @@ func checkBoston(t *testing.T, d Deployment, c *client, finishers []finisher, wa
 	return b
 }
 
-// compareBoston compares each ladder of a board with the official places and with a recount.
 func compareBoston(t *testing.T, c *client, b string, finishers []finisher, wantLadders int) {
 	t.Helper()
 	ladders := bostonLadders(t, finishers)
@@ -265,8 +256,7 @@ func compareBoston(t *testing.T, c *client, b string, finishers []finisher, want
 		len(ladders), rows[true], distinct[true], rows[false], distinct[false])
 }
 
-// checkPlaces compares the entries of a ladder, by rank method, with the official places. A rule is
-// skipped if byMethod lacks its method. Every entry must follow these rules:
+// Every entry must follow these rules. A rule is skipped if byMethod lacks its method:
 //
 //	min      a competition rank is the best official place with the same time
 //	block    an official place is one of the places that the users with the same time share
@@ -314,7 +304,6 @@ func checkPlaces(t *testing.T, l bostonLadder, byMethod map[string][]entry) {
 	}
 }
 
-// everyTenth returns finishers[first] and every tenth finisher after it.
 func everyTenth(finishers []finisher, first int) (sample []finisher) {
 	for i := first; i < len(finishers); i += 10 {
 		sample = append(sample, finishers[i])
@@ -322,8 +311,8 @@ func everyTenth(finishers []finisher, first int) (sample []finisher) {
 	return sample
 }
 
-// checkUsers reads the entry of each runner by id: overall by every method, and in the runner's
-// three divisions by alternating methods.
+// The entries of each runner are read overall by every method, and in three divisions by
+// alternating methods.
 func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders []bostonLadder) {
 	want := map[string]map[string]*standing{} // by division and user
 	for _, l := range ladders {
@@ -374,8 +363,6 @@ func (c *client) checkUser(ctx context.Context, q query, want *standing, total i
 	return nil
 }
 
-// checkLookups looks up all users of the ladders by each method, in lookups of the largest allowed
-// size.
 func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 	for _, l := range ladders {
 		for _, m := range methods {
@@ -409,7 +396,6 @@ func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 	}
 }
 
-// checkNeighbors reads the neighbors of users at both ends of the ladders and of random users.
 func checkNeighbors(t *testing.T, c *client, b string, ladders []bostonLadder, random *rand.Rand) {
 	const limit = 50
 	for _, l := range ladders {
@@ -427,8 +413,6 @@ func checkNeighbors(t *testing.T, c *client, b string, ladders []bostonLadder, r
 	}
 }
 
-// checkNeighborsOf compares the user at position i, and n neighbors on each side, with the expected
-// ladder.
 func (c *client) checkNeighborsOf(ctx context.Context, q query, want []standing, i, n int) error {
 	p, err := c.user(ctx, q, want[i].user, n)
 	if err != nil {
@@ -437,8 +421,7 @@ func (c *client) checkNeighborsOf(ctx context.Context, q query, want []standing,
 	return compareNeighbors(q, want, i, n, &p)
 }
 
-// compareNeighbors compares the user at position i, and n neighbors on each side, clipped at the
-// ends of the ladder.
+// The user is at position i, with n neighbors on each side, clipped at the ends of the ladder.
 func compareNeighbors(q query, want []standing, i, n int, p *userPage) error {
 	method := q.method
 	if method == "" {
@@ -462,8 +445,7 @@ func compareNeighbors(q query, want []standing, i, n int, p *userPage) error {
 	return nil
 }
 
-// checkStats compares the statistics of a ladder with a recount. The board must rank lower scores
-// first.
+// The board must rank lower scores first.
 func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.Rand) {
 	t.Helper()
 	n := int64(len(want))

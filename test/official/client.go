@@ -30,7 +30,6 @@ type Result struct {
 	Attributes  map[string]string `json:"attributes,omitempty"`
 }
 
-// board has the settings of a board that the checks need.
 type board struct {
 	ID          string       `json:"board_id"`
 	Title       string       `json:"title,omitempty"`
@@ -71,7 +70,6 @@ type window struct {
 	End   time.Time `json:"end"`
 }
 
-// yearly returns a schedule with one season per calendar year in UTC, from first to last.
 func yearly(first, last int) schedule {
 	s := schedule{Schedule: "EXPLICIT"}
 	for y := first; y <= last; y++ {
@@ -84,7 +82,6 @@ func yearly(first, last int) schedule {
 	return s
 }
 
-// entry is a line of a ladder in the JSON form of the API.
 type entry struct {
 	User        string    `json:"user_id"`
 	Score       int64     `json:"score"`
@@ -95,7 +92,6 @@ type entry struct {
 	ListRank    *int64    `json:"list_rank"`
 }
 
-// line describes the entry in test failures.
 func (e *entry) line() string {
 	rank := "none"
 	if e.Rank != nil {
@@ -104,7 +100,6 @@ func (e *entry) line() string {
 	return fmt.Sprintf("{%q score %d %v rank %s at %s}", e.User, e.Score, e.TieBreakers, rank, e.AchievedAt.Format(time.RFC3339Nano))
 }
 
-// ladderInfo holds the fields that describe the ladder in an answer.
 type ladderInfo struct {
 	Board    string `json:"board"`
 	Season   string `json:"season"`
@@ -147,7 +142,6 @@ type statsPage struct {
 	RankOfScore *int64 `json:"rank_of_score"`
 }
 
-// outcome is the outcome of a submitted result.
 type outcome struct {
 	Success bool   `json:"success"`
 	User    string `json:"user_id"`
@@ -160,7 +154,7 @@ type outcome struct {
 	Season  string `json:"season"`
 }
 
-// query names a ladder and a ranking method. Empty fields mean the API's defaults.
+// Empty fields of a query mean the API's defaults.
 type query struct {
 	board, season, division, method string
 }
@@ -178,8 +172,7 @@ func (q query) values() url.Values {
 	return v
 }
 
-// crossed returns the values of the parameter division for a crossed division, last attribute
-// first, because the service must accept any order. It unescapes "+" only.
+// The last attribute comes first, because the service must accept any order. Only "+" is unescaped.
 func crossed(names, values string) (parts []string) {
 	const escaped = "\x00"
 	split := strings.Split(strings.ReplaceAll(values, `\+`, escaped), "+")
@@ -194,7 +187,6 @@ func (q query) String() string {
 	return fmt.Sprintf("board %s season %q division %q method %q", q.board, q.season, q.division, q.method)
 }
 
-// path returns a path below the board's path.
 func (q query) path(parts ...string) string {
 	return boardPath(q.board) + "/" + strings.Join(parts, "/")
 }
@@ -210,7 +202,6 @@ type client struct {
 	http *http.Client
 }
 
-// statusError is an answer whose status is not 2xx.
 type statusError struct {
 	code       int
 	method     string
@@ -272,7 +263,6 @@ func (c *client) call(ctx context.Context, method, path string, values url.Value
 	return nil
 }
 
-// callData decodes the data field of the answer and checks its status field.
 func (c *client) callData(ctx context.Context, method, path string, values url.Values, body, data any) error {
 	envelope := struct {
 		Status string `json:"status"`
@@ -302,7 +292,6 @@ func (q query) check(a ladderInfo) error {
 	return nil
 }
 
-// list reads all pages of a ladder.
 func (c *client) list(ctx context.Context, q query) ([]entry, error) {
 	const limit = 1000 // the API's largest page
 	var all []entry
@@ -370,7 +359,7 @@ func (c *client) stats(ctx context.Context, q query, extra url.Values) (statsPag
 	return p, q.check(p.ladderInfo)
 }
 
-// createBoard returns the board's unique id. It deletes the board after the test.
+// createBoard returns the board's unique id. The board is deleted after the test.
 func (c *client) createBoard(t *testing.T, b board) string {
 	t.Helper()
 	b.ID = "official-" + b.ID + "-" + rand.Text()[:8]
@@ -388,8 +377,8 @@ func (c *client) createBoard(t *testing.T, b board) string {
 // On Cassandra, the service deletes a few seasons per second.
 const deleteTimeout = 20 * time.Minute
 
-// deleteBoard repeats a call that times out or that the service answers with 503. The repeated call
-// continues the deletion, or answers 404 because the board is gone.
+// deleteBoard repeats a call that times out or gets 503. The repeated call continues the deletion,
+// or answers 404 because the board is gone.
 func (c *client) deleteBoard(ctx context.Context, id string) error {
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()

@@ -24,7 +24,7 @@ var bundled embed.FS
 // bundled.
 const datasetsVariable = "LEADERBOARD_DATASETS"
 
-// row is a line of a table: its values by column name.
+// By column name.
 type row map[string]string
 
 func (r row) integer(t *testing.T, column string) int64 {
@@ -36,7 +36,6 @@ func (r row) integer(t *testing.T, column string) int64 {
 	return n
 }
 
-// day returns a date as midnight in UTC.
 func (r row) day(t *testing.T, column string) time.Time {
 	t.Helper()
 	day, err := time.Parse(time.DateOnly, r[column])
@@ -56,12 +55,10 @@ func readBundled(t *testing.T, name string) []row {
 }
 
 // datasetsRequired reports whether tests fail, rather than skip, without the folder.
-// REQUIRE_DATASETS overrides REQUIRE_INTEGRATION.
 func datasetsRequired() bool {
 	return cmp.Or(os.Getenv("REQUIRE_DATASETS"), os.Getenv("REQUIRE_INTEGRATION")) == "1"
 }
 
-// readDataset returns the rows of a data set that is not bundled, or skips or fails the test.
 func readDataset(t *testing.T, name string) []row {
 	t.Helper()
 	dir := os.Getenv(datasetsVariable)
@@ -79,7 +76,6 @@ func readDataset(t *testing.T, name string) []row {
 	return readTable(t, f)
 }
 
-// readTable reads a compressed CSV file with a header, and closes it.
 func readTable(t *testing.T, r io.ReadCloser) []row {
 	t.Helper()
 	defer func() {

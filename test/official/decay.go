@@ -36,7 +36,6 @@ func decayWeight(d time.Duration) *big.Float {
 
 func newFloat(x float64) *big.Float { return new(big.Float).SetPrec(decayPrecision).SetFloat64(x) }
 
-// powers returns x^0 to x^n.
 func powers(x *big.Float, n int) []*big.Float {
 	all := []*big.Float{newFloat(1)}
 	for i := range n {
@@ -45,16 +44,15 @@ func powers(x *big.Float, n int) []*big.Float {
 	return all
 }
 
-// decayTables hold decay weights for whole days before a midnight, and for seconds into a day.
-// Their product is the weight of a football result.
+// The product of a weight of days before a midnight and of seconds into a day is the weight of a
+// football result.
 type decayTables struct{ days, seconds []*big.Float }
 
 func newDecayTables() decayTables {
 	return decayTables{powers(decayWeight(24*time.Hour), 60_000), powers(decayWeight(-time.Second), 86_400)}
 }
 
-// decayedSums returns the sum of each user's points at a midnight. The points halve with every
-// half-life since the result.
+// The points halve with every half-life before the midnight at.
 func (d decayTables) decayedSums(results []Result, at time.Time) map[string]*big.Float {
 	values := map[string]*big.Float{}
 	for _, r := range results {
@@ -76,7 +74,6 @@ func roundToInteger(x *big.Float) int64 {
 	return n
 }
 
-// agreement returns the number of leading bits in which two sums agree.
 func agreement(x, y *big.Float) int {
 	difference := new(big.Float).Sub(x, y)
 	if difference.Sign() == 0 {
@@ -85,7 +82,6 @@ func agreement(x, y *big.Float) int {
 	return max(x.MantExp(nil), y.MantExp(nil)) - difference.MantExp(nil)
 }
 
-// decayLadder returns the expected ladder for the decayed sums in values, with rounded scores.
 // closest is the largest agreement, in bits, of two different neighboring sums.
 func decayLadder(results []Result, values map[string]*big.Float) (want []standing, closest int) {
 	want = ladder(recountSums(results), func(x, y *standing) int {
@@ -103,12 +99,11 @@ func decayLadder(results []Result, values map[string]*big.Float) (want []standin
 	return want, closest
 }
 
-// decayMoments are the ends of five seasons that all start with the first match.
 var decayMoments = []string{"1900-01-01", "1940-01-01", "1970-07-01", "1998-07-13", "2020-01-01"}
 
 // Decay checks boards of decaying football points: 3 for a win and 1 for a draw, with a half-life
-// of a year. Five boards have a season that has ended, with scores at its end. The sixth board has
-// a season without end, with scores at the time of the answer.
+// of a year. Five boards have a season that has ended. The sixth board has a season without end,
+// with scores at the time of the answer.
 func Decay(t *testing.T, d Deployment) {
 	c := d.client()
 	results := footballResults(readFootball(t), 3*decayUnit, decayUnit)

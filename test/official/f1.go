@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// placesCounted is the number of places in the countback, which ranks drivers with equal points by
-// their number of wins, then of second places, and so on.
+// The countback ranks drivers with equal points by their number of wins, then of second places, and
+// so on.
 const placesCounted = 24
 
-// f1Round is a round of a season: its results, and the official table after it.
 type f1Round struct {
 	season, round string
 	results       []Result // with the places as tie-breakers
@@ -25,7 +24,6 @@ type f1Row struct {
 	position, points int64
 }
 
-// readF1 returns the rounds of each season, in order.
 func readF1(t *testing.T) [][]f1Round {
 	var seasons [][]f1Round
 	type key struct{ season, round string }
@@ -59,7 +57,6 @@ func readF1(t *testing.T) [][]f1Round {
 	return seasons
 }
 
-// f1Count counts the compared rows and tables, and those that agree with the official tables.
 type f1Count struct {
 	mu                         sync.Mutex
 	tables, rows, level        int // level counts the rows with the same points as another row of the table
@@ -69,8 +66,7 @@ type f1Count struct {
 }
 
 // F1 compares two sum boards for each Formula 1 season from 2000 to 2012 with the official drivers'
-// table after each of 232 rounds. The tie-breakers of the second board count wins, second places
-// and so on.
+// table after each round. The tie-breakers of the second board count wins, second places and so on.
 func F1(t *testing.T, d Deployment) {
 	var count f1Count
 	began := time.Now()
@@ -104,8 +100,6 @@ func F1(t *testing.T, d Deployment) {
 	}
 }
 
-// checkSeason submits a season round by round, and compares both boards with the recount and the
-// official table after each round.
 func checkSeason(t *testing.T, d Deployment, rounds []f1Round, count *f1Count) {
 	c := d.client()
 	b := board{
@@ -147,7 +141,6 @@ func checkSeason(t *testing.T, d Deployment, rounds []f1Round, count *f1Count) {
 	count.submitted += len(submitted) + len(submittedCountback)
 }
 
-// readRecounted compares a ladder with the recount, and returns its entries by user.
 func readRecounted(t *testing.T, c *client, q query, want []standing) map[string]entry {
 	t.Helper()
 	entries, err := c.list(t.Context(), q)
@@ -168,8 +161,6 @@ func readRecounted(t *testing.T, c *client, q query, want []standing) map[string
 	return users
 }
 
-// checkTable compares both boards with the official table after a round, and counts the rows that
-// agree.
 func checkTable(round f1Round, byPoints, byPlaces map[string]entry, count *f1Count) error {
 	best, level := map[int64]int64{}, map[int64]int64{} // by points, of the drivers in the table
 	for _, row := range round.table {

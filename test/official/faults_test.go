@@ -15,7 +15,6 @@ import (
 	"testing"
 )
 
-// fault is a small change that a proxy makes to requests or answers.
 type fault struct {
 	name    string
 	results func(results []any)        // changes the results of a batch
@@ -59,7 +58,7 @@ var faults = []fault{
 	}},
 }
 
-// A proxy plants each fault between a check and the service. Without a fault, the check must pass.
+// Without a fault, the check must pass through the proxy.
 func TestChecksFindPlantedFaults(t *testing.T) {
 	const check = "^TestDecay$/^1900-01-01$" // a small check that has every step of the larger checks
 	target, err := url.Parse(server(t))
@@ -115,7 +114,6 @@ func (f fault) proxy(target *url.URL) http.Handler {
 	}
 }
 
-// rewrite returns the changed JSON body and its length.
 func rewrite(body io.ReadCloser, change func(map[string]any)) (io.ReadCloser, int64) {
 	defer body.Close()
 	d := json.NewDecoder(body)

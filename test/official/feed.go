@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Feeder sends results to a board and returns once reads see all of them. If its transport keeps an
-// order, it keeps the order of the results. It is safe for concurrent use.
+// Feeder sends results to a board in their order, and returns once reads see all of them. It is
+// safe for concurrent use.
 type Feeder func(ctx context.Context, board string, results []Result) error
 
 // Deployment is a service under test.
@@ -31,7 +31,6 @@ type Deployment struct {
 
 func (d Deployment) client() *client { return newClient(d.URL, d.Key) }
 
-// readers is the number of concurrent requests of a check.
 const readers = 16
 
 func newClient(url, key string) *client {
@@ -59,7 +58,6 @@ func REST(url, key string, batch int) Feeder {
 	}
 }
 
-// submit returns the outcomes in the order of the results.
 func (c *client) submit(ctx context.Context, board string, results []Result) ([]outcome, error) {
 	if len(results) == 1 {
 		var o outcome
@@ -79,7 +77,7 @@ func (c *client) submit(ctx context.Context, board string, results []Result) ([]
 	return answer.Outcomes, nil
 }
 
-// waitApplied checks outcomes, and waits for accepted results until they are applied.
+// waitApplied waits for accepted results until they are applied.
 func (c *client) waitApplied(ctx context.Context, board string, results []Result, outcomes []outcome) error {
 	for i, o := range outcomes {
 		switch o.Status {
@@ -95,11 +93,10 @@ func (c *client) waitApplied(ctx context.Context, board string, results []Result
 	return nil
 }
 
-// applyTimeout bounds the wait for one accepted result.
 const applyTimeout = time.Minute
 
-// waitResult waits until a revision is applied. A rejected revision is an error. Until one of the
-// two happens, the service answers 404.
+// Until the revision is applied or rejected, the service answers 404. A rejected revision is an
+// error.
 func (c *client) waitResult(ctx context.Context, board, season, user, match string, revision int64) error {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -130,8 +127,8 @@ func (c *client) waitResult(ctx context.Context, board, season, user, match stri
 	}
 }
 
-// Duplicated returns a feeder that submits about the given share of the results twice, the second
-// copy at a random place after the first. The share is from 0 to 1.
+// Duplicated returns a feeder that submits about the given share of the results twice. The share is
+// from 0 to 1.
 func Duplicated(feeder Feeder, share float64, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -154,8 +151,8 @@ func Duplicated(feeder Feeder, share float64, seed uint64) Feeder {
 	}
 }
 
-// Shuffled returns a feeder that submits results in a random order. A result moves up, towards the
-// first place, by at most window places.
+// Shuffled returns a feeder that submits results in a random order. A result moves up by at most
+// window places.
 func Shuffled(feeder Feeder, window int, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -178,7 +175,6 @@ func Shuffled(feeder Feeder, window int, seed uint64) Feeder {
 	}
 }
 
-// lockedRand shares a source of random numbers among concurrent calls.
 func lockedRand(seed uint64) func(func(*rand.Rand)) {
 	var mu sync.Mutex
 	r := newRand(seed)
@@ -191,7 +187,7 @@ func lockedRand(seed uint64) func(func(*rand.Rand)) {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// forEach calls f with 0 to n-1, up to [readers] calls concurrently, and returns the first error.
+// Up to [readers] calls run concurrently.
 func forEach(ctx context.Context, n int, f func(context.Context, int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)

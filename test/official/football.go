@@ -16,7 +16,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// match is a men's full international.
 type match struct {
 	id                   string
 	at                   time.Time // the day, with seconds that keep the order of the file
@@ -24,7 +23,6 @@ type match struct {
 	homeGoals, awayGoals int64
 }
 
-// readFootball keeps the order of the file.
 func readFootball(t *testing.T) []match {
 	var all []match
 	for _, r := range readBundled(t, "football.csv.gz") {
@@ -36,7 +34,7 @@ func readFootball(t *testing.T) []match {
 	return all
 }
 
-// footballResults returns two results per match, one for each team.
+// Each match has two results, one for each team.
 func footballResults(matches []match, win, draw int64) []Result {
 	results := make([]Result, 0, 2*len(matches))
 	for _, m := range matches {
@@ -54,10 +52,8 @@ func footballResults(matches []match, win, draw int64) []Result {
 	return results
 }
 
-// seasons holds all entries of a board, by season and rank method.
 type seasons map[string]map[string][]entry
 
-// dump reads the ladder of every year by every method.
 func (c *client) dump(ctx context.Context, b string, years []string) (seasons, error) {
 	byYear := make([]map[string][]entry, len(years))
 	err := forEach(ctx, len(years), func(ctx context.Context, i int) error {
@@ -78,7 +74,6 @@ func (c *client) dump(ctx context.Context, b string, years []string) (seasons, e
 	return all, err
 }
 
-// difference describes how two dumps differ. It is empty if they are equal.
 func difference(before, after seasons) string {
 	same := maps.EqualFunc(before, after, func(x, y map[string][]entry) bool {
 		return maps.EqualFunc(x, y, func(x, y []entry) bool { return slices.EqualFunc(x, y, sameEntry) })
@@ -97,8 +92,8 @@ func sameEntry(x, y entry) bool {
 // The first and last year of the data. Each year between them has matches.
 const firstYear, lastYear = 1872, 2019
 
-// Football checks two boards of 43,378 football internationals from 1872 to 2019, with one season
-// per year. One counts points, 3 for a win and 1 for a draw, the other counts wins. The boards must
+// Football checks two boards of football internationals from 1872 to 2019, with one season per
+// year. One counts points, 3 for a win and 1 for a draw, the other counts wins. The boards must
 // agree with a recount, and must not change if results are repeated, shuffled, or retracted and
 // added again.
 func Football(t *testing.T, d Deployment) {
@@ -114,8 +109,8 @@ func Football(t *testing.T, d Deployment) {
 	}
 }
 
-// checkFootball submits the results in order, again, and in random order, also to a second board.
-// Finally, it retracts the results of some years and adds them again.
+// The results are submitted in order, again, and in random order, also to a second board. Finally,
+// the results of some years are retracted and added again.
 func checkFootball(t *testing.T, d Deployment, name string, matches []match, results []Result, seed uint64) {
 	c := d.client()
 	settings := board{
@@ -171,8 +166,7 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 	submit("to a new board, shuffled, a fifth twice", Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed), other, results)
 	checkUnchanged("submitting the results to a new board in random order", other)
 
-	// The first year, a year of war, the year whose data lists a match twice, the last and largest
-	// year, and a random one.
+	// 1916 is a year of war, 1974 lists a match twice, and 2019 is the largest year.
 	retracted := []string{"1872", "1916", "1974", "2019", strconv.Itoa(firstYear + newRand(seed).IntN(lastYear-firstYear+1))}
 	slices.Sort(retracted)
 	checkRetraction(t, d, c, b, slices.Compact(retracted), byYear, first, dump)
@@ -198,7 +192,6 @@ func checkYears(t *testing.T, got seasons, byYear map[string][]Result) {
 	t.Logf("compared %d years with %d rows, %d of them level with another", len(byYear), rows, level)
 }
 
-// checkFootballFacts checks the total of each year and known facts about 2019.
 func checkFootballFacts(t *testing.T, name string, got seasons, matches []match) {
 	t.Helper()
 	for year, byMethod := range got {
@@ -239,7 +232,6 @@ func checkFootballFacts(t *testing.T, name string, got seasons, matches []match)
 	}
 }
 
-// checkYearByUser reads the entry of every team of a year by id, by every method.
 func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) {
 	t.Helper()
 	want := ladder(recountSums(results), higherFirst)
@@ -252,8 +244,8 @@ func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) 
 	}
 }
 
-// checkRetraction retracts all results of some years, which alone must become empty. Then it adds
-// the results again with a higher revision.
+// Only the retracted years must become empty. Then the results are added again with a higher
+// revision.
 func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []string, byYear map[string][]Result, first seasons, dump func(string) seasons) {
 	var results []Result
 	want := maps.Clone(first)

@@ -17,10 +17,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// rollingDays is the length of the windows of the rolling board.
 const rollingDays = 28
 
-// linkedTable is a board that is linked to the source, with its recount.
 type linkedTable struct {
 	board
 	seasons func(time.Time) []string // the seasons that a time belongs to
@@ -38,12 +36,11 @@ func week(at time.Time) []string {
 	return []string{fmt.Sprintf("%dW%02d", year, n)}
 }
 
-// rollingZone is the time zone of the rolling board. Its days have 23 to 25 hours.
+// In rollingZone, days have 23 to 25 hours.
 const rollingZone = "America/New_York"
 
-// windows returns a function that returns the ids of the windows that contain a time: their last
-// days. These are the day of the time in zone, and the next rollingDays-1 days. Windows before
-// first, the board's first window, are omitted.
+// The windows that contain a time have the ids of their last days: the day of the time in zone, and
+// the next rollingDays-1 days. The windows before first are omitted.
 func windows(zone *time.Location, first string) func(time.Time) []string {
 	return func(at time.Time) (ids []string) {
 		year, month, day := at.In(zone).Date()
@@ -56,8 +53,7 @@ func windows(zone *time.Location, first string) func(time.Time) []string {
 	}
 }
 
-// linkedTables returns the boards to link to a source. The first window of the rolling board ends
-// on the day before rollingFrom.
+// The first window of the rolling board ends on the day before rollingFrom.
 func linkedTables(t *testing.T, rollingFrom time.Time) []linkedTable {
 	zone, err := time.LoadLocation(rollingZone)
 	if err != nil {
@@ -92,7 +88,7 @@ func linkedTables(t *testing.T, rollingFrom time.Time) []linkedTable {
 var goalDifference = []tieBreaker{{"goal_difference", "HIGHER_FIRST"}}
 
 // recountBestGoals recounts a board of each user's best result, by points and then by goal
-// difference, in no order.
+// difference.
 func recountBestGoals(results []Result) []standing {
 	users := map[string]standing{}
 	for i := range results {
@@ -105,8 +101,6 @@ func recountBestGoals(results []Result) []standing {
 	return slices.Collect(maps.Values(users))
 }
 
-// matchResults returns two results per match, with points, goal difference and the attribute
-// result.
 func matchResults(matches []match) []Result {
 	results := footballResults(matches, 3, 1)
 	for i := range results {
@@ -129,14 +123,13 @@ type linkedRun struct {
 	boards  []string // the ids of the linked boards, in the order of tables
 	tables  []linkedTable
 	all     [][]string // the seasons of each table, from before the first result until after the last
-	matches []string   // the ids of all matches
+	matches []string
 	results []Result
 	void    map[string]bool // by match
 }
 
-// LinkedFootball submits each football international of a period to a source with linked boards. It
-// compares every table of every season, even empty ones, with a recount. The comparison follows
-// each of these steps:
+// LinkedFootball submits the football internationals of a period to a source with linked boards. It
+// compares every season with a recount after each of these steps:
 //   - It submits all results once.
 //   - It submits them again in random order.
 //   - It voids some matches.
@@ -154,7 +147,7 @@ func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 }
 
 // LinkedFootballShuffled submits the football internationals of a period in random order, some of
-// them twice. It creates the linked boards after half of the submits. It compares the tables as
+// them twice. It creates the linked boards after half of the submits, and compares the tables as
 // [LinkedFootball] does.
 func LinkedFootballShuffled(t *testing.T, d Deployment, p Period) {
 	s := seed.New(t)
@@ -184,7 +177,6 @@ func Years(first, last int) Period {
 	return Period{Start: time.Date(first, 1, 1, 0, 0, 0, 0, time.UTC), End: time.Date(last+1, 1, 1, 0, 0, 0, 0, time.UTC)}
 }
 
-// newLinkedRun reads the results of a period and creates the source, without linked boards.
 func newLinkedRun(t *testing.T, d Deployment, p Period) *linkedRun {
 	if p.RollingFrom.IsZero() {
 		p.RollingFrom = p.Start
@@ -216,7 +208,6 @@ func (r *linkedRun) link() {
 	}
 }
 
-// waitAllFilled waits until the linked boards have all results of the source.
 func (r *linkedRun) waitAllFilled() {
 	r.t.Helper()
 	for _, b := range r.boards {
@@ -224,7 +215,7 @@ func (r *linkedRun) waitAllFilled() {
 	}
 }
 
-// listSeasons lists the seasons of every day of a period, and of 40 days before and after.
+// The seasons are those of the period, and of 40 days before and after.
 func (r *linkedRun) listSeasons(p Period) {
 	r.all = make([][]string, len(r.tables))
 	noon := p.Start.Add(12 * time.Hour)
@@ -249,7 +240,6 @@ func (r *linkedRun) feed(step string, feeder Feeder, results []Result) {
 	r.t.Logf("%s: submitted %d results in %v", step, len(results), time.Since(began).Round(time.Millisecond))
 }
 
-// check compares the source and every table of every season with a recount.
 func (r *linkedRun) check(step string) {
 	r.t.Helper()
 	began := time.Now()
@@ -330,8 +320,7 @@ func (r *linkedRun) checkSeason(b, season string, results []Result, recount func
 	return nil
 }
 
-// voidMatches voids n random matches, submits their results again, and restores half of them. It
-// compares the tables after the voids and after the restores.
+// The tables are compared after the voids and after the restores.
 func (r *linkedRun) voidMatches(random *rand.Rand, n int, feeder Feeder) {
 	r.t.Helper()
 	ids := slices.Clone(r.matches)
@@ -345,7 +334,6 @@ func (r *linkedRun) voidMatches(random *rand.Rand, n int, feeder Feeder) {
 	r.check("after half of the matches are restored")
 }
 
-// setVoid voids matches, or restores them.
 func (r *linkedRun) setVoid(ids []string, void bool) {
 	r.t.Helper()
 	began := time.Now()

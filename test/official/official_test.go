@@ -19,7 +19,7 @@ func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deploy
 // One result in each request.
 func TestF1(t *testing.T) { F1(t, deployment(t, 1)) }
 
-// The test submits a fifth of the results twice, and all in random order.
+// A fifth of the results is submitted twice, and all in random order.
 func TestF1ShuffledAndDuplicated(t *testing.T) {
 	d := deployment(t, 10)
 	s := seed.New(t)

@@ -22,9 +22,8 @@ type standing struct {
 	worse int64            // number of users with a worse score or worse tie-breakers
 }
 
-// ladder sorts standings and ranks them. better compares two standings by score and tie-breakers
-// only; a negative result means that the first one is better. Equal standings are ordered by time,
-// then by user.
+// better compares two standings by score and tie-breakers only; a negative result means that the
+// first one is better. Equal standings are ordered by time, then by user.
 func ladder(standings []standing, better func(x, y *standing) int) []standing {
 	slices.SortFunc(standings, func(x, y standing) int {
 		return cmp.Or(better(&x, &y), x.at.Compare(y.at), strings.Compare(x.user, y.user))
@@ -45,17 +44,15 @@ func ladder(standings []standing, better func(x, y *standing) int) []standing {
 	return standings
 }
 
-// higherFirst orders standings by higher score, then by greater tie-breakers.
 func higherFirst(x, y *standing) int {
 	return cmp.Or(cmp.Compare(y.score, x.score), slices.Compare(y.ties, x.ties))
 }
 
-// lowerFirst orders standings by lower score, then by greater tie-breakers.
 func lowerFirst(x, y *standing) int {
 	return cmp.Or(cmp.Compare(x.score, y.score), slices.Compare(y.ties, x.ties))
 }
 
-// recountSums recounts a sum board. It returns one standing per user, in no order.
+// recountSums returns one standing per user, in no order.
 func recountSums(results []Result) []standing {
 	type sum struct {
 		standing
@@ -103,10 +100,9 @@ func recountBests(t interface{ Fatalf(string, ...any) }, results []Result) []sta
 	return all
 }
 
-// maxDifferences is the number of differences that an error of [compareLadder] lists.
 const maxDifferences = 5
 
-// compareLadder compares all entries of a ladder, in order. Its error lists the first differences.
+// The error lists the first differences.
 func compareLadder(want []standing, got []entry, method string) error {
 	var all []string
 	for i := range max(len(want), len(got)) {

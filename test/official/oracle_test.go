@@ -40,7 +40,6 @@ func TestBundledFilesAreUnchanged(t *testing.T) {
 
 func timeAt(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
-// For each user, the test counts the better standings, without sorting.
 func TestLadderRanksByDefinition(t *testing.T) {
 	s := seed.New(t)
 	random := newRand(s)

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// startWithParent starts a command that the kernel kills when this process ends. The kernel also
-// kills it when the starting thread ends, so that thread is kept.
+// The kernel kills the command when this process ends, but also when the starting thread ends. So
+// that thread is kept.
 func startWithParent(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// The environment variables with the address of the deployment to test, and with its API key, if it
-// needs one. Without an address, the tests build and start an embedded server.
+// The environment variables with the address and the API key of the deployment to test. Without an
+// address, the tests start an embedded server.
 const (
 	serverVariable = "LEADERBOARD_TEST_SERVER"
 	keyVariable    = "LEADERBOARD_TEST_KEY"
@@ -43,13 +43,11 @@ func server(t *testing.T) string {
 	return url
 }
 
-// deployment returns the service under test, with a feeder that submits batches over REST.
 func deployment(t *testing.T, batch int) Deployment {
 	url, key := server(t), os.Getenv(keyVariable)
 	return Deployment{URL: url, Key: key, Feeder: REST(url, key, batch)}
 }
 
-// child is the server that the tests of this process share.
 var child process
 
 type process struct {
@@ -105,7 +103,6 @@ func (p *process) run() (string, error) {
 	return url, p.waitReady(ctx, url)
 }
 
-// freeAddress returns a loopback address with a free port.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -116,7 +113,6 @@ func freeAddress() (string, error) {
 
 func (p *process) log() string { return filepath.Join(p.dir, "server.log") }
 
-// waitReady returns once /readyz reports that the server is ready.
 func (p *process) waitReady(ctx context.Context, url string) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -138,7 +134,6 @@ func (p *process) waitReady(ctx context.Context, url string) error {
 	}
 }
 
-// errorWithLog returns an error with the end of the server's log.
 func (p *process) errorWithLog(problem string) error {
 	b, err := os.ReadFile(p.log())
 	return errors.Join(fmt.Errorf("%s; the end of its log:\n%s", problem, b[max(0, len(b)-4<<10):]), err)

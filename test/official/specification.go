@@ -19,9 +19,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Specification checks three routes: submitting points, the top ten, and a user with four neighbors
-// above and below. It also checks the largest requests, and that concurrent writers read their own
-// writes. The default board must have no entries in its current season.
+// Specification checks three routes: submitting points, the top ten, and a user with neighbors. It
+// also checks the largest requests, and that concurrent writers read their own writes. The default
+// board must have no entries in its current season.
 func Specification(t *testing.T, d Deployment) {
 	c := d.client()
 	t.Run("default board", func(t *testing.T) { checkExamples(t, c, "/v1") })
@@ -33,8 +33,7 @@ func Specification(t *testing.T, d Deployment) {
 	t.Run("read your writes", func(t *testing.T) { checkReadYourWrites(t, c) })
 }
 
-// checkLargest checks that the service accepts a batch and a lookup of 5,000 with the longest ids,
-// and rejects 5,001.
+// A batch and a lookup of 5,000 with the longest ids are accepted, and 5,001 are rejected.
 func checkLargest(t *testing.T, c *client) {
 	const limit = 5000
 	b := c.createBoard(t, board{ID: "largest", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
@@ -75,7 +74,7 @@ func checkLargest(t *testing.T, c *client) {
 	}
 }
 
-// examples are submits in order of arrival. Some ids have special characters.
+// In order of arrival. Some ids have special characters.
 var examples = []struct {
 	user   string
 	points int64
@@ -84,7 +83,6 @@ var examples = []struct {
 	{"ivan%2F", 70}, {"judy", 40}, {"Käthe", 30}, {"mallory", 20}, {"nadia olsen", 10}, {"oscar?a=b", 5}, {"peggy", 80},
 }
 
-// checkExamples runs the examples of the specification on the board at a path prefix.
 func checkExamples(t *testing.T, c *client, prefix string) {
 	waitForMonth(t)
 	ctx := t.Context()
@@ -215,7 +213,7 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 	}
 }
 
-// waitForMonth waits for the next month if the current one, which is a season, ends within seconds.
+// A month is a season, so waitForMonth waits if the current one ends within seconds.
 func waitForMonth(t *testing.T) {
 	now := time.Now().UTC()
 	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 1, 0, time.UTC)
@@ -228,7 +226,7 @@ func waitForMonth(t *testing.T) {
 	}
 }
 
-// checkKeys checks that the outermost JSON object has exactly the given names.
+// The outermost JSON object must have exactly the given names.
 func checkKeys(t *testing.T, body []byte, names ...string) {
 	t.Helper()
 	var object map[string]json.RawMessage
@@ -240,8 +238,7 @@ func checkKeys(t *testing.T, body []byte, names ...string) {
 	}
 }
 
-// checkIntegers checks that each of the names occurs in an answer, and that all their values are
-// JSON integers.
+// Each of the names must occur, and all their values must be JSON integers.
 func checkIntegers(t *testing.T, body []byte, names ...string) {
 	t.Helper()
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -287,16 +284,15 @@ const (
 	writesEach     = 100
 )
 
-// Each of the concurrent writers has its own users, whose sums it knows exactly. For other users,
-// it knows two bounds, which give a range for the rank. The lower one counts submits that were
-// acknowledged before the read began, the upper one submits that started before the read ended.
+// Each writer has its own users, whose sums it knows exactly. For other users, it knows two bounds:
+// submits that were acknowledged before the read began, and submits that started before the read
+// ended.
 func checkReadYourWrites(t *testing.T, c *client) {
 	s := seed.New(t)
 	b := c.createBoard(t, board{ID: "read-your-writes", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
 	q := query{board: b}
 	var acked, started [writers * usersPerWriter]atomic.Int64
 	name := func(user int) string { return fmt.Sprintf("user-%02d", user) }
-	// count returns the number of other users whose sum is above a limit.
 	count := func(sums *[writers * usersPerWriter]atomic.Int64, user int, limit int64) int64 {
 		n := int64(0)
 		for i := range sums {

@@ -21,8 +21,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// A source and its linked board must equal a recount in each division and in ranges of scores. Each
-// dry run must list the changes that the call then makes.
+// Each dry run must list the changes that the call then makes. Each division, and ranges of scores,
+// must equal a recount.
 func TestChangesOverREST(t *testing.T) {
 	eachServer(t, func(t *testing.T, api *deployment.Client, cheap bool) {
 		c := newChanges(t, api)
@@ -72,7 +72,6 @@ func eachServer(t *testing.T, test func(t *testing.T, api *deployment.Client, ch
 
 const changeUsers, changeMatches = 6, 8
 
-// storedResult is the result that a board has of a user's match.
 type storedResult struct {
 	revision   int64
 	points     int64
@@ -323,8 +322,8 @@ func (c *changes) undo(key [2]string) {
 	c.results[key] = &storedResult{revision: c.results[key].revision + 1, retracted: true}
 }
 
-// A retraction may get a higher revision than the recount expects: a correction or retraction of an
-// erased result may still reserve its revision.
+// A correction or retraction of an erased result may still reserve a revision, so a retraction may
+// get a higher revision than the recount expects.
 func (c *changes) setRevisions(o outcomes) {
 	c.t.Helper()
 	for _, one := range o.Outcomes {
@@ -336,8 +335,7 @@ func (c *changes) setRevisions(o outcomes) {
 	}
 }
 
-// effect is an entry that a dry run lists. A user without an entry has no score. A user without an
-// entry or with a ban has rank 0.
+// A user without an entry has no score. A user without an entry or with a ban has rank 0.
 type effect struct {
 	Board       string
 	Season      string
@@ -348,9 +346,8 @@ type effect struct {
 	RankAfter   int    `json:"rank_after"`
 }
 
-// preview calls a dry run, and then the act itself. change makes the recount follow the act. The
-// dry run must list the entries that appear, disappear or change their score in the recount. It may
-// list others, whose event times change.
+// change makes the recount follow the act. The dry run must list the entries that appear, disappear
+// or change their score in the recount. It may list others, whose event times change.
 func (c *changes) preview(path string, body object, change func(), answer any) {
 	c.t.Helper()
 	var dry struct {
@@ -391,7 +388,6 @@ func (c *changes) preview(path string, body object, change func(), answer any) {
 	c.call(http.MethodPost, path, body, answer)
 }
 
-// entryPlace identifies an entry.
 type entryPlace struct{ board, season, user string }
 
 // recounted is an entry of the recount. Its divisions are attribute:value, and "" overall.
@@ -488,7 +484,6 @@ func (c *changes) changeDivisions() {
 	c.divisions[board] = divisions
 }
 
-// check compares each ranking of both boards, and a range of its scores, with a recount.
 func (c *changes) check() {
 	c.t.Helper()
 	rankings := map[[3]string]map[string]int64{} // scores by board, season and division, then by user
@@ -526,7 +521,6 @@ func (c *changes) check() {
 	}
 }
 
-// allDivisions returns each division that a board can have.
 func (c *changes) allDivisions(board string) []string {
 	all := []string{""}
 	values := map[string][]string{"mode": {"ranked", "casual"}, "region": {"eu", "us"}}

@@ -22,9 +22,8 @@ const asJSON = "content-type=application/json"
 
 var sumBoard = map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}}
 
-// A dead letter is the unchanged message with the cause and the origin. A result that a rule
-// rejects is published as an update. The consumer applies the other results of the partition
-// without waiting.
+// A result that a rule rejects is published as an update, not as a dead letter. The consumer
+// applies the other results of the partition without waiting.
 func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
@@ -123,7 +122,6 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// After a game server has written results to the store itself, the consumer computes the entry.
 // Repeated notifications change nothing.
 func TestNotificationUpdatesEntryFromStoredResults(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})

@@ -25,9 +25,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// exportServer is a distributed server with its own keyspace. The method seal runs a service on the
-// same store and index, with a clock that is ahead. So it seals seasons that are not closed for the
-// server.
+// The method seal runs a service on the same store and index, with a clock that is ahead. So it
+// seals seasons that are not closed for the server.
 type exportServer struct {
 	*deployment.Node
 	t     *testing.T
@@ -121,8 +120,7 @@ func (s *exportServer) checksum(board, season string) string {
 	return one.Data.Checksum
 }
 
-// content returns the rules, seasons, checksums and ladders of a board as text, and the number of
-// sealed seasons.
+// content returns the rules, seasons, checksums and ladders of a board.
 func (s *exportServer) content(board string) (text map[string]string, sealed int) {
 	s.t.Helper()
 	var rules map[string]any
@@ -164,7 +162,7 @@ func (s *exportServer) content(board string) (text map[string]string, sealed int
 	return text, sealed
 }
 
-// exportBoards are the boards of [exportServer.fill]. The first is the source of the others.
+// The first is the source of the others.
 var exportBoards = []string{"laps", "best", "ever", "week"}
 
 // The boards accept old results until exportGrace after their creation. The service seals a season
@@ -233,8 +231,7 @@ func (s *exportServer) fill(rng *rand.Rand) {
 	s.amend(string(last.ID), early)
 }
 
-// amend corrects a result of a match in a sealed season of the source, and waits until the checksum
-// changes.
+// amend waits until the checksum changes.
 func (s *exportServer) amend(season string, match int) {
 	s.t.Helper()
 	deployment.Eventually(s.t, func(context.Context) error {
@@ -259,8 +256,7 @@ func (s *exportServer) amend(season string, match int) {
 	})
 }
 
-// The rules, the rankings of all seasons and divisions, and the checksums of sealed seasons must be
-// equal. A repeated import changes nothing.
+// A repeated import changes nothing.
 func TestExportsGiveAnEqualDistributedServer(t *testing.T) {
 	n := seed.New(t)
 	source, target := startExportServer(t), startExportServer(t)

@@ -37,8 +37,7 @@ type message struct {
 	value             []byte
 }
 
-// write returns once all messages are acknowledged. The murmur2 hash of a key determines its
-// partition.
+// The murmur2 hash of a key determines its partition.
 func write(ctx context.Context, d *deployment.Deployment, topic string, messages []message, headers ...string) error {
 	args := []string{"-P", "-b", strings.Join(d.Kafka, ","), "-t", topic, "-K", afterKey, "-D", afterValue,
 		"-X", "partitioner=murmur2", "-X", "acks=all", "-X", "enable.idempotence=true", "-X", "linger.ms=1"}
@@ -60,7 +59,7 @@ func write(ctx context.Context, d *deployment.Deployment, topic string, messages
 	return nil
 }
 
-// read calls f for each message of a topic, from the beginning of the topic until t ends.
+// read calls f for each message, from the beginning of the topic until t ends.
 func read(t *testing.T, d *deployment.Deployment, topic string, f func(message) error) {
 	t.Helper()
 	cmd := exec.Command(kcat, "-C", "-b", strings.Join(d.Kafka, ","), "-t", topic, "-o", "beginning", "-q", "-u",
@@ -119,7 +118,6 @@ func readMessages(source io.Reader, handle func(message) error) error {
 	}
 }
 
-// encodeRecord returns the Kafka message for a result in the form of the REST API.
 func encodeRecord(board string, result any, inProtobuf bool) (message, error) {
 	text, err := json.Marshal(map[string]any{"board_id": board, "result": result})
 	if err != nil {
@@ -148,10 +146,8 @@ type stream struct {
 	total   int // updates of all matches; updates of linked boards have no match
 }
 
-// match identifies a result without its revision.
 type match struct{ board, user, id string }
 
-// updates has the number of updates of a match, and the last one.
 type updates struct {
 	n    int
 	last *pb.LeaderboardUpdate
@@ -185,7 +181,6 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 	return s
 }
 
-// sendTimeout bounds the time until all sent results are applied.
 const sendTimeout = 15 * time.Minute
 
 // send writes one message per result, and waits for as many updates. Every third call uses
@@ -216,7 +211,6 @@ func (s *stream) send(ctx context.Context, board string, results []result) error
 	return s.wait(ctx, want)
 }
 
-// The value of a result has the form of the REST API.
 type result struct {
 	user, id string
 	value    any
@@ -235,8 +229,7 @@ func (s *stream) lastUpdate(m match) *pb.LeaderboardUpdate {
 	return s.updates[m].last
 }
 
-// wait returns once each match has at least the given number of updates. A last update that is a
-// rejection is an error.
+// If the last update of a match is a rejection, wait returns an error.
 func (s *stream) wait(ctx context.Context, want map[match]int) error {
 	for m, n := range want {
 		for {
@@ -265,7 +258,6 @@ func (s *stream) count() int {
 	return s.total
 }
 
-// waitForUpdates waits for n updates of all matches.
 func (s *stream) waitForUpdates(t *testing.T, n int) {
 	t.Helper()
 	deployment.Eventually(t, func(context.Context) error {

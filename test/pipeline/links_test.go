@@ -17,7 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// lap is the content of a revision of a result.
 type lap struct {
 	points int64
 	at     time.Time
@@ -33,12 +32,11 @@ func lapOf(seed uint64, user, id string, revision int) lap {
 	return lap{r.Int64N(30) - 5, at, []string{"ranked", "casual"}[r.IntN(2)]}
 }
 
-// lapsBegin is the latest November 1 such that the January after it ended at least a month ago.
-// Laps have times from November to January, so they are in two years.
+// The January after lapsBegin ended at least a month ago. Laps have times from November to January,
+// so they are in two years.
 var lapsBegin = time.Date(time.Now().UTC().AddDate(0, -2, 0).Year()-1, time.November, 1, 0, 0, 0, 0, time.UTC)
 
-// linkedSettings are the settings of linked boards, with the functions of a recount: seasons
-// returns the seasons of a lap, and join combines the scores of two laps.
+// seasons returns the seasons of a lap, and join combines the scores of two laps.
 var linkedSettings = []struct {
 	settings map[string]any
 	match    string // the mode of the laps that count; empty means all
@@ -55,8 +53,7 @@ var linkedSettings = []struct {
 
 type object = map[string]any
 
-// lapDays is the length of the windows of the rolling board. Its retention, 500 days, includes all
-// laps.
+// The retention of the rolling board, 500 days, includes all laps.
 const lapDays = 3
 
 func plus(x, y int64) int64 { return x + y }
@@ -66,7 +63,7 @@ func layout(form string) func(time.Time) []string {
 	return func(t time.Time) []string { return []string{t.Format(form)} }
 }
 
-// threeDays returns the ids of the windows that contain a time: the days on which they end.
+// The id of a window is the day on which it ends.
 func threeDays(t time.Time) (ends []string) {
 	for i := range lapDays {
 		ends = append(ends, t.AddDate(0, 0, i).Format("20060102"))
@@ -74,7 +71,6 @@ func threeDays(t time.Time) (ends []string) {
 	return ends
 }
 
-// While a source with five linked boards is fed through Kafka, two consumers are killed in turn.
 // Afterwards every season equals a recount.
 func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 	for _, c := range []struct{ results, kills int }{{400, 2}, {2500, 8}} {
@@ -138,8 +134,7 @@ func checkLinkedBoardsWhileConsumersAreKilled(t *testing.T, sent, kills int) {
 	}
 }
 
-// randomLaps returns results with several revisions of laps, and the laps of the highest revisions
-// by user and match.
+// The map has the laps of the highest revisions, by user and match.
 func randomLaps(n uint64, sent int) ([]result, map[[2]string]lap) {
 	random := rand.New(rand.NewPCG(n, 0))
 	const users, matches = 20, 20
@@ -180,7 +175,6 @@ func recountLaps(laps map[[2]string]lap, match string, seasons func(time.Time) [
 	return lines
 }
 
-// rankedLines returns a line for each user with score and competition rank, sorted.
 func rankedLines(scores map[string]int64, lower bool) []string {
 	var lines []string
 	for user, score := range scores {
@@ -196,7 +190,6 @@ func rankedLines(scores map[string]int64, lower bool) []string {
 	return lines
 }
 
-// waitFilled waits until a board is not filling.
 func waitFilled(t *testing.T, api *deployment.Client, board string) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) error {

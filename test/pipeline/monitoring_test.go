@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/monitoring"
 )
 
-// The process exposes every metric of the dashboard and the alert rules, except those of the
-// embedded engine and its backups. No metric has the id of a board, a user or a match.
+// All metrics of the dashboard and the alert rules must exist, except those of the embedded engine
+// and its backups. No metric has the id of a board, a user or a match.
 func TestMonitoringOfProcesses(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	n := d.Serve(t)

@@ -13,8 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The test runs the commands that docs/operations.md gives for the distributed engine, in order,
-// from the first start to the repair.
+// The commands of docs/operations.md for the distributed engine run in order.
 func TestOperations(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	runOperations(t, deployment.New(t, deployment.Options{Redis: redis.Addrs()}))
@@ -84,8 +83,8 @@ func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	}
 }
 
-// waitForRank waits until bob has a rank again. Until then an answer may lack the rank or fail, but
-// it must not have a wrong score or rank.
+// Until bob has a rank again, an answer may lack the rank or fail, but it must not have a wrong
+// score or rank.
 func waitForRank(t *testing.T, api *deployment.Node) {
 	t.Helper()
 	deployment.Eventually(t, func(context.Context) error {

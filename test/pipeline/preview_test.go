@@ -24,8 +24,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// After a random history, a preview of an act changes nothing, and returns exactly the changes that
-// the act then makes.
+// A preview returns exactly the changes that the act then makes.
 func TestPreviewsListTheChangesOfActs(t *testing.T) {
 	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool) {
 		p := newPreviews(t, store, index)
@@ -64,7 +63,6 @@ func eachEngine(t *testing.T, test func(t *testing.T, store leaderboard.Store, i
 	})
 }
 
-// previews is a service with a random history.
 type previews struct {
 	*ranking.Service
 	t     *testing.T
@@ -98,7 +96,7 @@ func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index)
 	return p
 }
 
-// run does random acts: as many as steps, or a hundredth of that if cheap is false.
+// If cheap is false, run does only a hundredth of the steps.
 func (p *previews) run(cheap bool, steps int, acts ...func()) {
 	if !cheap {
 		steps /= 100
@@ -152,7 +150,7 @@ func (p *previews) passTime() {
 	p.sweep()
 }
 
-// sweep checks that Sweep deletes exactly the seasons whose RemovedAt has come.
+// sweep must delete exactly the seasons whose RemovedAt has come.
 func (p *previews) sweep() {
 	p.t.Helper()
 	var want []leaderboard.SeasonKey
@@ -186,7 +184,7 @@ func compareKeys(x, y leaderboard.SeasonKey) int {
 
 func sortKeys(keys []leaderboard.SeasonKey) { slices.SortFunc(keys, compareKeys) }
 
-// seasonStates reports for each stored season whether it is sealed.
+// The value is true if the season is sealed.
 func (p *previews) seasonStates() map[leaderboard.SeasonKey]bool {
 	sealed := map[leaderboard.SeasonKey]bool{}
 	for _, b := range p.boards() {
@@ -220,7 +218,6 @@ type place struct {
 	Rank  int64
 }
 
-// snapshot has everything that a preview could change.
 type snapshot struct {
 	Boards  []leaderboard.Board
 	Bans    []leaderboard.Ban
@@ -255,7 +252,6 @@ func (p *previews) snapshot() snapshot {
 	return s
 }
 
-// compareErrors reports whether both errors are nil.
 func (p *previews) compareErrors(preview, act error) bool {
 	p.t.Helper()
 	if fmt.Sprint(preview) != fmt.Sprint(act) {
@@ -493,8 +489,7 @@ func (p *previews) retract() {
 	}
 }
 
-// scoreOf returns the score of a rank key now, or at the end of its season if that was earlier, or
-// nil if the key is empty.
+// The time of the score is now, or the end of the season if that was earlier.
 func (p *previews) scoreOf(season leaderboard.SeasonKey, key leaderboard.RankKey) *leaderboard.Score {
 	if key == "" {
 		return nil

@@ -23,9 +23,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// A consumer reads all messages again, twice. Afterwards Cassandra and Redis must hold the same
-// bytes and write times as before, except claims, the time of the last check of Redis, and recorded
-// offsets. No reader may see another score or rank meanwhile.
+// Afterwards Cassandra and Redis must hold the same bytes and write times as before, except claims,
+// the time of the last check of Redis, and recorded offsets. No reader may see another score or
+// rank meanwhile.
 func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api, consumer := serveAPI(t, d), d.Serve(t, "--roles=consumer")
@@ -86,7 +86,6 @@ func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// rewindBoards creates two boards, a source, and a board that is linked to the source.
 func rewindBoards(t *testing.T, api *deployment.Node) []string {
 	t.Helper()
 	ties := []map[string]any{{"name": "wins", "order": "HIGHER_FIRST"}}
@@ -106,8 +105,7 @@ func voidMatch(t *testing.T, api *deployment.Node, board, id string) {
 	}
 }
 
-// randomResults returns results with several revisions of some matches and, for a sum board, with
-// changing attributes.
+// Some matches have several revisions. On a sum board, attributes change.
 func randomResults(random *rand.Rand, sum bool, users, n int) []result {
 	all := make([]result, n)
 	for i := range all {
@@ -127,7 +125,7 @@ func randomResults(random *rand.Rand, sum bool, users, n int) []result {
 	return all
 }
 
-// stop stops a node as an operator does, and checks its exit code.
+// stop stops a node as an operator does.
 func stop(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	if err := n.Stop(t.Context()); err != nil {
@@ -164,7 +162,6 @@ func rewind(t *testing.T, d *deployment.Deployment) {
 	}
 }
 
-// ladderText returns the API's answers for the seasons of a board, as one text.
 func ladderText(t *testing.T, api *deployment.Node, board string) string {
 	var text strings.Builder
 	for _, season := range []string{"202609", "202610", "all"} {
@@ -195,8 +192,7 @@ const seenField = "seen"
 // written at intervals.
 const positionsKey = ":at"
 
-// readState returns each column in Cassandra with its write time, and each Redis key with its
-// bytes, for the boards.
+// readState includes the write time of each column in Cassandra.
 func readState(t *testing.T, d *deployment.Deployment, boards []string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -229,7 +225,6 @@ func readState(t *testing.T, d *deployment.Deployment, boards []string) map[stri
 // claims.
 const ownersColumn = "owners"
 
-// cassandraState adds the boards' rows of every table to the map all.
 func cassandraState(t *testing.T, d *deployment.Deployment, boards []string, all map[string]string) {
 	t.Helper()
 	session := d.Session(t)

@@ -16,8 +16,8 @@ import (
 
 const rollingDays, rollingUsers = 3, 12
 
-// On both engines, the windows of today and tomorrow equal a recount each day. In the end, the
-// window of the day before is sealed.
+// The windows of today and tomorrow equal a recount each day. In the end, the window of the day
+// before is sealed.
 func TestRollingWindows(t *testing.T) {
 	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, _ bool) {
 		ctx, rng := t.Context(), rand.New(rand.NewPCG(seed.New(t), 0))
@@ -60,8 +60,7 @@ func TestRollingWindows(t *testing.T) {
 	})
 }
 
-// rollingBatch returns random results with event times in the last days, and adds them to
-// standingResults.
+// The results have event times in the last days.
 func rollingBatch(rng *rand.Rand, now time.Time, standingResults map[leaderboard.ResultKey]leaderboard.MatchResult) (batch []leaderboard.MatchResult) {
 	for i := range 40 {
 		r := leaderboard.MatchResult{
@@ -75,7 +74,6 @@ func rollingBatch(rng *rand.Rand, now time.Time, standingResults map[leaderboard
 	return batch
 }
 
-// checkWindow compares the window that ends with a day with a recount.
 func checkWindow(t *testing.T, s *ranking.Service, day time.Time, standingResults map[leaderboard.ResultKey]leaderboard.MatchResult) {
 	t.Helper()
 	q := ranking.Query{Board: "rolling", Season: leaderboard.SeasonID(day.Format("20060102"))}

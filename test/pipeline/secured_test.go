@@ -95,7 +95,6 @@ func startSecured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment
 	})
 }
 
-// checkRejected starts processes that each have one wrong credential, and checks their error lines.
 func checkRejected(t *testing.T, d *deployment.Deployment) {
 	t.Helper()
 	other, err := authority.New(t.TempDir(), "other")

@@ -64,7 +64,6 @@ type engine struct {
 	*producer.Producer
 }
 
-// startEngine starts an engine, which stops when t ends.
 func startEngine(t *testing.T) *engine {
 	t.Helper()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond),
@@ -219,7 +218,6 @@ func TestBatchOfSeveralTraces(t *testing.T) {
 	t.Fatalf("the consumer read the messages of each of %d attempts in several batches, want one batch", attempts)
 }
 
-// sendTraced sends one message for each parent, as attempt number n.
 func sendTraced(t *testing.T, e *engine, board leaderboard.BoardID, n int, parents []string) {
 	t.Helper()
 	var messages []*sarama.ProducerMessage
@@ -235,8 +233,6 @@ func sendTraced(t *testing.T, e *engine, board leaderboard.BoardID, n int, paren
 	}
 }
 
-// The trace of a submit has spans of the API node and the consumer, and of calls to Cassandra and
-// Redis.
 func TestTraceOnRealServers(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	traces := collector.New(t)
