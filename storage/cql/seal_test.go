@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// By the quoted name of the generation.
+// finalRows counts the rows of each generation, by its quoted name.
 func finalRows(m *model) map[string]int {
 	rows := map[string]int{}
 	for key, p := range m.replicas[0]["final_pages"] {

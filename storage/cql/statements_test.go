@@ -17,7 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// By name.
 func statements(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "statements.go", nil, 0)

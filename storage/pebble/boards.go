@@ -190,8 +190,9 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 
 var errDivisions = errors.New("pebble: the divisions change")
 
-// amendBoard returns errDivisions if it needs the board's lock sealing to change divisions. A
-// change of divisions also holds all stripes, so later changes of users use the new divisions.
+// Without the board's lock sealing (holdsSealing), amendBoard returns errDivisions instead of
+// changing the divisions. A change of divisions also holds all stripes, so later changes of users
+// use the new divisions.
 func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSealing bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {

@@ -78,8 +78,8 @@ func (l *log) acknowledged() map[leaderboard.ResultKey]int64 {
 	return maps.Clone(l.acked)
 }
 
-// load applies random batches until Apply returns an error, which it returns. No two writers create
-// the same match.
+// load applies random batches until Apply returns an error, and returns this error. No two writers
+// create the same match.
 func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, onApplied func()) error {
 	var before []leaderboard.MatchResult
 	for n := 0; ; n++ {

@@ -58,8 +58,8 @@ func (g *guardFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opt
 	return f, err
 }
 
-// check returns an error only outside the store's directory or during Open. Otherwise it makes the
-// store fail and never returns.
+// check returns the error of a write outside the store's directory or during Open. For any other
+// error, it makes the store fail and never returns.
 func (g *guardFS) check(inDir bool, err error) error {
 	if err == nil || !inDir || !g.armed.Load() {
 		return err

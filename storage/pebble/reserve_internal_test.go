@@ -7,7 +7,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// At most once a second. In the last case, the caller's clock has gone back.
+// Reserve removes ended reservations at most once a second. In the last case, the caller's clock
+// has gone back.
 func TestEndedReservationsAreRemoved(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	defer mustClose(t, s)

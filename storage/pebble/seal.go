@@ -277,7 +277,8 @@ func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *b
 	return s.commit(ctx, batch, func() {})
 }
 
-// The iterator is at the first row of the ladder, and afterwards at the first row after it.
+// ladderRows starts at the iterator's current row and leaves the iterator at the first row after
+// the ladder.
 func ladderRows(ctx context.Context, it *pebble.Iterator, bd *board, season leaderboard.SeasonID, ladders, slot []byte) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		prefix := append(bytes.Clone(ladders), slot...)

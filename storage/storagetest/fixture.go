@@ -102,7 +102,7 @@ func (f *fixture) retraction(b *leaderboard.Board, user leaderboard.UserID, matc
 	return r
 }
 
-// In pairs of name and value.
+// The attributes are pairs of name and value.
 func withAttributes(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResult {
 	r.Attributes = map[string]string{}
 	for i := 0; i < len(attributes); i += 2 {

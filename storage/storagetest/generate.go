@@ -189,7 +189,7 @@ func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) t
 	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
 }
 
-// In days.
+// Each n is one day later.
 func banEnd(n int) time.Time { return time.Date(2200, 1, 1+n, 0, 0, 0, 0, time.UTC) }
 
 func (w *writer) newBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {

@@ -471,7 +471,7 @@ func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
 	delete(m.boards, id)
 }
 
-// The caller has compared the ladders of the store with the model.
+// The caller must have compared the store's ladders with the model.
 func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders map[leaderboard.Division][]leaderboard.Entry) {
 	a.At = micros(a.At)
 	sealed := m.sealed[s]

@@ -45,8 +45,8 @@ func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
 	return exec.Command(j.java, append(append(all, "-cp", filepath.Join(j.lib, "*")), mainAndArgs...)...)
 }
 
-// A server that start starts writes the archive of loaded classes when it stops. The archive saves
-// a third to a half of the processor time of later starts.
+// If there is no archive of loaded classes, prepare calls start and then stops the first server,
+// which writes the archive. Later starts need a third to a half less processor time.
 func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func(context.Context, *jvm) (*Cluster, error)) error {
 	if _, err := os.Stat(j.archive); err == nil || j.training {
 		return nil

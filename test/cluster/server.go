@@ -231,7 +231,6 @@ func (s *Server) waitFree(ctx context.Context) error {
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "server.log") }
 
-// At most 40 lines and 8 KiB.
 func (s *Server) logTail() string {
 	const lines, size = 40, 8 << 10
 	b, err := os.ReadFile(s.logPath())

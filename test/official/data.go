@@ -24,7 +24,7 @@ var bundled embed.FS
 // bundled.
 const datasetsVariable = "LEADERBOARD_DATASETS"
 
-// By column name.
+// A row maps column names to values.
 type row map[string]string
 
 func (r row) integer(t *testing.T, column string) int64 {
