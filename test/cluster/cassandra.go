@@ -240,7 +240,7 @@ func checkCassandraAnswers(ctx context.Context, addrs []string) error {
 
 func eachCassandra(secrets *Secrets, addrs []string, check func(addr string, session *gocql.Session) error) error {
 	if err := dialAll(addrs); err != nil {
-		return err // Dialing costs less than opening sessions.
+		return err
 	}
 	for _, addr := range addrs {
 		session, err := nodeSession(secrets, addr)
@@ -288,7 +288,7 @@ func checkCassandraNode(ctx context.Context, session *gocql.Session, addr string
 // data. If createUser fails, it closes c.
 func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, error) {
 	initial := *secrets
-	initial.Username, initial.Password = "cassandra", "cassandra" // every new cluster has this user
+	initial.Username, initial.Password = "cassandra", "cassandra"
 	c.checkReady = func(ctx context.Context, live []*Server) error {
 		return checkCassandraReady(ctx, &initial, addrs(live))
 	}

@@ -105,7 +105,7 @@ func TestFoldersOfEndedProcessesAreRemoved(t *testing.T) {
 	if _, err := os.Stat(dead); err != nil {
 		t.Fatalf("removeDeadRunDirs removed the folder of a running process: %v", err)
 	}
-	unlock(lock) // The kernel does the same when a process ends.
+	unlock(lock)
 	removeDeadRunDirs()
 	if _, err := os.Stat(dead); !os.IsNotExist(err) {
 		t.Errorf("Stat of the folder of an ended process = %v, want not found", err)

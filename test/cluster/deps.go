@@ -66,7 +66,6 @@ func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, 
 	if err != nil {
 		return "", err
 	}
-	// A change of jars.sha256 leads to a new folder.
 	sum := sha256.Sum256(pins)
 	dir := filepath.Join(cache, kind+"-"+hex.EncodeToString(sum[:6]))
 	if _, err := os.Stat(dir); err == nil {
@@ -77,7 +76,6 @@ func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, 
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", err
 	}
-	// One process fetches the jars, and the others wait.
 	lock, err := waitLock(ctx, filepath.Join(cache, kind+".lock"))
 	if err != nil {
 		return "", err

@@ -257,7 +257,7 @@ func (s *Secrets) kafka(cfg *sarama.Config) (err error) {
 	if s == nil {
 		return nil
 	}
-	cfg.Net.SASL.Enable, cfg.Net.SASL.User, cfg.Net.SASL.Password = true, s.Username, s.Password // PLAIN
+	cfg.Net.SASL.Enable, cfg.Net.SASL.User, cfg.Net.SASL.Password = true, s.Username, s.Password
 	cfg.Net.TLS.Enable = true
 	cfg.Net.TLS.Config, err = s.TLS()
 	return err

@@ -14,8 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The tests of this file run the real servers.
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -277,7 +275,7 @@ func TestRedis(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		cfg  RedisConfig
-		want []any // after a kill and a restart
+		want []any
 	}{
 		{"empty after a kill without AppendOnly", RedisConfig{}, []any{nil}},
 		{"keeps its data after a kill with AppendOnly", RedisConfig{AppendOnly: true}, []any{"v"}},

@@ -23,7 +23,7 @@ type Server struct {
 	Detour string
 
 	cluster *Cluster
-	dir     string   // config and data
+	dir     string
 	listens []string // every address the server listens on
 	jmx     string   // host:port of a Cassandra node's JMX
 
@@ -42,7 +42,6 @@ type process struct {
 	paused bool
 }
 
-// isGone means that the process has ended and was reaped.
 func (p *process) isGone() bool {
 	select {
 	case <-p.exited:
@@ -200,14 +199,14 @@ func (s *Server) spawn(ctx context.Context, peers []*Server) error {
 	if err != nil {
 		return fmt.Errorf("cluster: open the log of %s: %w", s.Name, err)
 	}
-	defer func() { _ = log.Close() }() // The process keeps its own descriptors.
+	defer func() { _ = log.Close() }()
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	if err := StartChild(cmd); err != nil {
 		return fmt.Errorf("cluster: start %s: %w", s.Name, err)
 	}
 	go func() {
-		_ = cmd.Wait() // ProcessState holds the result.
+		_ = cmd.Wait()
 		close(p.exited)
 	}()
 	s.proc, s.last = p, p

@@ -28,7 +28,7 @@ type kind struct {
 	check func(ctx context.Context, addrs []string) error // checks, without waiting, that the servers named by env are ready
 
 	mu      sync.Mutex
-	size    int // the largest number of servers that a test has requested
+	size    int
 	addrs   []string
 	err     error
 	started []*Cluster
