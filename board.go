@@ -27,6 +27,7 @@ const (
 	MaxDecimals   = 9
 	MaxTitleBytes = 256
 	MaxUnitBytes  = 32
+	MaxShards     = 256
 	MinHalfLife   = time.Second
 	MaxHalfLife   = 100 * 365 * 24 * time.Hour
 	// DefaultGrace is the [Schedule].Grace of a board whose creator set none.
@@ -157,7 +158,10 @@ type Board struct {
 	// Retention is how long a season is kept after it is sealed. 0 means for ever.
 	Retention time.Duration `json:"retention,omitempty"`
 	// Private hides the board from callers without credentials.
-	Private   bool      `json:"private,omitempty"`
+	Private bool `json:"private,omitempty"`
+	// Shards is the number of shards of each season in a distributed index. 0 means the index's
+	// default.
+	Shards    int       `json:"shards,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 
 	// Matches means that matches can be voided: see [MatchStore]. On a linked board it is
@@ -216,6 +220,9 @@ func (b *Board) Validate() error {
 	}
 	if lo > hi {
 		errs = append(errs, fieldErrorf("min_score", "%d is above max_score %d", lo, hi))
+	}
+	if b.Shards < 0 || b.Shards > MaxShards {
+		errs = append(errs, fieldErrorf("shards", "%d is not in the range 0 to %d", b.Shards, MaxShards))
 	}
 	if b.Retention < 0 {
 		errs = append(errs, fieldErrorf("retention", "%v is negative", b.Retention))
@@ -360,8 +367,10 @@ func (b *Board) fields() map[string]string {
 			fields[name] = d.String()
 		}
 	}
-	if b.Season.Days != 0 {
-		fields["season.days"] = strconv.Itoa(b.Season.Days)
+	for name, n := range map[string]int{"season.days": b.Season.Days, "shards": b.Shards} {
+		if n != 0 {
+			fields[name] = strconv.Itoa(n)
+		}
 	}
 	for name, set := range map[string]bool{"private": b.Private, "matches": b.Matches} {
 		if set {
@@ -441,7 +450,7 @@ func (b *Board) ValidateNew() error {
 }
 
 // Amend returns a copy of b with the settings of proposal. These may change:
-//   - Title, Unit, Decimals, MinScore, MaxScore, Season.Grace, Retention and Private
+//   - Title, Unit, Decimals, MinScore, MaxScore, Season.Grace, Retention, Private and Shards
 //   - Divisions and AcceptedAttributes
 //   - Season.Windows and Season.Ends: new elements, and earlier times of early ends
 //   - Links, FillLease, Rolling, Unfilled and RecountLease, which the service sets
@@ -454,6 +463,7 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	amended.Title, amended.Unit, amended.Decimals = proposal.Title, proposal.Unit, proposal.Decimals
 	amended.MinScore, amended.MaxScore = proposal.MinScore, proposal.MaxScore
 	amended.Season.Grace, amended.Retention, amended.Private = proposal.Season.Grace, proposal.Retention, proposal.Private
+	amended.Shards = proposal.Shards
 	amended.Links, amended.FillLease, amended.Rolling = proposal.Links, proposal.FillLease, proposal.Rolling
 	amended.RecountLease = proposal.RecountLease
 	if err := amended.amendDivisions(&proposal); err != nil {

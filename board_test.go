@@ -98,6 +98,8 @@ func TestBoardValidate(t *testing.T) {
 		{"invalid names in crossed divisions", func(b *Board) { b.Divisions = []string{"a+", "+a", "a+B"} }, "divisions[0] divisions[1] divisions[2]"},
 		{"unknown time zone", func(b *Board) { b.Season.TimeZone = "Mars/Olympus" }, "season.time_zone"},
 		{"negative retention", func(b *Board) { b.Retention = -1 }, "retention"},
+		{"negative shards", func(b *Board) { b.Shards = -1 }, "shards"},
+		{"too many shards", func(b *Board) { b.Shards = MaxShards + 1 }, "shards"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -170,6 +172,7 @@ func TestAmend(t *testing.T) {
 	}{
 		{"title, unit, decimals", func(b *Board) { b.Title, b.Unit, b.Decimals = "New", "ms", 3 }, true},
 		{"bounds", func(b *Board) { b.MinScore, b.MaxScore = nil, scoreOf(5) }, true},
+		{"shards", func(b *Board) { b.Shards = 3 }, true},
 		{"grace and retention", func(b *Board) { b.Season.Grace, b.Retention = 2*time.Hour, 0 }, true},
 		{"private", func(b *Board) { b.Private = true }, true},
 		{"an additional window", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("2027", 2027)) }, true},

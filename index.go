@@ -204,6 +204,9 @@ type Index interface {
 	// Loaded reports whether a Rebuild has loaded a season that since then was neither lost
 	// nor dropped.
 	Loaded(ctx context.Context, s SeasonKey) (bool, error)
+	// Fits reports whether a season, as the last call of Loaded found it, has the form that the
+	// settings of its board ask for, such as [Board].Shards. If not, a Rebuild gives it that form.
+	Fits(b *Board, s SeasonKey) bool
 	Drop(ctx context.Context, s SeasonKey) error
 	// Close releases resources. No method may be called after Close.
 	Close() error

@@ -270,6 +270,8 @@ func (x *memberIndex) Loaded(_ context.Context, key leaderboard.SeasonKey) (bool
 	return x.server.seasons[key] != nil, nil
 }
 
+func (x *memberIndex) Fits(*leaderboard.Board, leaderboard.SeasonKey) bool { return true }
+
 func (x *memberIndex) Synced(...leaderboard.SeasonKey) bool { return true }
 
 func (x *memberIndex) Invalidate(key leaderboard.SeasonKey) { _ = x.Drop(context.Background(), key) }

@@ -123,8 +123,8 @@ type LeaderboardServiceClient interface {
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(ctx context.Context, in *CreateBoardRequest, opts ...grpc.CallOption) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, divisions, attributes, min_score,
-	// max_score, season.grace, season.windows, retention and private. A REST request changes
-	// the fields that its body contains.
+	// max_score, season.grace, season.windows, retention, private and shards. A REST request
+	// changes the fields that its body contains.
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(ctx context.Context, in *DeleteBoardRequest, opts ...grpc.CallOption) (*DeleteBoardResponse, error)
@@ -511,8 +511,8 @@ type LeaderboardServiceServer interface {
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(context.Context, *CreateBoardRequest) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, divisions, attributes, min_score,
-	// max_score, season.grace, season.windows, retention and private. A REST request changes
-	// the fields that its body contains.
+	// max_score, season.grace, season.windows, retention, private and shards. A REST request
+	// changes the fields that its body contains.
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(context.Context, *DeleteBoardRequest) (*DeleteBoardResponse, error)

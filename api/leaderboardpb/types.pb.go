@@ -350,8 +350,12 @@ type Board struct {
 	Matches *bool `protobuf:"varint,25,opt,name=matches,proto3,oneof" json:"matches,omitempty"`
 	// Set by the server: the added divisions whose rankings may still lack users.
 	FillingDivisions []string `protobuf:"bytes,40,rep,name=filling_divisions,proto3" json:"filling_divisions,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The number of shards of each season in the rank index of a distributed server, at most 256. If
+	// absent, the setting redis.shards of the server. After a change, the server rebuilds the index;
+	// meanwhile it answers from the old shards.
+	Shards        *int32 `protobuf:"varint,41,opt,name=shards,proto3,oneof" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Board) Reset() {
@@ -543,6 +547,13 @@ func (x *Board) GetFillingDivisions() []string {
 		return x.FillingDivisions
 	}
 	return nil
+}
+
+func (x *Board) GetShards() int32 {
+	if x != nil && x.Shards != nil {
+		return *x.Shards
+	}
+	return 0
 }
 
 // What a change of a board's settings would change. Stored results count as before:
@@ -2216,7 +2227,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xfb\x0e\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xa3\x0f\n" +
 	"\x05Board\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
 	"\x05title\x18\x02 \x01(\tR\x05title\x121\n" +
@@ -2245,7 +2256,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"attributes\x18\x18 \x03(\tB\x04\x88\xb5\x18\x01R\n" +
 	"attributes\x12\x1d\n" +
 	"\amatches\x18\x19 \x01(\bH\x04R\amatches\x88\x01\x01\x122\n" +
-	"\x11filling_divisions\x18( \x03(\tB\x04\x88\xb5\x18\x01R\x11filling_divisions\x1aS\n" +
+	"\x11filling_divisions\x18( \x03(\tB\x04\x88\xb5\x18\x01R\x11filling_divisions\x12\x1b\n" +
+	"\x06shards\x18) \x01(\x05H\x05R\x06shards\x88\x01\x01\x1aS\n" +
 	"\n" +
 	"TieBreaker\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
@@ -2298,7 +2310,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"\b_fillingB\n" +
 	"\n" +
-	"\b_matches\"\xc0\x04\n" +
+	"\b_matchesB\t\n" +
+	"\a_shards\"\xc0\x04\n" +
 	"\vBoardEffect\x12<\n" +
 	"\aseasons\x18\x01 \x03(\v2\".leaderboard.v1.BoardEffect.SeasonR\aseasons\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12$\n" +

@@ -38,7 +38,7 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 			Kind: leaderboard.ScheduleKind(schedule), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace, Days: int(b.GetSeason().GetDays()),
 		},
 		MinScore: (*leaderboard.Score)(b.MinScore), MaxScore: (*leaderboard.Score)(b.MaxScore), Floor: (*leaderboard.Score)(b.Floor),
-		Retention: retention, Private: b.GetPrivate(), AcceptedAttributes: b.GetAttributes(), Matches: b.GetMatches(),
+		Retention: retention, Private: b.GetPrivate(), AcceptedAttributes: b.GetAttributes(), Matches: b.GetMatches(), Shards: int(b.GetShards()),
 	}
 	if source := b.GetSource(); source != nil {
 		board.Source = &leaderboard.Source{Board: leaderboard.BoardID(source.GetBoardId()), Match: source.GetMatch()}
@@ -90,6 +90,9 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 	}
 	if b.Source != nil {
 		board.Source = &pb.Board_Source{BoardId: string(b.Source.Board), Match: b.Source.Match}
+	}
+	if b.Shards != 0 {
+		board.Shards = new(int32(b.Shards))
 	}
 	if b.Matches {
 		board.Matches = new(true)

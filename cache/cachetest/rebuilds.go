@@ -203,6 +203,20 @@ var rebuildTests = []test{
 		f.update(f.entry("ann", 2, 31, 1))
 		f.compareAll()
 	}},
+	{"Rebuild gives a season the form that its board asks for", func(f *fixture) {
+		f.loadFive()
+		for _, shards := range []int{0, 2, 1} {
+			b := *f.board
+			b.Shards = shards
+			f.board = &b
+			entries := f.manyEntries(random(f.T), 60)
+			f.rebuild(entries...)
+			if loaded, err := f.Loaded(f.ctx, f.key); !loaded || err != nil || !f.Fits(&b, f.key) {
+				f.Errorf("after a Rebuild with %d shards: loaded %v, error %v, fits %v; want a season that fits", shards, loaded, err, f.Fits(&b, f.key))
+			}
+			f.compareAll()
+		}
+	}},
 	{"Restore loads a season that is not loaded", func(f *fixture) {
 		rng := random(f.T)
 		entries := f.manyEntries(rng, 100)

@@ -268,6 +268,9 @@ func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, erro
 	return si.table != nil, nil
 }
 
+// Fits implements [leaderboard.Index]. Every season fits.
+func (x *Index) Fits(*leaderboard.Board, leaderboard.SeasonKey) bool { return true }
+
 // Drop implements [leaderboard.Index].
 func (x *Index) Drop(_ context.Context, s leaderboard.SeasonKey) error {
 	x.Invalidate(s)

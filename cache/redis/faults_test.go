@@ -958,7 +958,7 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	o.UpdateTimeout = 500 * time.Millisecond
 	x := openIndex(t, o)
 	must(t, x.client().ConfigSet(t.Context(), "maxmemory", "1").Err())
-	control := *x.season(testSeason).control.Load()
+	control := *y.season(testSeason).control.Load()
 	live, err := x.client().HGet(t.Context(), control[0], "live").Result()
 	must(t, err)
 	for shard := range control { // release a rank key, which needs no memory

@@ -417,6 +417,7 @@ type seasonIndex struct {
 // describes outboxes. A generation is one fill of the season by a Rebuild.
 type channel struct {
 	generation string
+	shards     int // the number of shards of the generation
 	sender     int // the number of the shard that has the outbox
 	receiver   int // the number of the other shard
 }
@@ -435,7 +436,7 @@ func (x *Index) peek(s leaderboard.SeasonKey) *seasonIndex {
 	}
 	season := &seasonIndex{key: s, rebuild: make(chan struct{}, 1), acks: map[channel]int64{}}
 	season.rebuild <- struct{}{}
-	x.setShards(season, x.o.Shards)
+	x.setShards(season, 1) // if the season has another number, Redis answers with it
 	x.queried.Add(s, season)
 	return season
 }
@@ -449,11 +450,43 @@ func (x *Index) keep(season *seasonIndex) *seasonIndex {
 
 // setShards records the actual number of shards of a season.
 func (x *Index) setShards(season *seasonIndex, n int) {
+	keys := x.controlKeys(season.key, n)
+	season.control.Store(&keys)
+}
+
+// controlKeys returns the control keys of a season with n shards.
+func (x *Index) controlKeys(s leaderboard.SeasonKey, n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
-		keys[i] = controlKey(x.o.Prefix, season.key, i, n)
+		keys[i] = controlKey(x.o.Prefix, s, i, n)
 	}
-	season.control.Store(&keys)
+	return keys
+}
+
+// controlOf returns the control keys of a generation with n shards.
+func (x *Index) controlOf(season *seasonIndex, n int) []string {
+	if control := *season.control.Load(); len(control) == n {
+		return control
+	}
+	return x.controlKeys(season.key, n)
+}
+
+// otherKeys returns the control keys, besides those in control, of a season with each of the given
+// numbers of shards.
+func (x *Index) otherKeys(s leaderboard.SeasonKey, control []string, shards ...int) (others []string) {
+	for _, n := range shards {
+		for _, key := range x.controlKeys(s, n) {
+			if !slices.Contains(control, key) && !slices.Contains(others, key) {
+				others = append(others, key)
+			}
+		}
+	}
+	return others
+}
+
+// Fits implements [leaderboard.Index].
+func (x *Index) Fits(b *leaderboard.Board, s leaderboard.SeasonKey) bool {
+	return b.Shards == 0 || len(*x.peek(s).control.Load()) == b.Shards
 }
 
 func (x *Index) leaseKey(season *seasonIndex) string { return (*season.control.Load())[0] + ":lease" }
@@ -545,10 +578,18 @@ func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
 	if err := x.run(ctx, []*call{first}); err != nil {
 		return err
 	}
-	if n := int(first.int()); n > 0 && n != len(*season.control.Load()) {
-		x.setShards(season, n)
-	}
 	control := *season.control.Load()
+	others := x.otherKeys(season.key, control, x.o.Shards, int(first.int()), int(first.int()), int(first.int()))
+	if err := x.dropShards(ctx, slices.Concat(control, others), x.leaseKey(season)); err != nil {
+		return err
+	}
+	x.setShards(season, 1)
+	return x.delist(ctx, season.key)
+}
+
+// dropShards empties and frees shards. The keys in lease, if any, are removed at the end, together with
+// the first shard.
+func (x *Index) dropShards(ctx context.Context, control []string, lease ...string) error {
 	if err := x.run(ctx, callEach(dropScript, control, "lose")); err != nil {
 		return err
 	}
@@ -556,12 +597,8 @@ func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
 		return err
 	}
 	last := callEach(dropScript, control, "all")
-	last[0].keys = append(last[0].keys, x.leaseKey(season))
-	if err := x.run(ctx, last); err != nil {
-		return err
-	}
-	x.setShards(season, x.o.Shards)
-	return x.delist(ctx, season.key)
+	last[0].keys = append(last[0].keys, lease...)
+	return x.run(ctx, last)
 }
 
 // instantBytes is the length of an instant.

@@ -46,6 +46,7 @@ type reader struct {
 	counts  string // what the scripts have to count: see lua/read.lua
 	control []string
 	drained bool // this reader has delivered old outboxes, which it does at most once
+	rolled  bool // this reader has called rollForward because of a missing shard, which it does at most once
 
 	keyBytes int // of a rank key
 	view     leaderboard.View
@@ -125,11 +126,8 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	if err := r.x.run(r.ctx, calls); err != nil {
 		return nil, err
 	}
-	for _, c := range calls {
-		if c.status == statusShards {
-			r.x.setShards(r.season, int(c.int()))
-			return nil, errAgain
-		}
+	if err := r.checkShards(calls); err != nil {
+		return nil, err
 	}
 	for _, c := range calls {
 		if c.status == statusDoubt {
@@ -171,6 +169,28 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	v.Size = parts.total()
 	r.view = v
 	return parts, nil
+}
+
+// checkShards returns errAgain if shard 0 has another number of shards, or if another shard may not
+// have made the generation of shard 0 live yet: see rollForward.
+func (r *reader) checkShards(calls []*call) error {
+	zero := calls[0] // of shard 0
+	if zero.status == statusShards {
+		r.x.setShards(r.season, int(zero.int()))
+		return errAgain
+	}
+	behind := func(c *call) bool { return c.shard != 0 && (c.status == statusShards || c.status == statusNone) }
+	if zero.status != statusOK || r.rolled || !slices.ContainsFunc(calls, behind) {
+		return nil
+	}
+	r.rolled = true
+	generations := make([]string, len(calls)) // empty for the shards behind
+	for i, c := range calls {
+		if !behind(c) {
+			generations[i], _ = zero.rest[0].(string)
+		}
+	}
+	return r.rollForward(calls, generations)
 }
 
 // rollForward makes the live generation of shard 0 live in the other shards too,

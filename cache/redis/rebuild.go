@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -82,8 +83,10 @@ type generation struct {
 	x       *Index
 	season  *seasonIndex
 	control []string // the shards' control keys
+	leaving []string // control keys of other shards, which belong to the live generation only
 	token   string   // identifies the owner of the lease
 	name    string
+	first   string // the name that begin gave; the bulk load changes name in the generation's own shards
 	fence   int64
 	// failures is the number of the season's failed Updates before the Rebuild.
 	failures int
@@ -125,7 +128,7 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, g *generation
 	if err := g.begin(ctx, b, at); err != nil || g.name == "" {
 		return err
 	}
-	_ = x.free(ctx, g.control) // if this fails, the memory is freed after the Rebuild
+	_ = x.free(ctx, g.allKeys()) // if this fails, the memory is freed after the Rebuild
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	x.background.Go(func() { g.prolong(ctx, cancel) })
@@ -136,7 +139,7 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, g *generation
 			// If this fails too, the next Rebuild, Drop or Update frees the generation.
 			_ = g.abandon(ctx)
 		}
-		_ = x.free(ctx, g.control)
+		_ = x.free(ctx, g.allKeys())
 		_ = x.run(ctx, []*call{g.lease(0)}) // if this fails, the lease expires
 	}()
 	if err := fill(ctx, g); err != nil {
@@ -146,6 +149,10 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, g *generation
 		return err
 	}
 	if err := g.flip(ctx); err != nil {
+		return err
+	}
+	x.setShards(season, len(g.control))
+	if err := g.leave(ctx); err != nil {
 		return err
 	}
 	if !g.copied {
@@ -166,8 +173,12 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 				return nil // another process has restored the season
 			}
 		}
-		g.control = *g.season.control.Load()
-		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), lastFence, recentFence, tagOf(b))
+		shards, isSet := cmp.Or(b.Shards, x.o.Shards), 0
+		if b.Shards != 0 {
+			isSet = 1
+		}
+		g.control = x.controlKeys(g.season.key, shards)
+		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), lastFence, recentFence, tagOf(b), isSet)
 		acquire.keys = append(acquire.keys, x.leaseKey(g.season))
 		bounded, cancel := context.WithTimeout(ctx, x.o.UpdateTimeout)
 		err := retry(bounded, func() error { return x.run(bounded, []*call{acquire}) })
@@ -184,7 +195,9 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 			}
 			continue
 		}
-		name, fence, shards, live := acquire.str(), acquire.int(), int(acquire.int()), acquire.str()
+		name, fence := acquire.str(), acquire.int()
+		shards = int(acquire.int())
+		live := acquire.str()
 		if acquire.status != statusOK || acquire.fault {
 			return fmt.Errorf("acquire: unexpected answer: %w", leaderboard.ErrRankUnavailable)
 		}
@@ -196,16 +209,13 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 			recentFence = math.MaxInt64 >> 12 // the recent generation was lost meanwhile
 			continue
 		}
-		if shards != len(g.control) {
-			x.setShards(g.season, shards)
-			g.control = *g.season.control.Load()
-		}
-		g.name, g.fence = name, fence
+		oldShards := int(acquire.int())
+		g.control = x.controlKeys(g.season.key, shards)
+		g.name, g.first, g.fence = name, name, fence
 		g.pending, g.batches = make([][]pendingEntry, shards), make([]int64, shards)
 		g.live = append(make([]liveInShard, 0, shards), liveInShard{live, int(acquire.int())})
-		if shards == 1 {
-			return nil
-		}
+		g.keep = g.keep && oldShards == shards
+		g.leaving = x.otherKeys(g.season.key, g.control, oldShards, int(acquire.int()))
 		if lastFence, err = g.beginOthers(ctx, b, at); err != nil {
 			return err
 		}
@@ -218,20 +228,35 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 // beginOthers begins the generation in the shards other than 0. If these have greater fences, it
 // returns the greatest of them, otherwise 0.
 func (g *generation) beginOthers(ctx context.Context, b *leaderboard.Board, at time.Time) (lastFence int64, err error) {
-	calls := callEach(beginScript, g.control, g.name, g.fence, b.RankKeyBytes(), instant(at), g.live[0].name, tagOf(b))[1:]
+	args := []any{g.name, g.fence, b.RankKeyBytes(), instant(at), g.live[0].name, tagOf(b)}
+	calls := append(callEach(beginScript, g.control, args...)[1:], g.callLeaving(beginScript, args...)...)
 	if err := retry(ctx, func() error { return g.x.run(ctx, calls) }); err != nil {
-		return 0, errors.Join(err, g.x.abandon(ctx, g.control, g.name))
+		return 0, errors.Join(err, g.abandon(ctx))
 	}
-	for _, c := range calls {
-		if c.status == statusFenced {
+	for i, c := range calls {
+		switch {
+		case c.status == statusFenced:
 			// Shard 0 lost its data, so its fences began again at 1. This shard still has
 			// a greater one.
 			lastFence = max(lastFence, c.int())
-		} else {
+		case i+1 < len(g.control):
 			g.live = append(g.live, liveInShard{c.str(), int(c.int())})
 		}
 	}
 	return lastFence, nil
+}
+
+// allKeys returns the control keys of the generation's shards and of the leaving ones.
+func (g *generation) allKeys() []string { return slices.Concat(g.control, g.leaving) }
+
+// callLeaving returns one call of a script for each leaving shard.
+func (g *generation) callLeaving(s *script, args ...any) []*call {
+	calls := make([]*call, len(g.leaving))
+	for i, key := range g.leaving {
+		calls[i] = newCall(s, g.control, 0, args...)
+		calls[i].keys = []string{key}
+	}
+	return calls
 }
 
 func (g *generation) lease(ttl time.Duration) *call {
@@ -355,27 +380,30 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 				return errOvertaken
 			}
 		}
-		outgoing, _, _, _ := deliveries(calls)
-		return g.x.deliver(bounded, g.season, g.control, outgoing)
+		return g.x.deliver(bounded, g.season, g.control, readSent(calls).items)
 	})
 }
 
 // verify delivers the remaining items of all outboxes. It then checks that every shard is
-// still on the same server and holds all data that the Rebuild wrote.
+// still on the same server and holds all data that the Rebuild wrote, and that writers still learn
+// from the leaving shards that they must update the generation.
 func (g *generation) verify(ctx context.Context) error {
 	if len(g.control) > 1 {
 		var all []*call
 		for shard := range g.control {
-			acks := g.season.takeAcknowledgements(shard)
+			acks := g.season.takeAcknowledgements(shard, len(g.control))
 			all = append(all, newCall(updateScript, g.control, shard, append([]any{g.name, 0, "", len(acks) / 3}, acks...)...))
 		}
 		if err := g.write(ctx, all); err != nil {
 			return err
 		}
 	}
-	calls := callEach(checkScript, g.control, g.name)
-	if err := retry(ctx, func() error { return g.x.run(ctx, calls) }); err != nil {
+	calls, leaving := callEach(checkScript, g.control, g.name), g.callLeaving(checkScript, g.first)
+	if err := retry(ctx, func() error { return g.x.run(ctx, slices.Concat(calls, leaving)) }); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(leaving, func(c *call) bool { return c.status != statusOK }) {
+		return errOvertaken
 	}
 	for i, c := range calls {
 		if c.status != statusOK {
@@ -417,10 +445,28 @@ func (g *generation) flip(ctx context.Context) error {
 	return nil
 }
 
+// leave drops the leaving shards.
+func (g *generation) leave(ctx context.Context) error {
+	if len(g.leaving) == 0 {
+		return nil
+	}
+	bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
+	defer cancel()
+	return retry(bounded, func() error {
+		if err := g.x.dropShards(bounded, g.leaving); err != nil {
+			return err
+		}
+		return g.x.run(bounded, []*call{newCall(dropScript, g.control, 0, "left")})
+	})
+}
+
 // abandon frees the generation and the one that the bulk load wrote. Only one of them is being
 // built in each shard.
 func (g *generation) abandon(ctx context.Context) error {
 	err := g.x.abandon(ctx, g.control, g.name)
+	if len(g.leaving) > 0 {
+		err = errors.Join(err, g.x.run(ctx, g.callLeaving(dropScript, "abort", g.first)))
+	}
 	for _, other := range []string{g.bulk, g.aside} {
 		if other != "" && other != g.name {
 			err = errors.Join(err, g.x.abandon(ctx, g.control, other))

@@ -188,6 +188,9 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 	return first
 }
 
+// shards returns the number of shards that the caller expected.
+func (c *call) shards() int { return c.args[0].(int) }
+
 func (c *call) evalSHA(ctx context.Context, client goredis.Cmdable) *goredis.Cmd {
 	return client.EvalSha(ctx, c.script.sha, c.keys, c.args...)
 }

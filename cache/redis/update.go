@@ -143,7 +143,7 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 	size := make([]int, len(control))     // moves in ladders of the shard's next call
 	var calls []*call
 	send := func(shard int, entries []any) {
-		acks := season.takeAcknowledgements(shard)
+		acks := season.takeAcknowledgements(shard, len(control))
 		head := append([]any{"", 0, at, len(acks) / 3}, acks...)
 		calls = append(calls, newCall(updateScript, control, shard, append(head, entries...)...))
 	}
@@ -173,46 +173,55 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 
 // update writes entries to their shards in one round trip. If a shard other than a rank key's
 // home gained its first standing with the rank key or lost its last one, a second round trip
-// notifies the home.
+// notifies the home. While a Rebuild changes the number of shards, update then writes the entries
+// to the shards of the generation that is being built.
 func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entries []leaderboard.Entry, args [][]any) error {
 	control := *season.control.Load()
 	calls := updateCalls(season, control, at, entries, args)
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
-	resharded := false // the season has another number of shards than expected
-	for _, c := range calls {
-		switch c.status {
-		case statusShards:
-			x.setShards(season, int(c.int()))
-			resharded = true
-		case statusFormat:
-			return fmt.Errorf("a rank key of this board must have %d bytes: %w", c.int(), leaderboard.ErrFormat)
-		case statusNone, statusLost:
-			// Usually the season is not loaded, so the update has nothing to do. But if the
-			// season has fewer shards than expected, this shard does not exist.
-			if c.shard != 0 && !resharded {
-				first := newCall(standingsScript, control, 0, "", "", 0)
-				if err := x.run(ctx, []*call{first}); err != nil {
-					return err
-				}
-				if first.status == statusShards {
-					x.setShards(season, int(first.int()))
-					resharded = true
-				}
-			}
-		}
-	}
-	if resharded {
-		return x.update(ctx, season, at, entries, args)
-	}
-	outgoing, building, garbage, server := deliveries(calls)
-	season.noteUpdate(server)
-	if err := x.deliver(ctx, season, control, outgoing); err != nil {
+	if err := formatFault(calls); err != nil {
 		return err
 	}
-	if building != "" || garbage {
-		x.freeDead(season, control, building)
+	if slices.ContainsFunc(calls, func(c *call) bool { return c.shard != 0 && (c.status == statusNone || c.status == statusLost) }) {
+		// Usually the season is not loaded, so the update has nothing to do. But shard 0 may know
+		// another number of shards.
+		first := newCall(updateScript, control, 0, "", 0, "", 0)
+		if err := x.run(ctx, []*call{first}); err != nil {
+			return err
+		}
+		calls = append(calls, first)
+	}
+	if i := slices.IndexFunc(calls, func(c *call) bool { return c.status == statusShards }); i >= 0 {
+		x.setShards(season, int(calls[i].int()))
+		return x.update(ctx, season, at, entries, args)
+	}
+	sent := readSent(calls)
+	season.noteUpdate(sent.server)
+	if err := x.deliver(ctx, season, control, sent.items); err != nil {
+		return err
+	}
+	if sent.building != "" || sent.garbage {
+		x.freeDead(season, control, sent.building)
+	}
+	if sent.newShards == 0 {
+		return nil
+	}
+	control = x.controlOf(season, sent.newShards)
+	calls = updateCalls(season, control, at, entries, args)
+	if err := x.run(ctx, calls); err != nil {
+		return err
+	}
+	return errors.Join(formatFault(calls), x.deliver(ctx, season, control, readSent(calls).items))
+}
+
+// formatFault returns an error if a shard rejected the length of a rank key.
+func formatFault(calls []*call) error {
+	for _, c := range calls {
+		if c.status == statusFormat {
+			return fmt.Errorf("a rank key of this board must have %d bytes: %w", c.int(), leaderboard.ErrFormat)
+		}
 	}
 	return nil
 }
@@ -226,29 +235,36 @@ type delivery struct {
 	items  []string
 }
 
-// deliveries reads four values from the answers of the update script: the items of the
-// outboxes, the name of the generation that is being built, whether the free script has
-// work, and the server of the first call.
-func deliveries(calls []*call) (all []delivery, building string, garbage bool, server string) {
+// sent has the answers of calls of the update script.
+type sent struct {
+	items     []delivery // the outboxes
+	building  string     // the name of the generation that is being built
+	garbage   bool       // whether the free script has work
+	server    string     // the server of the first call
+	newShards int        // the number of shards of building, if it differs from that of the calls
+}
+
+func readSent(calls []*call) (s sent) {
 	for _, c := range calls {
 		if c.status != statusOK {
 			continue
 		}
-		building = c.str()
-		garbage = c.int() == 1 || garbage
-		server = cmp.Or(server, c.str())
+		s.building = c.str()
+		s.garbage = c.int() == 1 || s.garbage
+		s.server = cmp.Or(s.server, c.str())
+		s.newShards = max(s.newShards, int(c.int()))
 		for len(c.rest) > 0 && !c.fault {
 			r := reply{rest: c.list()}
-			n := delivery{channel{r.str(), c.shard, int(r.int())}, r.int(), r.strings()}
+			n := delivery{channel{r.str(), c.shards(), c.shard, int(r.int())}, r.int(), r.strings()}
 			// Calls of one shard may return the same items; the last call returns all of them.
-			if i := slices.IndexFunc(all, func(o delivery) bool { return o.channel == n.channel }); i >= 0 {
-				all[i] = n
+			if i := slices.IndexFunc(s.items, func(o delivery) bool { return o.channel == n.channel }); i >= 0 {
+				s.items[i] = n
 			} else {
-				all = append(all, n)
+				s.items = append(s.items, n)
 			}
 		}
 	}
-	return all, building, garbage, server
+	return s
 }
 
 // deliver sends deliveries to the homes of their rank keys. It makes one round
@@ -304,14 +320,13 @@ func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []stri
 func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string, generation string, shards []int) error {
 	calls := make([]*call, len(shards))
 	for i, shard := range shards {
-		acks := season.takeAcknowledgements(shard)
+		acks := season.takeAcknowledgements(shard, len(control))
 		calls[i] = newCall(updateScript, control, shard, append([]any{generation, 0, "", len(acks) / 3}, acks...)...)
 	}
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
-	outgoing, _, _, _ := deliveries(calls)
-	return x.deliver(ctx, season, control, outgoing)
+	return x.deliver(ctx, season, control, readSent(calls).items)
 }
 
 // acknowledge records the number of items that were received from a channel. The next update
@@ -330,14 +345,14 @@ func (x *Index) acknowledge(season *seasonIndex, c channel, received int64) {
 }
 
 // takeAcknowledgements removes and returns the acknowledgements for a sending
-// shard, as arguments of the update script. Each has a channel and the number of items
+// shard of a generation with the given number of shards, as arguments of the update script. Each has a channel and the number of items
 // received from it.
-func (s *seasonIndex) takeAcknowledgements(shard int) []any {
+func (s *seasonIndex) takeAcknowledgements(shard, shards int) []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []any
 	for c, received := range s.acks {
-		if c.sender == shard {
+		if c.sender == shard && c.shards == shards {
 			out = append(out, c.generation, c.receiver, received)
 			delete(s.acks, c)
 		}
@@ -353,15 +368,16 @@ func (x *Index) flush(season *seasonIndex) {
 	defer cancel()
 	season.mu.Lock()
 	season.flushing = false
-	shards := map[int]bool{}
+	senders := map[[2]int]bool{} // a number of shards, and the number of a shard
 	for c := range season.acks {
-		shards[c.sender] = true
+		senders[[2]int{c.shards, c.sender}] = true
 	}
 	season.mu.Unlock()
 	var calls []*call
-	for shard := range shards {
-		if acks := season.takeAcknowledgements(shard); len(acks) > 0 {
-			calls = append(calls, newCall(updateScript, *season.control.Load(), shard, append([]any{"", 0, "", len(acks) / 3}, acks...)...))
+	for sender := range senders {
+		shards, shard := sender[0], sender[1]
+		if acks := season.takeAcknowledgements(shard, shards); len(acks) > 0 {
+			calls = append(calls, newCall(updateScript, x.controlOf(season, shards), shard, append([]any{"", 0, "", len(acks) / 3}, acks...)...))
 		}
 	}
 	if len(calls) > 0 {

@@ -50,7 +50,7 @@ type Redis struct {
 	ConnectTimeout   time.Duration `key:"connect_timeout" unit:"duration" help:"Timeout of connecting."`
 	Timeout          time.Duration `key:"timeout" unit:"duration" help:"Timeout of an answer."`
 	Prefix           string        `key:"prefix" unit:"text" help:"Prefix of every key, for servers that several services share."`
-	Shards           int           `key:"shards" unit:"count" help:"Shards of each season, up to 256. More shards use more masters of a Redis Cluster, but slow calls down. A season keeps its number until it is dropped from Redis."`
+	Shards           int           `key:"shards" unit:"count" help:"Shards of each season, up to 256. More shards use more masters of a Redis Cluster, but slow calls down. A season keeps its number until its board sets one."`
 }
 
 // Kafka contains the settings of the log of a distributed server.

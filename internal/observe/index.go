@@ -99,6 +99,8 @@ func (o *index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (_ bool, er
 	return o.inner.Loaded(ctx, s)
 }
 
+func (o *index) Fits(b *leaderboard.Board, s leaderboard.SeasonKey) bool { return o.inner.Fits(b, s) }
+
 func (o *index) Drop(ctx context.Context, s leaderboard.SeasonKey) (err error) {
 	ctx, call := o.calls.begin(ctx, "Drop", s.Board)
 	defer call.end(&err)

@@ -90,6 +90,7 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	if err == nil && (b.Filling() || !b.RecountLease.IsZero()) {
 		a.planFill()
 	}
+	wake(a.newShards)
 	return b, err
 }
 

@@ -74,7 +74,8 @@ type shared struct {
 	leases seasonLeases
 	amends coalesce.Group[leaderboard.SeasonKey, struct{}]
 
-	newEnd chan struct{} // wakes liftBans
+	newShards chan struct{} // wakes ChangeShards
+	newEnd    chan struct{} // wakes liftBans
 	// newLink and newRules wake the loops of fillBoards.
 	newLink, newRules chan struct{}
 }
@@ -100,7 +101,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer, ranked.fills),
 		name: rand.Text(), plans: seasonPlans{plans: map[leaderboard.BoardID]*seasonPlan{}},
 		leases: seasonLeases{held: map[leaderboard.SeasonKey]bool{}},
-		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1), newRules: make(chan struct{}, 1),
+		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1), newRules: make(chan struct{}, 1), newShards: make(chan struct{}, 1),
 	}
 	common.amends.Call = common.amendShared
 	reader := newReader(common)
@@ -182,6 +183,37 @@ func (s *Service) loadSeason(ctx context.Context, b *leaderboard.Board, key lead
 	return s.index.restore(ctx, b, key, progress)
 }
 
+// ChangeShards rebuilds each loaded season that does not fit its board, for example because the
+// board's number of shards has changed.
+func (s *Service) ChangeShards(ctx context.Context) error {
+	boards, err := s.store.Boards(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range boards {
+		b := &boards[i]
+		p, err := s.plan(ctx, b)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, id := range p.unsealed {
+			key := leaderboard.SeasonKey{Board: b.ID, Season: id}
+			loaded, err := s.index.Loaded(ctx, key)
+			if loaded && !s.index.Fits(b, key) {
+				if err = s.index.fill(ctx, b, key, nil); err == nil {
+					s.log.InfoContext(ctx, "shards changed", "board", b.ID, "season", id)
+				}
+			}
+			if errs = append(errs, err); ctx.Err() != nil {
+				return errors.Join(errs...)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // Ready reports whether a Load has succeeded, or has failed because the index is unavailable.
 func (s *Service) Ready() bool { return s.ready.Load() }
 
@@ -200,6 +232,7 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 	background.Go(func() {
 		s.repeat(ctx, min(interval, changesInterval), nil, "updating ranks after changes", s.FinishRankChanges)
 	})
+	background.Go(func() { s.repeat(ctx, interval, s.newShards, "changing shards", s.ChangeShards) })
 	background.Go(func() { s.repeat(ctx, min(interval, changesInterval), nil, "amending sealed seasons", s.AmendMarked) })
 	background.Go(func() { s.repeat(ctx, max(interval, time.Hour), nil, "completing deletions", s.store.FinishDeletions) })
 	ticker := time.NewTicker(interval)

@@ -6,6 +6,10 @@
 -- begin with this key, so they share its hash tag and slot. ARGV[1] is the number
 -- of shards that the caller expects, ARGV[2] the number of this shard.
 --
+-- A Rebuild can change the number of shards. Shard i of the old number and shard i of the new one
+-- may then have the same control hash. A script sees only the generations with the number of
+-- shards that its caller expects: see enter.
+--
 -- A generation is one fill of the season by a Rebuild, in keys of its own. Its name
 -- begins with its fence, a number that is greater for each new generation. It ends with c if the
 -- Rebuild copied the records of some shards from the generation before: see users.lua.
@@ -16,7 +20,10 @@
 -- the items to the home. The home's acknowledgement then removes them from the outbox.
 --
 -- The fields of the control hash are:
---   S         number of shards of the season
+--   S, nS     number of shards of live and of next
+--   leftS     in shard 0: the number of shards of a former live generation. Shards of it may not be
+--             freed yet
+--   maxS      the greatest number of shards so far
 --   fence     fence of the newest generation
 --   live      the generation that readers use
 --   next      the generation that is being built
@@ -63,9 +70,14 @@
 
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
 local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP, DOUBT = 0, 1, 2, 3, 4, 5, 6, 7
--- layout changes with the layout of keys, so that no script reads keys of another layout. Since 3,
--- several shards divide the users by another hash.
-local function layout() return S == '1' and '2 ' or '3 ' end
+-- A layout is the start of the field id. It changes with the layout of keys, so that no script
+-- reads keys of another layout. Since 3, several shards divide the users by another hash. In layout
+-- 5, live and next have different numbers of shards.
+local LAYOUTS = {['2 '] = true, ['3 '] = true, ['5 '] = true}
+local function layout(live, next)
+  if live and next and live ~= next then return '5 ' end
+  return (live or next) == '1' and '2 ' or '3 '
+end
 local TIME = 8 -- bytes of an instant
 local LADDER = 3 -- bytes of a ladder's number in a record
 local call, sub, byte, floor, format = redis.call, string.sub, string.byte, math.floor, string.format

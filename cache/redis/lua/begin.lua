@@ -1,4 +1,5 @@
--- Begins a generation in a shard other than 0. From ARGV[3] on, the arguments are:
+-- Begins a generation of S shards in a shard other than 0. The shard may belong to the live generation
+-- only: then next tells writers that they must update the new generation too. From ARGV[3] on, the arguments are:
 -- generation, fence, length of rank keys, time as of which the caller reads the
 -- store, the generation that is live in shard 0 or '', and the tag of the board. Returns OK, the
 -- generation that is live in this shard or '', and its length of rank keys.

@@ -23,6 +23,7 @@ if c.doubt then
     empty_shard()
     return {LOST}
   end
+  if c.other_next then return {DOUBT, 0} end -- the Rebuild that changes the number of shards stops first
   local v = call('HMGET', sure, 'server', 'session')
   if v[1] ~= server or tonumber(v[2]) < session then
     call('UNLINK', sure)
@@ -39,8 +40,9 @@ if c.doubt then
   if call('HLEN', sure) - 2 < partitions then return {DOUBT, 1} end
   -- A generation that was being built may lack pieces, so its Rebuild must begin again.
   if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
-  call('HSET', T, 'id', server, 'seen', 0, 'dead', c.dead .. c.aside)
-  call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside', 'ntag')
+  c.id = layout(c.S) .. server
+  call('HSET', T, 'id', c.id, 'seen', 0, 'dead', c.dead .. c.aside)
+  forget_next(c)
   call('UNLINK', sure)
 end
 return {OK, server}

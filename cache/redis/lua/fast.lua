@@ -96,7 +96,7 @@ local function fast()
   else
     call('HSET', T, 'busy', '0')
   end
-  return {OK, '', 0, v[10]}
+  return {OK, '', 0, sub(v[10], 3), 0}
 end
 
 if S == '1' and #ARGV == 11 and ARGV[3] == '' and ARGV[6] == '0' and #ARGV[5] == TIME and ARGV[10] ~= '' and ARGV[11] == '' then

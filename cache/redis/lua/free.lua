@@ -55,7 +55,7 @@ end
 if n >= PIECE then return {OK, 1, freed} end
 
 call('UNLINK', key(g, 'w'), key(g, 'n'), key(g, 'p'))
-for j = 0, tonumber(c.S or 1) - 1 do call('UNLINK', key(g, 'o:' .. j)) end
+for j = 0, tonumber(call('HGET', T, 'maxS') or c.S or 1) - 1 do call('UNLINK', key(g, 'o:' .. j)) end
 local rest = string.match(c.queued, '^%S+ %d+ (.+)$')
 if rest then
   call('HSET', T, 'dead', rest)

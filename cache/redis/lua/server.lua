@@ -1,12 +1,12 @@
 -- empty_shard marks the shard as empty. free.lua frees the memory later, in pieces.
 local function empty_shard() call('HDEL', T, 'busy') end
 
--- identity returns a name of the layout, the server process and its term as master.
--- It changes with a restart or a failover, after which the data may be old.
+-- identity returns a name of the server process and its term as master. It changes with a
+-- restart or a failover, after which the data may be old.
 local function identity()
   local info = redis.pcall('INFO', 'server', 'replication')
-  if type(info) ~= 'string' then return layout() end
-  return layout() .. (string.match(info, 'run_id:(%w+)') or '') .. '/' .. (string.match(info, 'master_replid2:(%w+)') or '')
+  if type(info) ~= 'string' then return '' end
+  return (string.match(info, 'run_id:(%w+)') or '') .. '/' .. (string.match(info, 'master_replid2:(%w+)') or '')
 end
 
 -- check_server returns the time, the state of the shard, and the server. The state is one of:
@@ -23,15 +23,16 @@ local function check_server(seen, busy)
   local t = call('TIME')
   local now = t[1] * 1000000 + t[2]
   if busy == '0' then
-    if math.abs(now - seen) < 100000 then return now, OK, call('HGET', T, 'id') end
-    local id, server = call('HGET', T, 'id'), identity()
-    if server == id then
+    local id = call('HGET', T, 'id')
+    if math.abs(now - seen) < 100000 then return now, OK, sub(id, 3) end
+    local known, server = LAYOUTS[sub(id, 1, 2)], identity()
+    if known and server == sub(id, 3) then
       redis.set_repl(redis.REPL_NONE)
       redis.pcall('HSET', T, 'seen', now) -- pcall, so that a server without memory still answers questions
       redis.set_repl(redis.REPL_ALL)
       return now, OK, server
     end
-    if S == '1' and sub(id, 1, 2) == layout() then return now, DOUBT, server end
+    if S == '1' and known then return now, DOUBT, server end
   end
   empty_shard()
   return now, LOST

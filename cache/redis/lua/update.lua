@@ -9,7 +9,8 @@
 -- length precedes each division.
 -- Entries of a generation being built must come in the order of their sort keys.
 -- Returns OK; the generation that is being built or ''; 1 if free.lua has work, otherwise 0; the
--- server that the shard is on; and the outboxes that are not empty. Each outbox has a generation, the receiving shard, the
+-- server that the shard is on; the number of shards of the generation that is being built, if it differs
+-- from S, otherwise 0; and the outboxes that are not empty. Each outbox has a generation, the receiving shard, the
 -- number of earlier items, which that shard has acknowledged, and the items.
 -- If an entry's prefix has a wrong length, the script writes no entry and returns
 -- FORMAT and the length of the board's rank keys.
@@ -204,7 +205,7 @@ local function move(t, user, h, version, prefix, divisions)
   end
 end
 
-local reply = {OK, c.next or '', c.dead ~= '' and 1 or 0, c.server}
+local reply = {OK, c.next or c.other_next or '', c.dead ~= '' and 1 or 0, c.server, c.other_next and tonumber(c.nS) or 0}
 for _, t in ipairs(generations) do
   t.users, t.standings, t.keys, t.outbox, t.number, t.trees = 0, 0, 0, {}, {}, new_trees(t.g, t.kb)
   local w = key(t.g, 'w')

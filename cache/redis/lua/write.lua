@@ -14,12 +14,12 @@ end
 -- The field dead of the result lists all generations that free.lua has to free. The field
 -- queued lists only the generations that the hash field dead lists.
 local function read_control()
-  local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets', 'aside', 'tag', 'ntag')
+  local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets', 'aside', 'tag', 'ntag', 'nS')
   local c = {
     S = v[1], fence = tonumber(v[2] or 0), live = v[3], next = v[4], id = v[5], seen = v[6], busy = v[7], queued = v[8] or '', dead = v[8] or '',
     kb = tonumber(v[9] or 0), asof = v[10], buckets = tonumber(v[11] or 0),
     nkb = tonumber(v[12] or 0), nasof = v[13], nbuckets = tonumber(v[14] or 0), aside = v[15] or '',
-    tag = v[16] or '', ntag = v[17] or '',
+    tag = v[16] or '', ntag = v[17] or '', nS = v[18] or v[1],
   }
   if not c.busy then
     if c.live then c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' ' end
@@ -31,17 +31,22 @@ local function read_control()
 end
 
 -- enter returns the control hash as read_control does. If the shard is empty, is lost or
--- belongs to another number of shards, it returns nil and the script's answer. If the shard is in
+-- has no generation with S shards, it returns nil and the script's answer. If the shard is in
 -- doubt, it does the same, unless in_doubt is true. It then sets the field doubt. The field server is
 -- the server that the shard is on now.
+--
+-- If live has another number of shards, enter moves it to the field other_live. It does the
+-- same for next with the field other_next.
 local function enter(in_doubt)
   local c = read_control()
   if not (c.live or c.next) then return nil, {NONE} end
-  if c.S ~= S then return nil, {SHARDS, tonumber(c.S)} end
+  if not (c.live and c.S == S or c.next and c.nS == S) then return nil, {SHARDS, tonumber(c.live and c.S or c.nS)} end
   local state
   c.now, state, c.server = check_server(c.seen, c.busy)
   c.doubt = state == DOUBT
   if state == LOST or c.doubt and not in_doubt then return nil, {state} end
+  if c.live and c.S ~= S then c.live, c.other_live = false, c.live end
+  if c.next and c.nS ~= S then c.next, c.other_next = false, c.next end
   return c
 end
 
@@ -49,26 +54,34 @@ end
 -- server has no memory left, mark_busy raises an error, and the script has changed nothing.
 local function mark_busy() call('HSET', T, 'busy', 1) end
 
+-- forget_next removes the generation that is being built from the control hash.
+local function forget_next(c)
+  call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside', 'ntag', 'nS')
+  if c.id then call('HSET', T, 'id', layout(c.S) .. sub(c.id, 3)) end
+end
+
 -- flip makes the generation that is being built the live one.
 local function flip(c)
-  if c.live then c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' ' end
-  call('HSET', T, 'live', c.next, 'kb', c.nkb, 'asof', c.nasof, 'buckets', c.nbuckets, 'tag', c.ntag, 'dead', c.dead .. c.aside)
+  local old = c.live or c.other_live
+  if old then c.dead = c.dead .. old .. ' ' .. c.buckets .. ' ' end
+  call('HSET', T, 'S', c.nS, 'id', layout(c.nS) .. sub(c.id, 3), 'live', c.next, 'kb', c.nkb, 'asof', c.nasof, 'buckets', c.nbuckets, 'tag', c.ntag, 'dead', c.dead .. c.aside)
   call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside', 'ntag')
-  c.live, c.kb, c.asof, c.buckets, c.next = c.next, c.nkb, c.nasof, c.nbuckets, false
+  c.S, c.live, c.kb, c.asof, c.buckets, c.next, c.other_live = c.nS, c.next, c.nkb, c.nasof, c.nbuckets, false, false
   c.dead, c.aside = c.dead .. c.aside, ''
 end
 
--- begin prepares a new generation in the shard.
+-- begin prepares a new generation of S shards in the shard.
 local function begin(c, g, fence, kb, at, tag)
-  local id = identity()
+  local server = identity()
   if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
   c.dead = c.dead .. c.aside
-  if c.live and (c.S ~= S or c.id ~= id or c.busy == '1') then
+  if c.live and (not LAYOUTS[sub(c.id, 1, 2)] or sub(c.id, 3) ~= server or c.busy == '1') then
     c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' '
     c.live = false
   end
   call('HSET', key(g, 'l'), '', 0)
-  call('HSET', T, 'S', S, 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'ntag', tag, 'dead', c.dead, 'id', id, 'seen', 0, 'busy', 0)
+  local old = c.live and c.S or S
+  call('HSET', T, 'S', old, 'nS', S, 'maxS', math.max(S, old, call('HGET', T, 'maxS') or 1), 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'ntag', tag, 'dead', c.dead, 'id', layout(old, S) .. server, 'seen', 0, 'busy', 0)
   call('HDEL', T, 'aside')
   if not c.live then call('HDEL', T, 'live', 'kb', 'asof', 'buckets') end
 end

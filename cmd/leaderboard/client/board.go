@@ -116,6 +116,9 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	if b.GetPrivate() {
 		row("private", true)
 	}
+	if b.GetShards() != 0 {
+		row("shards", b.GetShards())
+	}
 	if b.GetMatches() {
 		row("matches", "can be voided")
 	}
@@ -130,7 +133,7 @@ type boardFlags struct {
 	file                                         string
 	title, order, policy, unit, season, timeZone string
 	tieBreakers, divisions, windows, attributes  []string
-	decimals, days                               int32
+	decimals, days, shards                       int32
 	halfLife, grace, retention                   time.Duration
 	min, max, floor                              int64
 	private, matches                             bool
@@ -165,6 +168,7 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	scoreFlag(fs, &f.max, "max", "maximum `score` or points of a result")
 	fs.StringArrayVar(&f.attributes, "attribute", nil, "further `attribute` that results may have, besides those of divisions; * means any")
 	fs.BoolVar(&f.private, "private", false, "on a server with public_read: hide the board from callers without a key")
+	fs.Int32Var(&f.shards, "shards", 0, "`number` of shards in the rank index of a distributed server (if omitted, its setting redis.shards)")
 	fs.DurationVar(&f.retention, "retention", 0, "how long to keep a season after it is sealed (if omitted, forever)")
 }
 
@@ -191,6 +195,7 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("grace", "season.grace", func() { b.Season.Grace = durationpb.New(f.grace) })
 	set("retention", "retention", func() { b.Retention = durationpb.New(f.retention) })
 	set("private", "private", func() { b.Private = f.private })
+	set("shards", "shards", func() { b.Shards = &f.shards })
 	set("matches", "matches", func() { b.Matches = &f.matches })
 	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
 	set("days", "season.days", func() { b.Season.Days = &f.days })
@@ -384,7 +389,7 @@ the board exists with the same rules, the command changes nothing and succeeds.`
 
 var mutable = map[string]bool{
 	"title": true, "unit": true, "decimals": true, "attributes": true, "min_score": true, "max_score": true,
-	"season.grace": true, "season.windows": true, "retention": true, "private": true, "divisions": true,
+	"season.grace": true, "season.windows": true, "retention": true, "private": true, "shards": true, "divisions": true,
 }
 
 func boardUpdateCommand(app *cli.App) *cobra.Command {
@@ -398,9 +403,13 @@ command ignores their fields in a file.
 
 --division replaces all divisions, so also name the divisions to keep; --division ""
 removes all. Until a new division has all users, board show and lists of the division say
-that it is filling. Sealed seasons keep their divisions.`,
+that it is filling. Sealed seasons keep their divisions.
+
+After a change of --shards, the server rebuilds the rank index of the board. Meanwhile it
+answers from the old shards.`,
 		Example: `  leaderboard board update marathon --title "City marathon" --grace 72h
   leaderboard board update arena --private=false
+  leaderboard board update arena --shards 3
   leaderboard board update marathon --division gender --division gender+age
   leaderboard board update arena --retention 720h --dry-run
   leaderboard board update cup --window 2026=2026-01-01/2027-01-01 --window 2027=2027-01-01/2028-01-01`,
