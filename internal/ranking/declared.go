@@ -7,9 +7,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// declaringBoards returns b and, unless b declares all attributes of the results, its linked
-// boards. It reads the store if the cached boards do not declare an attribute: another process
-// may have changed them.
+// declaringBoards returns the boards with which the caller must check the results' attributes.
+// A board declares the attributes that it uses or accepts. If b declares them all, its linked
+// boards are not returned.
+//
+// If the cached boards do not declare an attribute, another process may have changed them. So
+// declaringBoards then reads the boards from the store.
 func (s *Submitter) declaringBoards(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (*leaderboard.Board, []*leaderboard.Board, error) {
 	allDeclared := func(linked []*leaderboard.Board) bool {
 		for i := range results {

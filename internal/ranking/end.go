@@ -26,13 +26,19 @@ type SeasonEnding struct {
 // whose event time is before e.At. Later results are refused if they are new, and do not count
 // if they are stored. Earlier results are accepted until the season closes.
 //
-// A zero e.DecidedAt means now. A zero e.At then means the season's present early end, or now.
-// If e.DecidedAt is set, the end is an import from another server: EndSeason also ends a
+// A zero e.DecidedAt means now. If both times are zero, the season ends now. If it already has
+// an early end, that end stays.
+//
+// If e.DecidedAt is set, the end is an import from another server. EndSeason then also ends a
 // closed season, which stays closed.
 //
-// Errors: [leaderboard.ErrBoardNotFound]; [leaderboard.ErrSeasonNotFound]; a
-// [leaderboard.FieldError] if the season is closed or sealed and the end is not imported, if
-// the season does not contain e.At, or if a time is in the future.
+// Errors: [leaderboard.ErrBoardNotFound]; those of [leaderboard.Schedule.EndEarly]; a
+// [leaderboard.FieldError] in these cases:
+//
+//   - A time is in the future.
+//   - The season is closed or sealed, and the end is neither imported nor an early end that
+//     stays.
+//   - An imported end has no At, or its DecidedAt is before At.
 func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, e leaderboard.EarlyEnd) (SeasonEnding, error) {
 	season := e.ID
 	record, err := a.store.Season(ctx, leaderboard.SeasonKey{Board: id, Season: season})
@@ -98,7 +104,8 @@ func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord,
 			return err
 		}
 		if closed {
-			e.DecidedAt = e.At // so that the season stays closed
+			// The grace counts from DecidedAt. With a later DecidedAt, the season could open again.
+			e.DecidedAt = e.At
 		}
 	} else {
 		e.DecidedAt = now
@@ -146,9 +153,9 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 	return ending, nil
 }
 
-// results counts the results after the season's early end that counted on the board before.
-// users counts their users. If recount is true, recountAfterEnd recounts every user with a
-// result after the end.
+// before is the board's previous version. recountAfterEnd returns the number of results after
+// the season's early end that counted on it, and the number of their users. If recount is
+// true, it recounts every user with a result after the end.
 func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {
@@ -199,8 +206,8 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 	return s.ranks.updateRecounted(ctx, changes, reason)
 }
 
-// unlessDamaged logs err and returns nil if err means damaged data: the other users are still
-// recounted or copied.
+// unlessDamaged logs err and returns nil if err means damaged data, so that the caller continues
+// with the other users.
 func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID, err error) error {
 	if !damaged(err) {
 		return err

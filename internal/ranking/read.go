@@ -51,7 +51,7 @@ func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
 type Reader struct {
 	*shared
 	storePages coalesce.Group[storePage, *[]leaderboard.Entry]
-	// storeAnswers has the times of answers from the store about users: see isBehind.
+	// storeAnswers has, for each entry, the time of the last degraded answer of User: see isBehind.
 	storeAnswers *lru.Cache[leaderboard.EntryKey, time.Time]
 	feeds        feeds
 	checksums    *checksums
@@ -130,7 +130,7 @@ func seasonOrCurrent(b *leaderboard.Board, id leaderboard.SeasonID, now time.Tim
 	}
 	season, err := b.Season.At(now)
 	if err != nil {
-		return leaderboard.Season{}, fmt.Errorf("ranking: board %q has no season at present; set season to one of its seasons, or use season=%s for the newest season with results: %w", b.ID, leaderboard.SeasonLatest, err)
+		return leaderboard.Season{}, fmt.Errorf("ranking: board %q has no current season; set season to one of the board's seasons, or to %s, the newest season with entries: %w", b.ID, leaderboard.SeasonLatest, err)
 	}
 	return season, nil
 }

@@ -39,7 +39,8 @@ func TestPagesByEachMethod(t *testing.T) {
 	if err != nil || len(page.Lines) != 2 || page.Lines[0].User != "d" || page.Next != "" {
 		t.Errorf("page from position 4: %+v, %v, want d and e", page, err)
 	}
-	// An entry that rises between two pages is not on both pages.
+	// If an entry rises to the top between two reads, the second page does not repeat entries of
+	// the first.
 	first, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -303,7 +304,8 @@ func TestWatchSendsChanges(t *testing.T) {
 	}
 }
 
-// The decayed sums are greater than MaxScore.
+// The sums of a and b exceed MaxScore, so their scores are limited to it. The histogram must
+// still count them.
 func TestHistogramOfSaturatedSums(t *testing.T) {
 	for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
 		f := open(t)

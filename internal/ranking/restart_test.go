@@ -33,10 +33,10 @@ func TestAsOfSurvivesARestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := asOf(restarted, "b"); !got.Equal(before) || !got.Equal(start.Add(time.Minute)) {
-		t.Errorf("as of after the restart: %v, want %v, the time before it", got, before)
+		t.Errorf("AsOf after the restart is %v; before the restart it was %v; want %v for both", got, before, start.Add(time.Minute))
 	}
 	restarted.submit("b", points("cat", "m", 1))
 	if got := asOf(restarted, "b"); !got.Equal(start.Add(time.Hour)) {
-		t.Errorf("as of after another change: %v, want the time of that change", got)
+		t.Errorf("AsOf after another change is %v, want %v, the time of that change", got, start.Add(time.Hour))
 	}
 }

@@ -61,7 +61,7 @@ func TestSeasonErrorsNameTheNearestSeasons(t *testing.T) {
 		},
 	}})
 	for season, want := range map[leaderboard.SeasonID][]string{
-		"":     {`board "cup" has no season at present`, "season=latest", `the last season was "2025"`, `the next season is "2027"`},
+		"":     {`board "cup" has no current season`, "latest, the newest season with entries", `the last season was "2025"`, `the next season is "2027"`},
 		"2026": {`no season "2026"`, `"2025" and "2027"`},
 		"1":    {`"2024" and "2025"`},
 		"3000": {`"2025" and "2027"`},
