@@ -33,7 +33,8 @@ func partitionOf(t *testing.T, key string, n int32) int32 {
 	return p
 }
 
-// The hashes are from UtilsTest of the Java client, which clears their sign bit.
+// The hashes are from UtilsTest of the Java client. To choose a partition, the client clears the
+// sign bit of the hash.
 func TestPartitionsMatchJavaClients(t *testing.T) {
 	for key, hash := range map[string]int32{
 		"21": -973932308, "foobar": -790332482, "a-little-bit-long-string": -985981536, "a-little-bit-longer-string": -1486304829,

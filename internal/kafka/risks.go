@@ -10,9 +10,10 @@ import (
 )
 
 // Risks returns a line for each topic setting that could make Kafka lose results, with the
-// correction. If o.ReplicationFactor is not 0, Risks also reports topics with fewer
-// replicas; if it is 1, also missing topics. Errors: [leaderboard.ErrUnavailable],
-// [ErrRejected]. A retry cannot correct other errors.
+// correction. Risks also reports topics with fewer replicas than o.ReplicationFactor. If
+// that is 1, it also reports missing topics: they would be created with one replica.
+//
+// Errors: [leaderboard.ErrUnavailable], [ErrRejected]. A retry cannot correct other errors.
 func Risks(brokers []string, c *sarama.Config, o TopicOptions) (risks []string, err error) {
 	admin, existing, err := listTopics(brokers, c)
 	if err != nil {
