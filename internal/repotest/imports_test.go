@@ -120,8 +120,10 @@ func TestImportsPointInward(t *testing.T) {
 			to := shortPath(imp)
 			switch {
 			case !isInside(imp):
-			case isUnder(to, "cmd") && !isUnder(from, "cmd"), isUnder(to, "test") && !slices.Contains(allowed[name], to):
-				t.Errorf("%s imports %s, which only commands and tests may import", from, to)
+			case isUnder(to, "cmd") && !isUnder(from, "cmd"):
+				t.Errorf("%s imports %s, but no package outside cmd may import cmd", from, to)
+			case isUnder(to, "test") && !slices.Contains(allowed[name], to):
+				t.Errorf("%s imports %s, but only tests may import packages of test", from, to)
 			case !slices.Contains(allowed[name], to) && !isUnder(to, name) || name == "." && to != ".":
 				t.Errorf("%s imports %s, but may import %v only", from, to, allowed[name])
 			}
@@ -161,7 +163,8 @@ func TestForbiddenImports(t *testing.T) {
 	}
 }
 
-// dependencies include indirect ones and those of tests, by shortPath.
+// dependencies returns, for each package of this module, the packages of this module that it or its
+// tests import, directly or indirectly. All names are short paths.
 func dependencies(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-deps", "-test", "-f", `{{.ImportPath}}{{"\t"}}{{join .Deps ","}}`, module+"/...").Output()
@@ -187,13 +190,15 @@ func dependencies(t *testing.T) map[string]map[string]bool {
 	return all
 }
 
-// The test of the package x adds the paths "x [x.test]", "x_test [x.test]" and "x.test".
+// testedPackage returns x for each path that go list -test prints for the tests of package x:
+// "x [x.test]", "x_test [x.test]" and "x.test".
 func testedPackage(path string) string {
 	path, _, _ = strings.Cut(path, " ")
 	return strings.TrimSuffix(strings.TrimSuffix(path, ".test"), "_test")
 }
 
-// Only tests may import a driver in the parts of the field tests.
+// The field code lists where any file may import the driver. The field tests lists where only tests
+// may import it.
 func TestDriversHaveOnePlace(t *testing.T) {
 	places := map[string]struct{ code, tests []string }{
 		"github.com/cockroachdb/pebble": {code: []string{"storage/pebble", "test"}},
@@ -204,7 +209,7 @@ func TestDriversHaveOnePlace(t *testing.T) {
 		"github.com/grpc-ecosystem":     {code: []string{"api"}},
 		// fake brokers; tests of cmd run "leaderboard topics" with them
 		"github.com/twmb/franz-go": {tests: []string{"consumer", "producer", "internal/kafka", "test", "cmd/leaderboard"}},
-		// faults of the network, and checks of histories
+		// faults of the network, and linearizability checks of recorded operations
 		"github.com/Shopify/toxiproxy":      {tests: []string{"test"}},
 		"github.com/anishathalye/porcupine": {tests: []string{"test"}},
 	}
