@@ -96,8 +96,8 @@ func (st *statics) summaryTime() int64 {
 }
 
 type listedMatch struct {
-	id       leaderboard.MatchID
-	standing standingID
+	id     leaderboard.MatchID
+	result resultHash
 }
 
 // storeSummary returns the statement that stores sum. This store must be the holder. A
@@ -122,7 +122,7 @@ func (sum *summary) append(dst []byte) []byte {
 	dst = appendString(dst, string(tally))
 	dst = binary.AppendUvarint(dst, uint64(len(sum.last)))
 	for i := range sum.last {
-		dst = append(appendString(dst, sum.last[i].id), sum.last[i].standing[:]...)
+		dst = append(appendString(dst, sum.last[i].id), sum.last[i].result[:]...)
 	}
 	return dst
 }
@@ -142,7 +142,7 @@ func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	tallyErr := sum.tally.UnmarshalBinary(d.next(d.uvarint()))
 	for n := d.uvarint(); n > 0 && !d.bad; n-- {
 		m := listedMatch{id: leaderboard.MatchID(d.string())}
-		copy(m.standing[:], d.next(uint64(len(m.standing))))
+		copy(m.result[:], d.next(uint64(len(m.result))))
 		sum.last = append(sum.last, m)
 	}
 	if d.bad || len(d.b) > 0 || format != codecFormat || err != nil || tallyErr != nil {
@@ -164,19 +164,20 @@ func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 		sum.version += m.version()
 		sum.size.matches++
 		if m.result != nil {
-			sum.last = append(sum.last, listedMatch{id, elementOf(id, m.result).standing})
+			sum.last = append(sum.last, listedMatch{id, elementOf(id, m.result).result})
 		}
 	}
 	return sum
 }
 
-// knows marks each match of st as counted if its result is one of sum.last, and no other
-// payload of its revision was written. It reports whether this is true for all of sum.last.
+// knows marks each match of st as counted if its result is one of sum.last, it has no
+// Voids, and no other payload of its revision was written. It reports whether this is true
+// for all of sum.last.
 func (sum *summary) knows(st *state) (all bool) {
 	all = true
 	for _, l := range sum.last {
 		m := st.matches[l.id]
-		if m == nil || m.result == nil || elementOf(l.id, m.result).standing != l.standing ||
+		if m == nil || m.result == nil || elementOf(l.id, m.result).result != l.result ||
 			m.needsContender() || len(m.contenders) > 0 || m.voids > 0 {
 			all = false
 			continue

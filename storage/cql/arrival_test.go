@@ -27,7 +27,8 @@ func (l *heldLink) write(ctx context.Context, ops ...op) error {
 	return l.conn.write(ctx, ops...)
 }
 
-// deliver delivers the held writes with one of the statements, or all. It returns their number.
+// deliver sends to the second data center each held batch that contains one of the statements.
+// Without statements, it sends all. It returns the number of sent batches.
 func (l *heldLink) deliver(statements ...string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,8 +59,9 @@ func newHeldLink(t *testing.T) (first, second *writers, l *heldLink) {
 	return first, second, l
 }
 
-// A contender row (see state.go) has arrived when a writer retracts the match. The index has the
-// correct entry then and later.
+// The second data center has a match's contender row (see state.go), but not yet its results. A
+// writer there retracts the match. The index must be correct after the retraction, and after the
+// results arrive.
 func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()
@@ -88,8 +90,9 @@ func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	}
 }
 
-// While a writer applies the result in the second data center, the divisions change, and another
-// process recounts all registered users.
+// The second data center has the user's account and result, but the list of users there lacks the
+// user. A writer there applies the result. At each of its statements, another process changes the
+// divisions and recounts all users in the list.
 func TestModelOfARegistrationThatArrivesLate(t *testing.T) {
 	ctx := t.Context()
 	for statement, more := 0, true; more; statement++ {
@@ -114,7 +117,8 @@ func TestModelOfARegistrationThatArrivesLate(t *testing.T) {
 	}
 }
 
-// A process of this data center makes the same erasure itself. The ban stands.
+// The first data center erases the user, then bans the user. The ban reaches the second one first.
+// The second one then makes the same erasure itself. The ban must remain in force.
 func TestModelOfABanThatArrivesBeforeAnErasure(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()

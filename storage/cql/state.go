@@ -22,8 +22,8 @@ import (
 // value that was written. So the state only grows, and each growth increases its version
 // ([state.version]).
 //
-// Each writer takes three steps. It begins a step after a quorum of the data center has
-// completed the previous one.
+// A writer changes the state in three steps. It begins a step after a quorum of the data
+// center has completed the previous one.
 //
 //  1. Write a part of the state.
 //  2. Read the state.

@@ -13,51 +13,58 @@ import (
 
 // # How a writer avoids reading the whole state
 //
-// The cost of step 2 (see state.go) grows with the number of results. So a store caches a
-// [summary] of each user whom it changes: the tally, the version, and the static cells,
-// among them a claim. Then step 2 only reads the static cells, and compares them with those
-// of the summary. A store without a summary may adopt one (adopt.go). Without adoptions,
-// the following is true.
+// A writer takes three steps (see state.go). In step 2, it reads the whole state of a user:
+// the cost grows with the number of results. So a store caches a [summary] of each user
+// whom it changes: the tally, the version, and the static cells, among them a claim. Then
+// step 2 only reads the static cells, and compares them with those of the summary. A store
+// without a summary may adopt one (adopt.go). The argument here is without adoptions.
 //
-// The claim names one store, the holder. Any other store writes its own claim in one batch
-// with its results. The summary of holder X includes all results that existed when X wrote
-// its claim, and all that X wrote since. Let store Y write a result.
+// The claim names one store, the holder. Any other store writes its own claim with its
+// results. If they need several batches, the first one has the claim. The summary of holder
+// X includes all results that existed when X wrote its claim, and all that X wrote since.
+//
+// If the summary of X lacks an acknowledged result of another store Y, Y has read the
+// results of both, and its entry remains. The proof:
 //
 // Case 1: In step 1, Y knew that it was not the holder. So Y wrote a claim with the result.
 //
 //   - If X reads this claim in its step 2, X writes a new claim and reads the whole state.
-//   - Otherwise, step 1 of Y ended after step 2 of X began. So Y reads the whole state
-//     after step 1 of X, and finds the results of both. Y is the writer L of state.go.
+//   - Otherwise, step 1 of Y ended after step 2 of X began. So Y completes step 1 last, and
+//     its entry remains (see the argument in state.go, where Y is L).
 //
-// Case 2: In step 1, Y assumed that it was the holder, but X had replaced its claim.
+// Case 2: In step 1, Y assumed that it was the holder. X replaces the claim of Y before or
+// after this step.
 //
 //   - If Y reads the claim of X in its step 2, Y writes a new claim and reads the whole
 //     state. The rest is as in case 1.
-//   - Otherwise, step 1 of Y ended before X wrote its claim. So the summary of X includes
-//     the result.
+//   - Otherwise, step 1 of Y ended before X completed the step with its claim. X then reads
+//     the whole state, and finds the result.
 //
 // Of two claims with the same number, that of the store with the greater name prevails. The
 // other store then writes the next claim ([Store.readResolved]).
 //
-// So if a summary lacks an acknowledged result, another store has read that result and
-// writes the correct entry. A summary may lack the result of a writer that died between
-// steps 1 and 2. Its sender sends it again, and the store looks it up in the [matchSet]:
+// A summary may also lack the result of a writer that died between steps 1 and 2. Its
+// sender sends it again, and the store looks it up in the [matchSet]:
 //
 //   - The match has the same result: there is nothing to do.
-//   - The match has another result: the store reads the whole state.
+//   - The match has another result: the store reads the match from the table. If that is
+//     not enough to decide, it reads the whole state.
 //   - The set lacks the match: the store writes the result without a read. If the table has
-//     this result, it now counts. If the table has another, unacknowledged result, the new
-//     one counts until the other one is sent again, as if it had arrived first.
+//     this result, it now counts. If the table has another result of the match, nobody
+//     acknowledged it. The new result counts as if it had arrived first. When the sender
+//     repeats the other result, the store merges both.
 
-// A summary is the cached state of a user whose holder the store is.
+// A summary is what a store caches about a user while the store is the holder.
 type summary struct {
 	statics
 	size
 	tally leaderboard.Tally
 	entry leaderboard.Entry
-	rules int // that the tally and the entry follow: see incarnation.rules
+	rules int // with which the tally and the entry were computed: see incarnation.rules
 	set   matchSet
-	last  []listedMatch
+	// last has the results of the holder's last batch. It is empty if the holder has read the
+	// whole state since. A store that adopts the summary must check that the table has them.
+	last []listedMatch
 	// unchecked means that the summary was adopted, and that entry is not set yet
 	unchecked bool
 }
@@ -67,36 +74,36 @@ type summary struct {
 type matchSet []matchElement
 
 type matchElement struct {
-	id uint32 // of the match id; two ids may have the same hash
-	// standing is zero if the match has refusals only
-	standing standingID
+	hash   uint32     // of the match id; two ids may have the same hash
+	result resultHash // zero if the match has refusals only
 }
 
-// A standingID is the first 16 bytes of a SHA-256. With equal ids, a correction would be
-// ignored as a repetition.
-type standingID [16]byte
+// A resultHash identifies the result that stands: the first 16 bytes of the SHA-256 of its
+// content, revision and match id. If two results had the same one, the store would treat a
+// correction as a repetition. 16 bytes make this improbable.
+type resultHash [16]byte
 
-// maxMatchSet bounds the memory of a matchSet. With more matches, the store reads those of
-// each call from the table.
+// maxMatchSet bounds the memory of a matchSet. If a user has more matches, no set is kept.
+// Each Apply then reads the matches of its results from the table.
 const maxMatchSet = 512
 
 var matchSeed = maphash.MakeSeed()
 
-func elementOf(id leaderboard.MatchID, standing *leaderboard.MatchResult) matchElement {
-	e := matchElement{id: uint32(maphash.String(matchSeed, string(id)))}
-	if standing != nil {
-		content := standing.ContentID()
-		text := binary.BigEndian.AppendUint64(content[:], uint64(standing.Revision))
+func elementOf(id leaderboard.MatchID, result *leaderboard.MatchResult) matchElement {
+	e := matchElement{hash: uint32(maphash.String(matchSeed, string(id)))}
+	if result != nil {
+		content := result.ContentID()
+		text := binary.BigEndian.AppendUint64(content[:], uint64(result.Revision))
 		sum := sha256.Sum256(append(text, id...))
-		e.standing = standingID(sum[:len(standingID{})])
+		e.result = resultHash(sum[:len(resultHash{})])
 	}
 	return e
 }
 
-func compareElements(x, y matchElement) int { return cmp.Compare(x.id, y.id) }
+func compareElements(x, y matchElement) int { return cmp.Compare(x.hash, y.hash) }
 
-// matchSet returns the set of all matches of st, a whole state, or nil if there are too
-// many.
+// matchSet returns the set of all matches of st, or nil if there are more than maxMatchSet.
+// st must be a whole state.
 func (st *state) matchSet() matchSet {
 	if len(st.matches) > maxMatchSet {
 		return nil
@@ -110,8 +117,8 @@ func (st *state) matchSet() matchSet {
 }
 
 // lookUp reports whether r stands, or whether the set lacks its match. Otherwise the caller
-// must read the table. For r.Assigned, stands is never true: the earliest time counts, and
-// the set has no times.
+// must read the table. If r.Assigned is set, stands is false: the store keeps the earliest
+// assigned time, and the set has no times to compare.
 func (set matchSet) lookUp(r *leaderboard.MatchResult) (stands, unseen bool) {
 	if set == nil {
 		return false, false
@@ -121,16 +128,16 @@ func (set matchSet) lookUp(r *leaderboard.MatchResult) (stands, unseen bool) {
 	if !found {
 		return false, true
 	}
-	for ; i < len(set) && set[i].id == e.id; i++ {
-		if set[i].standing == e.standing && !r.Assigned {
+	for ; i < len(set) && set[i].hash == e.hash; i++ {
+		if set[i].result == e.result && !r.Assigned {
 			return true, false
 		}
 	}
 	return false, false
 }
 
-// add returns the set plus matches that it lacks. The caller must not use the old set
-// afterwards.
+// add returns the set with the given matches, or nil if these are too many. The set must
+// not contain any of them yet. The caller must not use the old set afterwards.
 func (set matchSet) add(ids []leaderboard.MatchID, matches map[leaderboard.MatchID]*match) matchSet {
 	if set == nil || len(set)+len(ids) > maxMatchSet {
 		return nil
