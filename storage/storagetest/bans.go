@@ -104,7 +104,7 @@ var banTests = []test{
 			f.apply(b, f.result(b, "u", "m", 0, 5))
 		}
 	}},
-	{"a ban that is set again after it was lifted has no effect", func(f *fixture) {
+	{"repeating a ban with its old revision, after a newer revision lifted it, has no effect", func(f *fixture) {
 		ban := leaderboard.Ban{User: "u", Revision: 5, Banned: true, At: epoch}
 		unban := leaderboard.Ban{User: "u", Revision: 6, At: epoch}
 		for _, s := range []leaderboard.Ban{ban, unban, ban, unban, ban} {
@@ -123,7 +123,7 @@ var banTests = []test{
 		f.ok("UserBans", err)
 		f.equal("bans after lifting a ban that does not exist", 0, len(bans))
 	}},
-	{"after Erase, SetBan ignores a ban with a revision whose At is not after the erasure", func(f *fixture) {
+	{"after Erase, SetBan ignores a ban that has a revision and was set at the time of the erasure or earlier", func(f *fixture) {
 		ban := leaderboard.Ban{User: "u", Board: "b", Revision: 5, Banned: true, Until: banEnd(1), At: f.clock}
 		f.setBan(ban)
 		f.erase("u", f.clock)
@@ -159,7 +159,7 @@ var banTests = []test{
 			}
 		}
 	}},
-	{"BansEnding yields a ban that is set again after it was replaced and its user was erased", func(f *fixture) {
+	{"BansEnding yields a ban without a revision that is set again after its user was erased", func(f *fixture) {
 		first := leaderboard.Ban{User: "u", Board: "b", Banned: true, Until: banEnd(1), At: epoch}
 		permanent := first
 		permanent.Until = time.Time{}

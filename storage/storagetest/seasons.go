@@ -12,7 +12,7 @@ import (
 )
 
 var seasonTests = []test{
-	{"Seasons returns the seasons that have a Record or are sealed, ordered by id", func(f *fixture) {
+	{"Seasons returns the seasons that have results or are sealed, ordered by id", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.apply(b, inSeason("s2", f.result(b, "u", "m", 0, 1)))
 		record, err := f.Seal(f.ctx, b, "s1", f.clock)
@@ -333,10 +333,10 @@ var seasonTests = []test{
 		recreated.CreatedAt = b.CreatedAt.Add(time.Hour)
 		_, err = f.Seal(f.ctx, f.create(recreated), "s1", f.clock)
 		f.ok("Seal", err)
-		_, err = amend("a deleted board whose id a new board has")
-		f.wantErr("Amend of a season of the deleted board while a new board has its id", err, leaderboard.ErrNotSealed)
+		_, err = amend("a deleted board, after a new board was created with the same id")
+		f.wantErr("Amend for a deleted board, after a new board was created with the same id", err, leaderboard.ErrNotSealed)
 	}},
-	{"a Seal that returns after Amend includes all changes made before Amend", func(f *fixture) {
+	{"if a concurrent Seal returns after Amend, its final standings include all changes made before the call of Amend", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		n := f.rows(300)
 		user := func(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprint("u", i)) }
