@@ -28,7 +28,9 @@ type item struct {
 	result     leaderboard.MatchResult
 	outcome    leaderboard.Outcome
 	before     leaderboard.RankKey // user's rank key before the batch
-	covered    bool                // another item of the batch reports the entry
+	// covered means that the consumer publishes no update for this item: another item of the batch has
+	// the same entry, or the item is index-only.
+	covered    bool
 	cause      cause
 	detail     error
 	deadLetter *sarama.ProducerMessage
@@ -57,17 +59,17 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 		}
 		items = items[n:]
 		for _, i := range items {
-			i.board = nil // a result that is now applied may determine the season of this item
+			i.board = nil // resolve this item again: a result that was just applied may determine its season
 		}
 	}
 	c.batchLimit.Store(min(2*c.batchLimit.Load(), int64(c.o.BatchResults)))
 	return nil
 }
 
-// prefixBeforeRetry returns how many of the first items can be applied now. The next item is a
-// result without a timestamp, for the match of an earlier one, but of another season.
+// prefixBeforeRetry returns how many of the first items can be applied now. It stops before a
+// result without achieved_at if an earlier such result of the same match has another season.
 //
-// If a producer retries a result without a timestamp while a season ends, the times of the two
+// If a producer retries a result without achieved_at while a season ends, the times of the two
 // messages select different seasons. The first message decides, once it is applied.
 func prefixBeforeRetry(items []*item) int {
 	seasons := map[leaderboard.ResultKey]leaderboard.SeasonID{} // by match; the keys have no season
@@ -101,8 +103,8 @@ func (c *Consumer) countMisplaced(i *item) {
 // resolve decodes items, and sets their boards and results, or causes. Resolved items stay
 // unchanged.
 //
-// A cached, old version of a board may refuse a result. resolve then requests the version at
-// readAt: the result's sender knew no later version.
+// A cached, old version of a board may refuse a result. resolve then gets a version that was read
+// after readAt. The sender wrote the message before readAt, so it knew no newer version.
 func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	for _, i := range items {
 		if i.record == nil && i.cause == "" {
@@ -194,8 +196,8 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	return cmp.Or(boardErr, resultErr)
 }
 
-// result returns the result of i. A retraction or a notification may name its season. For other
-// results, the service sets the season and missing fields.
+// result returns the result of i. A retraction or a notification may name its season. Otherwise, the
+// service sets the season and missing fields.
 func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
 	r, err := toResult(b, i.record, i.message.Timestamp)
 	if err == nil && !i.record.GetIndexOnly() {
@@ -216,13 +218,13 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 	return r, err
 }
 
-// maxReceiveDelay bounds the time from the receipt of a result to the time of its message,
-// including the difference between clocks.
+// maxReceiveDelay is the longest plausible time between ReceivedAt, set by the sender, and the
+// timestamp of the Kafka message. It allows for clock differences.
 const maxReceiveDelay = 10 * time.Minute
 
-// receivedAt returns r.ReceivedAt. If it is more than maxReceiveDelay before messageTime, and the
-// season has closed by then, it returns messageTime: a producer with a wrong clock must not add
-// results to a closed season.
+// receivedAt returns r.ReceivedAt, with one exception. If ReceivedAt is more than maxReceiveDelay
+// before messageTime, and the season is closed at messageTime, receivedAt returns messageTime. A
+// producer with a wrong clock must not add results to a closed season.
 func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime time.Time) time.Time {
 	messageTime = leaderboard.Truncate(messageTime)
 	season, err := b.Season.ByID(r.Season)
@@ -281,7 +283,8 @@ func (c *Consumer) reindex(ctx context.Context, items []*item) (pending []*item,
 		var changedAt time.Time
 		for _, i := range items {
 			users = append(users, i.result.User)
-			if i.message.Timestamp.After(changedAt) { // a replay changes nothing
+			// Use the messages' time, not now: a replay must not make the ranks look newer.
+			if i.message.Timestamp.After(changedAt) {
 				changedAt = i.message.Timestamp
 			}
 		}
@@ -329,8 +332,9 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 	return pending, err
 }
 
-// retryUnlessPermanent returns items and err, or makes the items dead letters if err is permanent.
-// If the board was deleted, it clears the items' boards: a new board may have the same id.
+// retryUnlessPermanent returns the items to retry, and err. If err is permanent, the items become
+// dead letters. If the board was deleted, it returns the items without a board and without an
+// error, because a new board may have the same id.
 func retryUnlessPermanent(items []*item, err error) ([]*item, error) {
 	if errors.Is(err, leaderboard.ErrBoardNotFound) && !errors.Is(err, leaderboard.ErrUnavailable) {
 		for _, i := range items {

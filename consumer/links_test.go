@@ -43,7 +43,9 @@ func TestSubmitReturnsLinkedStandings(t *testing.T) {
 	c.consume(ranking.New(store, index, ranking.Options{Now: now}))
 	distributed := ranking.New(store, index, ranking.Options{Now: now, Results: submitter})
 	store, index = embedded.Open(t)
-	submits := 0 // through Kafka; each has one update of the board laps
+	// submits is the number of submits through Kafka. For each, the consumer publishes one update of
+	// the board laps.
+	submits := 0
 	for name, s := range map[string]*ranking.Service{"embedded": ranking.New(store, index, ranking.Options{Now: now}), "Kafka": distributed} {
 		clock.Store(&begin)
 		for _, b := range []leaderboard.Board{
