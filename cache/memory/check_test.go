@@ -64,8 +64,12 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 				return 0, fmt.Errorf("inner %d is reachable twice", node)
 			}
 			seenInners[node] = true
-			if in.level != level || in.parent != parent || in.n == 0 || in.n > fan || parent == 0 && in.n < 2 {
-				return 0, fmt.Errorf("inner %d, reached at level %d from inner %d, has level %d, parent %d and %d children, want this level and parent and at most %d children", node, level, parent, in.level, in.parent, in.n, fan)
+			least := uint32(1)
+			if parent == 0 {
+				least = 2
+			}
+			if in.level != level || in.parent != parent || in.n < least || in.n > fan {
+				return 0, fmt.Errorf("inner %d has level %d, parent %d and %d children, want level %d, parent %d and %d to %d children", node, in.level, in.parent, in.n, level, parent, least, fan)
 			}
 			var sum counts
 			for k, c := range in.child[:in.n] {
@@ -90,7 +94,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 		}
 		seenLeaves[node] = true
 		if lf.parent != parent || lf.n == 0 || lf.n > fan || lf.prev != lastLeaf {
-			return 0, fmt.Errorf("leaf %d, reached from inner %d after leaf %d, has parent %d, prev %d and %d entries, want this parent and prev and 1 to %d entries", node, parent, lastLeaf, lf.parent, lf.prev, lf.n, fan)
+			return 0, fmt.Errorf("leaf %d has parent %d, prev %d and %d entries, want parent %d, prev %d and 1 to %d entries", node, lf.parent, lf.prev, lf.n, parent, lastLeaf, fan)
 		}
 		if lastLeaf != 0 && f.leaf(lastLeaf).next != node {
 			return 0, fmt.Errorf("leaf %d: next is %d, want %d", lastLeaf, f.leaf(lastLeaf).next, node)
@@ -174,7 +178,7 @@ func (t *table) checkDict() error {
 				standing++
 			}
 			if home := part.c.home(last); home > i || home <= empty {
-				return fmt.Errorf("dict: cell %d has home %d, which must lie after the empty cell %d and not after the cell itself", i, home, empty)
+				return fmt.Errorf("dict: cell %d has home position %d, want a position after %d, the last empty cell, and not after the cell itself", i, home, empty)
 			}
 			if d.hash(string(t.users.id(cell.ref))) != last {
 				return fmt.Errorf("dict: the hash of cell %d differs from the hash of its user's id", i)

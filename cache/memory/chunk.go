@@ -8,8 +8,8 @@ type allocator struct {
 	loading bool
 }
 
-// grown returns a copy of chunk with at least n elements. Only a table's first chunk has fewer than
-// full.
+// grown returns a copy of chunk with at least n elements. Every chunk has full elements, except that
+// the first chunk of a list starts smaller and grows.
 func grown[T any](a *allocator, chunk []T, first bool, n, full int) []T {
 	length := full
 	if first {

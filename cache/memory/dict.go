@@ -46,6 +46,7 @@ func newDict(alloc *allocator) dict {
 	return dict{seed: maphash.MakeSeed(), cur: cells{size: minCells, alloc: alloc}}
 }
 
+// home returns the position that the hash selects. Linear probing starts there.
 func (c *cells) home(hash uint32) int { return int(uint64(hash) * c.size >> 32) }
 
 var emptyCell cell
