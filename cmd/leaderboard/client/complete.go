@@ -20,7 +20,8 @@ const (
 	completionEntries = 1000
 )
 
-// valueKind is the key of the annotation with the kind of a flag's values.
+// valueKind is the name of a flag annotation. The annotation states what the flag's values are:
+// boards, seasons, divisions or methods.
 const valueKind = "values"
 
 const (
