@@ -35,7 +35,8 @@ var (
 var files embed.FS
 
 // Migration is one numbered file. A released file must not change, not even its comments, because
-// the checksum covers the whole file.
+// the checksum covers the whole file. So some comments are outdated: the package comment of
+// storage/cql explains the columns.
 type Migration struct {
 	Version   int // the first is 1
 	Name      string

@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A program with a changed file would reject the keyspaces of the old file.
+// If a released migration file changes, the program rejects every keyspace in which the old file was
+// applied.
 func TestReleasedMigrationsAreUnchanged(t *testing.T) {
 	released := []string{
 		"9dd890dc5140a091faff930effb97c03ec1849c8062970578eb201eb18806380",
@@ -142,7 +143,7 @@ func TestFromLateNode(t *testing.T) {
 		want bool
 	}{
 		{refusal(gocql.ErrCodeInvalid), true},
-		{refusal(gocql.ErrCodeReadFailure), true}, // the reason is INCOMPATIBLE_SCHEMA
+		{refusal(gocql.ErrCodeReadFailure), true}, // a node that lacks the table fails the read with the reason code INCOMPATIBLE_SCHEMA
 		{refusal(gocql.ErrCodeWriteFailure), true},
 		{refusal(gocql.ErrCodeWriteTimeout), true},
 		{fmt.Errorf("cql: %w", refusal(gocql.ErrCodeReadTimeout)), true},
