@@ -16,7 +16,7 @@ const (
 	Read                // for players: read rankings
 	Submit              // for game servers: submit and retract results
 	Admin               // for operators: call every method
-	// Nobody is a scope that no caller has.
+	// Nobody is required for methods without a configured scope, so that no caller can call them.
 	Nobody
 )
 
