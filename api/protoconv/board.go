@@ -113,8 +113,8 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 	return board
 }
 
-// AsDuration returns the nearest [time.Duration] if the value is too large, so toDuration
-// compares it with the message.
+// toDuration converts d. It rejects a value that does not fit into a [time.Duration]: for
+// such a value, AsDuration would return the nearest one without an error.
 func toDuration(field string, d *durationpb.Duration) (time.Duration, error) {
 	if d != nil && (d.CheckValid() != nil || durationpb.New(d.AsDuration()).AsDuration() != d.AsDuration() || d.AsDuration().Seconds() < float64(d.Seconds)-1) {
 		return 0, &leaderboard.FieldError{Field: field, Problem: "is not a valid duration of at most 292 years"}
