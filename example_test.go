@@ -85,7 +85,8 @@ func ExampleSchedule_At_explicit() {
 	// true
 }
 
-// A store passes what it has to Merge, and writes the Put and the Refuse of the decision.
+// A store calls Merge with the user's stored data (Known) and the new result. It then writes
+// Decision.Put and Decision.Refuse, if they are set.
 func ExampleBoard_Merge() {
 	var known leaderboard.Known
 	submit := func(r leaderboard.MatchResult) {
