@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/api/httpbody"
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
@@ -199,12 +200,18 @@ func (eventMarshaler) ContentType(any) string       { return eventStream }
 func (eventMarshaler) StreamContentType(any) string { return eventStream }
 func (eventMarshaler) Delimiter() []byte            { return []byte("\n\n") }
 
-func (e eventMarshaler) Marshal(v any) ([]byte, error) {
-	if wrapped, ok := v.(map[string]any); ok {
-		if m, ok := wrapped["result"].(*pb.WatchScoresResponse); ok {
-			return restjson.Append(fmt.Appendf(nil, "id: %s\ndata: ", m.GetEventId()), m.GetData())
-		}
+// rewriteEvent replaces a message of WatchScores by its encoding, which all watchers share. The
+// gateway writes this encoding as it is.
+func rewriteEvent(ctx context.Context, m proto.Message) (any, error) {
+	last, ok := ctx.Value(lastEventKey{}).(*lastEvent)
+	if _, isEvent := m.(*pb.WatchScoresResponse); !ok || !isEvent {
+		return m, nil
 	}
+	data, err := last.encode()
+	return &httpbody.HttpBody{Data: data}, err
+}
+
+func (e eventMarshaler) Marshal(v any) ([]byte, error) {
 	b, err := e.jsonMarshaler.Marshal(v)
 	return append([]byte(errorEvent(v)+"data: "), b...), err
 }

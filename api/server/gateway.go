@@ -60,6 +60,7 @@ func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, 
 		runtime.WithDisableHTTPMethodOverride(),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithForwardResponseOption(setStatus),
+		runtime.WithForwardResponseRewriter(rewriteEvent),
 		runtime.WithDisableChunkedEncoding(), // net/http chooses the encoding
 	)
 	if err := errors.Join(
@@ -175,6 +176,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		if rt.method == pb.LeaderboardService_WatchScores_FullMethodName {
 			r.Header.Set("Accept", eventStream)
 			w.Header().Set("X-Accel-Buffering", "no") // without this header, nginx buffers events
+			r = r.WithContext(context.WithValue(r.Context(), lastEventKey{}, &lastEvent{}))
 		}
 		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
 		if rt.streams || scopeOf(rt.method) != auth.Read { // other answers may contain secrets, which compression would reveal

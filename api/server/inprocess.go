@@ -211,6 +211,12 @@ func (s *clientStream) RecvMsg(m any) error {
 
 type serverStream callStream
 
+// lastEvent has the encoding of the message that a client has received last. SendMsg sets it before
+// RecvMsg returns.
+type lastEvent struct{ encode func() ([]byte, error) }
+
+type lastEventKey struct{}
+
 func (s *serverStream) Context() context.Context        { return s.server }
 func (s *serverStream) SetHeader(md metadata.MD) error  { return s.transport.SetHeader(md) }
 func (s *serverStream) SendHeader(md metadata.MD) error { return s.transport.SendHeader(md) }
@@ -229,6 +235,12 @@ func (s *serverStream) SendMsg(m any) error {
 	s.transport.sent()
 	select {
 	case dst := <-s.targets:
+		if shared, ok := m.(*sharedMessage); ok {
+			m = shared.WatchScoresResponse
+			if last, ok := s.client.Value(lastEventKey{}).(*lastEvent); ok {
+				last.encode = shared.event
+			}
+		}
 		err := copyMessage(dst, m)
 		s.filled <- err
 		return err

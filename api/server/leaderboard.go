@@ -47,7 +47,7 @@ type service interface {
 	Lookup(context.Context, ranking.Query, []leaderboard.UserID) (ranking.LookupPage, error)
 	Stats(context.Context, ranking.StatsQuery) (ranking.Stats, error)
 	Seasons(context.Context, *leaderboard.Board) ([]ranking.SeasonInfo, error)
-	Watch(context.Context, ranking.PageQuery, func(ranking.Page) error) error
+	Watch(context.Context, ranking.PageQuery, func(*ranking.WatchedPage) error) error
 
 	SetBan(context.Context, leaderboard.Ban) (leaderboard.Ban, error)
 	PreviewBan(context.Context, leaderboard.Ban) (ranking.BanPreview, error)

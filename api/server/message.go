@@ -25,6 +25,14 @@ type rawCodec struct{ encoding.CodecV2 }
 
 type rawMessage []byte
 
+func (c rawCodec) Marshal(v any) (mem.BufferSlice, error) {
+	if m, ok := v.(*sharedMessage); ok {
+		b, err := m.protobuf()
+		return mem.BufferSlice{mem.SliceBuffer(b)}, err
+	}
+	return c.CodecV2.Marshal(v)
+}
+
 func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	if raw, ok := v.(*rawMessage); ok {
 		*raw = data.Materialize()

@@ -6,15 +6,18 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
@@ -36,20 +39,23 @@ func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board
 	if a := admissionFrom(ctx); !a.anonymous() || board != "" && a != nil && !s.options.Insecure {
 		go s.recheck(ctx, a, board, cancel)
 	}
-	send = func(m *M) error {
-		if err := ctx.Err(); err != nil {
-			return err // an earlier message may still wait for the client
-		}
-		sent := make(chan error)
-		go s.sendTo(ctx, func() error { return stream.Send(m) }, sent)
-		select {
-		case err := <-sent:
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	send = func(m *M) error { return s.sendUntil(ctx, func() error { return stream.Send(m) }) }
 	return ctx, send, func() { stopAfterFunc(); cancel(nil) }
+}
+
+// sendUntil calls send, and returns its error. If ctx is done first, it returns the error of ctx.
+func (s *Server) sendUntil(ctx context.Context, send func() error) error {
+	if err := ctx.Err(); err != nil {
+		return err // an earlier message may still wait for the client
+	}
+	sent := make(chan error)
+	go s.sendTo(ctx, send, sent)
+	select {
+	case err := <-sent:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // sendTo calls send, and passes its error to sent unless ctx is done first. send returns at the
@@ -173,15 +179,33 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 		return err
 	}
 	defer done()
-	ctx, send, stop := prepareStream(s, stream, q.Board)
+	ctx, _, stop := prepareStream(s, stream, q.Board)
 	defer stop()
-	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: orDefault(req.Limit, defaultLimit)}, func(page ranking.Page) error {
-		return send(&pb.WatchScoresResponse{EventId: eventID(&page), Data: fromPage(&page.About, page.Lines)})
+	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: orDefault(req.Limit, defaultLimit)}, func(page *ranking.WatchedPage) error {
+		m := page.Form(encodeOnce)
+		return s.sendUntil(ctx, func() error { return stream.SendMsg(m) })
 	})
 	return streamError(ctx, err)
 }
 
-// eventID returns the time of the last change in microseconds, or "0".
+// sharedMessage is a message for many streams. It is encoded once for all streams over gRPC, and once
+// for all streams over REST.
+type sharedMessage struct {
+	*pb.WatchScoresResponse
+	protobuf func() ([]byte, error)
+	event    func() ([]byte, error) // a server-sent event without its end
+}
+
+// encodeOnce returns the *sharedMessage of a page.
+func encodeOnce(page *ranking.Page) any {
+	m := &pb.WatchScoresResponse{EventId: eventID(page), Data: fromPage(&page.About, page.Lines)}
+	return &sharedMessage{m, sync.OnceValues(func() ([]byte, error) { return proto.Marshal(m) }), sync.OnceValues(func() ([]byte, error) {
+		return restjson.Append(fmt.Appendf(nil, "id: %s\ndata: ", m.EventId), m.Data)
+	})}
+}
+
+// eventID returns the id of an event: the time of the last change, in microseconds. The
+// id is "0" before the first change.
 func eventID(page *ranking.Page) string {
 	if page.AsOf.IsZero() {
 		return "0"

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -173,6 +175,62 @@ func TestWatchOverGRPC(t *testing.T) {
 	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
 }
 
+// sentMessages is a stream that records its messages.
+type sentMessages struct {
+	grpc.ServerStreamingServer[pb.WatchScoresResponse]
+	ctx  context.Context
+	sent chan any
+}
+
+func (s sentMessages) Context() context.Context { return s.ctx }
+
+func (s sentMessages) SendMsg(m any) error {
+	s.sent <- m
+	return nil
+}
+
+// All watchers of a page send the same message, which is encoded once in each form.
+func TestWatchersShareTheEncoding(t *testing.T) {
+	h := newHarness(t, Options{Insecure: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	var watchers sync.WaitGroup
+	defer watchers.Wait()
+	defer cancel()
+	var streams []sentMessages
+	for range 3 {
+		stream := sentMessages{ctx: ctx, sent: make(chan any, 1)}
+		watchers.Go(func() { _ = h.WatchScores(&pb.WatchScoresRequest{}, stream) })
+		<-stream.sent // the page without entries
+		streams = append(streams, stream)
+	}
+	h.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
+	first := (<-streams[0].sent).(*sharedMessage)
+	for i, stream := range streams[1:] {
+		if m := <-stream.sent; m != first {
+			t.Errorf("watcher %d sends the message %v, want the message of the first watcher", i+1, m)
+		}
+	}
+	encode := func(encode func() ([]byte, error)) []byte {
+		t.Helper()
+		b, err := encode()
+		if err != nil || len(b) == 0 {
+			t.Fatalf("encoding: %q, %v; want bytes", b, err)
+		}
+		if again, _ := encode(); &again[0] != &b[0] {
+			t.Error("the second call encoded the message again")
+		}
+		return b
+	}
+	var decoded pb.WatchScoresResponse
+	if err := proto.Unmarshal(encode(first.protobuf), &decoded); err != nil || !proto.Equal(&decoded, first.WatchScoresResponse) {
+		t.Errorf("the encoded message is %v, error %v; want %v", &decoded, err, first.WatchScoresResponse)
+	}
+	if event := string(encode(first.event)); !strings.HasPrefix(event, "id: "+first.EventId+"\ndata: {") || strings.Contains(event, "\n\n") {
+		t.Errorf("the event is %q, want an id and data", event)
+	}
+}
+
+// The metric running_calls counts the watchers over REST and gRPC until they disconnect.
 func TestWatchersAreCounted(t *testing.T) {
 	h := newHarness(t, Options{})
 	counts := func(n int) {

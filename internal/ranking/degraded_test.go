@@ -150,8 +150,8 @@ func (f outage) checkDegraded() {
 	}
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	var watched ranking.Page
-	err = f.Watch(watching, ranking.PageQuery{Query: boardB, Limit: 2}, func(p ranking.Page) error {
+	var watched *ranking.WatchedPage
+	err = f.Watch(watching, ranking.PageQuery{Query: boardB, Limit: 2}, func(p *ranking.WatchedPage) error {
 		watched = p
 		cancel()
 		return nil

@@ -37,7 +37,7 @@ func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID
 	}
 	var page LookupPage
 	err = r.read(ctx, b, q, func(v *view) error {
-		standings, ladderView, err := v.Standings(ctx, v.ladder, unique)
+		standings, ladderView, err := v.Standings(ctx, v.ladder, unique, v.method)
 		if err != nil {
 			return err
 		}

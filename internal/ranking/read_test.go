@@ -277,10 +277,10 @@ func TestWatchSendsChanges(t *testing.T) {
 	f.create(sumBoard)
 	f.submit("b", points("ann", "m", 5))
 	ctx, cancel := context.WithCancel(t.Context())
-	pages := make(chan ranking.Page)
+	pages := make(chan *ranking.WatchedPage)
 	done := make(chan error, 1)
 	go func() {
-		done <- f.Watch(ctx, ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10}, func(p ranking.Page) error {
+		done <- f.Watch(ctx, ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10}, func(p *ranking.WatchedPage) error {
 			select {
 			case pages <- p:
 			case <-ctx.Done():
@@ -373,6 +373,7 @@ func TestReadsCallTheIndexRarely(t *testing.T) {
 	}{
 		{"a user with neighbors and percentile", func() error { _, err := f.User(t.Context(), q, "u7", 4, false); return err }, map[string]int{"Around [dense]": 1}},
 		{"a page", func() error { _, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 5}); return err }, map[string]int{"Page [dense]": 1}},
+		{"a lookup", func() error { _, err := f.Lookup(t.Context(), q, []leaderboard.UserID{"u1", "u2"}); return err }, map[string]int{"Standings [dense]": 1}},
 		{"statistics", func() error {
 			_, err := f.Stats(t.Context(), ranking.StatsQuery{Query: q, Score: &score, Rank: 7})
 			return err

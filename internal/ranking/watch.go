@@ -12,7 +12,7 @@ import (
 const (
 	watchInterval  = 100 * time.Millisecond // the shortest time between two pages
 	watchReadGap   = 10 * time.Millisecond  // the shortest time between two reads, even if a new watcher waits
-	watchPoll      = time.Second            // the longest time until Watch reads a change by another process
+	watchPoll      = time.Second            // the time between two reads of a page that changes without a notification: see readAfter
 	watchHeartbeat = 15 * time.Second       // the longest time between two pages
 )
 
@@ -37,9 +37,11 @@ func (h *hub) nextChange(key leaderboard.SeasonKey) <-chan struct{} {
 func (h *hub) notify(key leaderboard.SeasonKey) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if c, ok := h.waiters[key]; ok {
-		close(c)
-		delete(h.waiters, key)
+	for _, key := range []leaderboard.SeasonKey{key, {Board: key.Board, Season: leaderboard.SeasonLatest}} {
+		if c, ok := h.waiters[key]; ok {
+			close(c)
+			delete(h.waiters, key)
+		}
 	}
 }
 
@@ -49,15 +51,30 @@ type feed struct {
 
 	mu       sync.Mutex
 	watchers int
-	begun    int  // the last read that has begun
-	done     int  // the last read that is done
-	page     Page // of the read done
-	version  int  // the last read that changed the page
+	begun    int          // the number of the last read that has begun
+	done     int          // the number of the last read that is done
+	page     *WatchedPage // the page of the last read that is done
+	version  int          // the number of the last read that changed the page
 	err      error
 	readDone chan struct{} // closed when the next read is done
 	changed  chan struct{} // closed when version changes
 }
 
+// WatchedPage is a page that all watchers of a query share. They must not modify it.
+type WatchedPage struct {
+	Page
+	once sync.Once
+	form any
+}
+
+// Form returns the value that encode returned for the page. It calls encode once for all watchers.
+// Every caller must pass the same function.
+func (p *WatchedPage) Form(encode func(*Page) any) any {
+	p.once.Do(func() { p.form = encode(&p.Page) })
+	return p.form
+}
+
+// feeds are the feeds of all watched queries.
 type feeds struct {
 	mu  sync.Mutex
 	all map[PageQuery]*feed
@@ -71,7 +88,7 @@ func (r *Reader) join(q PageQuery) (f *feed, firstRead int) {
 	f, ok := r.feeds.all[q]
 	if !ok {
 		ctx, stop := context.WithCancel(r.tasks.ctx)
-		f = &feed{stop: stop, soon: make(chan struct{}, 1), readDone: make(chan struct{}), changed: make(chan struct{})}
+		f = &feed{stop: stop, soon: make(chan struct{}, 1), page: &WatchedPage{}, readDone: make(chan struct{}), changed: make(chan struct{})}
 		r.feeds.all[q] = f
 		r.tasks.running.Go(func() { r.feed(ctx, q, f) })
 	}
@@ -119,12 +136,26 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 		}
 		_ = wait(ctx, watchReadGap)
 		if !f.idle(ctx, nil, watchInterval-watchReadGap) {
-			f.idle(ctx, change, watchPoll)
+			f.idle(ctx, change, r.readAfter(&q, &page))
 		}
 	}
 }
 
-// If a watcher needs a read, idle returns true at once.
+// readAfter returns the time after which a page is read again even if no change is notified. A page
+// without ranks changes when the index is available, and decayed scores change with the time.
+// Other processes do not notify seals and bans.
+func (r *Reader) readAfter(q *PageQuery, page *Page) time.Duration {
+	if page.Degraded || page.Filling || page.Board.Policy == leaderboard.Decay {
+		return watchPoll
+	}
+	if end := page.Season.End; q.Season == "" && !end.IsZero() {
+		return min(watchHeartbeat, end.Sub(r.now()))
+	}
+	return watchHeartbeat
+}
+
+// idle returns after d, or earlier if change is closed or ctx is done. If a watcher needs
+// a read, it returns true at once.
 func (f *feed) idle(ctx context.Context, change <-chan struct{}, d time.Duration) (needed bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -148,7 +179,11 @@ func (r *Reader) readForFeed(ctx context.Context, q PageQuery) (page Page, chang
 	if err != nil {
 		return Page{}, nil, err
 	}
-	change = r.hub.nextChange(v.ladder.SeasonKey)
+	key := v.ladder.SeasonKey
+	if q.Season == leaderboard.SeasonLatest {
+		key.Season = q.Season
+	}
+	change = r.hub.nextChange(key)
 	page, err = r.page(ctx, b, q)
 	return page, change, err
 }
@@ -158,12 +193,16 @@ func (f *feed) publish(page Page, err error) {
 	defer f.mu.Unlock()
 	first := f.done == 0
 	f.done = f.begun
-	if first || err != nil || !samePage(f.page, page) {
+	same := !first && err == nil && samePage(&f.page.Page, &page)
+	if !same {
 		f.version = f.done
 		close(f.changed)
 		f.changed = make(chan struct{})
 	}
-	f.page, f.err = page, err
+	if !same || !reflect.DeepEqual(&f.page.Page, &page) { // otherwise, keep the form
+		f.page = &WatchedPage{Page: page}
+	}
+	f.err = err
 	close(f.readDone)
 	f.readDone = make(chan struct{})
 }
@@ -171,10 +210,10 @@ func (f *feed) publish(page Page, err error) {
 // Watch sends the page of a query, and sends it again whenever the page or the number of users
 // changes: at most ten times a second, and at least every 15 seconds.
 //
-// All watchers of a query share the lines of its pages, so send must not modify them. If a
-// query has no season, Watch changes to the next season when the current one ends. Watch
-// returns when ctx is done, or when a read or send fails.
-func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) error {
+// All watchers of a query share one reader and its pages. If a query has no season, Watch changes to
+// the next season when the current season ends. Watch returns when ctx is done, or when a read or send
+// fails.
+func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(*WatchedPage) error) error {
 	if err := q.validate(); err != nil {
 		return err
 	}
@@ -216,7 +255,7 @@ func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(Page) error) 
 	}
 }
 
-func samePage(x, y Page) bool {
+func samePage(x, y *Page) bool {
 	return x.Season == y.Season && x.Total == y.Total && x.Degraded == y.Degraded && x.Sealed == y.Sealed && reflect.DeepEqual(x.Lines, y.Lines)
 }
 

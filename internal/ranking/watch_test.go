@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,7 +33,7 @@ func runWatchers(tb testing.TB, f *fixture, n int, sent *atomic.Int64) (stop fun
 	var wg sync.WaitGroup
 	for range n {
 		wg.Go(func() {
-			err := f.Watch(ctx, watchedPage, func(ranking.Page) error { sent.Add(1); return nil })
+			err := f.Watch(ctx, watchedPage, func(*ranking.WatchedPage) error { sent.Add(1); return nil })
 			if !errors.Is(err, context.Canceled) {
 				tb.Errorf("Watch = %v, want %v", err, context.Canceled)
 			}
@@ -62,10 +61,9 @@ func TestWatchersShareAReader(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		before = reads.Load()
-		const seconds = 10
-		time.Sleep(seconds * time.Second)
-		if got := reads.Load() - before; sent.Load() != n || got > seconds+1 {
-			t.Errorf("on an idle board, %d watchers got %d more pages from %d reads in %d s, want 0 pages from %d reads", n, sent.Load()-n, got, seconds, seconds)
+		time.Sleep(10 * time.Second)
+		if got := reads.Load() - before; sent.Load() != n || got > 0 {
+			t.Errorf("on an idle board, %d watchers got %d more pages from %d reads in 10 s, want none", n, sent.Load()-n, got)
 		}
 		before = reads.Load()
 		f.submit("b", points("bob", "m", 7))
@@ -98,7 +96,7 @@ func TestAWatcherThatJoinsGetsAFreshPage(t *testing.T) {
 		f.submit("b", points("ann", fmt.Sprint(i), 1))
 		want := leaderboard.Score(i + 1)
 		done := errors.New("done")
-		err := f.Watch(t.Context(), watchedPage, func(p ranking.Page) error {
+		err := f.Watch(t.Context(), watchedPage, func(p *ranking.WatchedPage) error {
 			if p.Lines[0].Score != want {
 				t.Errorf("the first page has the score %d, want %d", p.Lines[0].Score, want)
 			}
@@ -110,67 +108,39 @@ func TestAWatcherThatJoinsGetsAFreshPage(t *testing.T) {
 	}
 }
 
-// BenchmarkWatchers measures a second of watching: processor time, reads of the index and
-// pages sent.
-func BenchmarkWatchers(b *testing.B) {
-	for _, n := range []int{1, 10_000} {
-		for _, busy := range []bool{false, true} {
-			b.Run(fmt.Sprintf("watchers=%d/busy=%v", n, busy), func(b *testing.B) { benchmarkWatchers(b, n, busy) })
+// A watcher without a season changes to the next season when it begins, and a watcher of the latest
+// season when the next season has its first result.
+func TestWatchersChangeSeasonsWithoutPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, index := embedded.Open(t)
+		f := &fixture{Service: ranking.New(store, index, ranking.Options{}), t: t}
+		defer f.Close()
+		f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
+		f.submit("b", points("ann", "m", 5))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		defer wg.Wait()
+		defer cancel()
+		var current, latest atomic.Value
+		for season, seen := range map[leaderboard.SeasonID]*atomic.Value{"": &current, leaderboard.SeasonLatest: &latest} {
+			q := ranking.PageQuery{Query: ranking.Query{Board: "b", Season: season}, Limit: 1}
+			wg.Go(func() {
+				_ = f.Watch(ctx, q, func(p *ranking.WatchedPage) error { seen.Store(p.Season.ID); return nil })
+			})
 		}
-	}
-}
-
-func benchmarkWatchers(b *testing.B, n int, busy bool) {
-	store, index := embedded.Open(b)
-	reads := &pageReads{Index: index}
-	s := ranking.New(store, reads, ranking.Options{})
-	f := &fixture{Service: s}
-	defer f.Close()
-	board, err := f.CreateBoard(b.Context(), sumBoard)
-	if err != nil {
-		b.Fatal(err)
-	}
-	submitted := 0
-	submit := func() {
-		submitted++
-		_, err := f.Submit(b.Context(), &board, []leaderboard.MatchResult{points(fmt.Sprint("u", submitted%100), fmt.Sprint(submitted), 1)})
-		if err != nil {
-			b.Error(err)
-		}
-	}
-	for range 100 {
-		submit()
-	}
-	var sent atomic.Int64
-	defer runWatchers(b, f, n, &sent)()
-	for sent.Load() < int64(n) {
-		time.Sleep(10 * time.Millisecond)
-	}
-	read, pages, cpu := reads.Load(), sent.Load(), processorTime(b)
-	for b.Loop() {
-		for second := time.After(time.Second); ; {
-			select {
-			case <-second:
-			case <-time.After(10 * time.Millisecond):
-				if busy {
-					submit()
-				}
-				continue
+		want := func(wantCurrent, wantLatest leaderboard.SeasonID) {
+			t.Helper()
+			time.Sleep(200 * time.Millisecond)
+			synctest.Wait()
+			if current.Load() != wantCurrent || latest.Load() != wantLatest {
+				t.Errorf("the watchers see the seasons %v and %v, want %v and %v", current.Load(), latest.Load(), wantCurrent, wantLatest)
 			}
-			break
 		}
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric((processorTime(b)-cpu).Seconds()*1000/float64(b.N), "cpu-ms/s")
-	b.ReportMetric(float64(reads.Load()-read)/float64(b.N), "reads/s")
-	b.ReportMetric(float64(sent.Load()-pages)/float64(b.N), "pages/s")
-}
-
-func processorTime(b *testing.B) time.Duration {
-	b.Helper()
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		b.Fatal(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+		want("20000101", "20000101")
+		time.Sleep(time.Until(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)))
+		want("20000102", "20000101")
+		time.Sleep(5 * time.Second)
+		f.submit("b", points("bob", "m", 7))
+		want("20000102", "20000102")
+	})
 }
