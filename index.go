@@ -2,6 +2,7 @@ package leaderboard
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 )
@@ -39,6 +40,13 @@ type SurveyQuery struct {
 	Percents []float64
 	// Keys are rank keys, or prefixes of rank keys: see [Ranker].Count.
 	Keys []RankKey
+	// Buckets divides the ladder into up to so many buckets. The number of a standing is given by the
+	// first 8 bytes of its rank key, the most significant byte first. If d is the difference between
+	// the numbers of the last and the first standing, a bucket is as wide as ⌊d/Buckets⌋+1 numbers.
+	// The first bucket begins with the first standing or, if FromWorst is true, with the last
+	// standing. The final bucket ends with the standing at the other end.
+	Buckets   int
+	FromWorst bool
 }
 
 // PercentPosition returns the position that percent selects: see [SurveyQuery].Percents.
@@ -51,6 +59,7 @@ func PercentPosition(size int64, percent float64) int64 {
 type Survey struct {
 	Positions, Percents []RankKey
 	Counts              []Counts
+	Buckets             []int64 // the number of standings in each bucket; empty if the ladder is empty
 }
 
 // Ranker answers questions about ranks. Every answer is exact and shows the ladder at one
@@ -92,14 +101,17 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 		return Survey{}, v, err
 	}
 	s := Survey{Positions: make([]RankKey, len(q.Positions)), Percents: make([]RankKey, len(q.Percents)), Counts: counts}
+	read := map[int64]RankKey{}
 	readKey := func(key *RankKey, position int64) error {
-		if position < 1 {
+		known, ok := read[position]
+		if *key = known; ok || position < 1 {
 			return nil
 		}
 		page, _, err := r.Page(ctx, l, position, 1, Ordinal)
 		if err == nil && len(page) > 0 {
 			*key = page[0].Key
 		}
+		read[position] = *key
 		return err
 	}
 	for i, position := range q.Positions {
@@ -112,7 +124,18 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 			return Survey{}, v, err
 		}
 	}
-	return s, v, nil
+	if q.Buckets == 0 {
+		return s, v, nil
+	}
+	var best, worst RankKey
+	if err := errors.Join(readKey(&best, 1), readKey(&worst, v.Size)); err != nil || best == "" || worst == "" {
+		return s, v, err
+	}
+	before, countView, err := r.Count(ctx, l, q.BucketEdges(best, worst), Competition)
+	if err == nil {
+		s.Buckets = q.BucketCounts(before, countView.Size)
+	}
+	return s, v, err
 }
 
 // LogPosition is a position in one partition of the log of results.

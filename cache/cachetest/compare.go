@@ -3,6 +3,7 @@ package cachetest
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"slices"
 	"strings"
 	"time"
@@ -167,10 +168,36 @@ func (f *fixture) compareSurvey(l leaderboard.Ladder, all []leaderboard.Standing
 	for _, k := range keys {
 		want.Counts = append(want.Counts, count(all, k))
 	}
-	got, v, err := f.Survey(f.ctx, l, q)
-	f.ok("Survey", err)
-	f.equal(fmt.Sprintf("%q: survey", l.Division), want, got)
-	f.equal(fmt.Sprintf("%q: view of a survey", l.Division), view, v)
+	for _, q.Buckets = range []int{0, 1, 2, 7, 100} {
+		for _, q.FromWorst = range []bool{false, true} {
+			want.Buckets = bucketCounts(all, q.Buckets, q.FromWorst)
+			got, v, err := f.Survey(f.ctx, l, q)
+			f.ok("Survey", err)
+			f.equal(fmt.Sprintf("%q: survey with %d buckets", l.Division, q.Buckets), want, got)
+			f.equal(fmt.Sprintf("%q: view of a survey", l.Division), view, v)
+		}
+	}
+}
+
+// bucketCounts counts the standings of each bucket of a [leaderboard.SurveyQuery] one by one.
+func bucketCounts(all []leaderboard.Standing, buckets int, fromWorst bool) []int64 {
+	if len(all) == 0 || buckets == 0 {
+		return nil
+	}
+	number := func(st *leaderboard.Standing) *big.Int { return new(big.Int).SetBytes([]byte(st.Key[:8])) }
+	best, worst := number(&all[0]), number(&all[len(all)-1])
+	width := new(big.Int).Sub(worst, best)
+	last := new(big.Int).Set(width)
+	width.Div(width, big.NewInt(int64(buckets))).Add(width, big.NewInt(1))
+	counts := make([]int64, last.Div(last, width).Int64()+1)
+	for i := range all {
+		distance := number(&all[i])
+		if distance.Sub(distance, best); fromWorst {
+			distance.Sub(worst, number(&all[i]))
+		}
+		counts[distance.Div(distance, width).Int64()]++
+	}
+	return counts
 }
 
 // compareMethods compares all with the ranks of reads by one ranking method only.

@@ -237,6 +237,19 @@ var readTests = []test{
 		f.ok("Count", err)
 		f.equal("counts", []leaderboard.Counts{{}, {Standings: 2, Distinct: 2}, {Standings: 2, Distinct: 2}, {Standings: 4, Distinct: 4}, {}, {Standings: 4, Distinct: 4}}, got)
 	}},
+	{"Survey counts the standings of each bucket", func(f *fixture) {
+		const limit = leaderboard.MaxScore
+		for _, scores := range [][]leaderboard.Score{
+			{7, 7}, {0, 1}, {-limit, limit}, {limit, limit - 1, limit - 1, -limit, 1 - limit, 0, -1, 1}, {1 << 32, 1<<32 - 1, 0, 1, 1 << 31, -1 << 32}, {99, 0, 50, 1, 33, 34},
+		} {
+			var entries []leaderboard.Entry
+			for i, score := range scores {
+				entries = append(entries, f.entry(leaderboard.UserID(fmt.Sprint("user ", i)), 1, score, i, fmt.Sprint("gender:", i%2)))
+			}
+			f.rebuild(entries...)
+			f.compareAll()
+		}
+	}},
 	{"users with similar ids are not confused", func(f *fixture) {
 		ids := hostileIDs()
 		for i, id := range ids {

@@ -228,8 +228,17 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 		for i, position := range q.Positions {
 			s.Positions[i] = t.keyAt(tr, position)
 		}
+		size := tr.sum.standings()
 		for i, p := range q.Percents {
-			s.Percents[i] = t.keyAt(tr, leaderboard.PercentPosition(tr.sum.standings(), p))
+			s.Percents[i] = t.keyAt(tr, leaderboard.PercentPosition(size, p))
+		}
+		if q.Buckets > 0 && size > 0 {
+			edges := q.BucketEdges(t.keyAt(tr, 1), t.keyAt(tr, size))
+			before := make([]leaderboard.Counts, len(edges))
+			for i, k := range edges {
+				before[i].Standings = t.countsBefore(tr, bound{words: t.words(scratch[:0], string(k), 0)}).standings()
+			}
+			s.Buckets = q.BucketCounts(before, size)
 		}
 		return nil
 	})

@@ -224,6 +224,10 @@ func slowest(b *testing.B, n int, scores int64) {
 			_, _, err := x.Survey(ctx, l, q)
 			return err
 		}},
+		{"buckets", func() error {
+			_, _, err := x.Survey(ctx, l, leaderboard.SurveyQuery{Percents: []float64{100, 0}, Buckets: 100, FromWorst: true})
+			return err
+		}},
 		{"around", func() error { _, _, err := x.Around(ctx, l, user(), 5000, 5000); return err }},
 		{"page", func() error { _, _, err := x.Page(ctx, l, 1+rng.Int64N(int64(n)), 10_000); return err }},
 		{"update", func() error { return x.Update(ctx, testSeason, epoch, randomEntries(5000)) }},

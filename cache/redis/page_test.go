@@ -146,8 +146,12 @@ func TestTrips(t *testing.T) {
 			return x.Update(ctx, testSeason, epoch, entries)
 		}},
 		{"standings of users that were just updated", 1, 1, standings("user 14", "user 15")},
-		{"survey of the top", 1, 3, func(ctx context.Context, x *Index) error {
+		{"survey of the top", 1, 2, func(ctx context.Context, x *Index) error {
 			_, _, err := x.Survey(ctx, l, leaderboard.SurveyQuery{Positions: []int64{1}, Percents: []float64{100}, Keys: []leaderboard.RankKey{mid.Key}})
+			return err
+		}},
+		{"survey with buckets", 1, 5, func(ctx context.Context, x *Index) error {
+			_, _, err := x.Survey(ctx, l, leaderboard.SurveyQuery{Percents: []float64{100, 0}, Buckets: 100, FromWorst: true})
 			return err
 		}},
 		{"whether the season is loaded", 1, 1, func(ctx context.Context, x *Index) error {

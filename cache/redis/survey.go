@@ -39,15 +39,22 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
 	type piece struct {
 		*call
-		positions, percents, keys int
+		positions, percents, keys, buckets int
 	}
 	var pieces []piece
+	fromWorst := 0
+	if q.FromWorst {
+		fromWorst = 1
+	}
 	remaining := q
 	for first := true; first || len(remaining.Positions)+len(remaining.Percents)+len(remaining.Keys) > 0; first = false {
 		p := piece{positions: min(len(remaining.Positions), surveyPiece)}
 		p.percents = min(len(remaining.Percents), surveyPiece-p.positions)
 		p.keys = min(len(remaining.Keys), surveyPiece-p.positions-p.percents)
-		args := []any{p.positions, p.percents}
+		if first {
+			p.buckets = q.Buckets
+		}
+		args := []any{p.positions, p.percents, p.buckets, fromWorst}
 		for _, position := range remaining.Positions[:p.positions] {
 			args = append(args, min(position, maxPosition)-1)
 		}
@@ -83,6 +90,15 @@ func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
 		}
 		for range p.keys {
 			s.Counts = append(s.Counts, leaderboard.Counts{Standings: p.int(), Distinct: p.int()})
+		}
+		if p.buckets > 0 {
+			var before []leaderboard.Counts
+			for edges := (reply{rest: p.list()}); len(edges.rest) > 0; p.fault = p.fault || edges.fault {
+				before = append(before, leaderboard.Counts{Standings: edges.int()})
+			}
+			if r.view.Size > 0 {
+				s.Buckets = q.BucketCounts(before, r.view.Size)
+			}
 		}
 	}
 	return s, fault(calls)

@@ -381,7 +381,7 @@ func TestReadsCallTheIndexRarely(t *testing.T) {
 		{"statistics with a histogram", func() error {
 			_, err := f.Stats(t.Context(), ranking.StatsQuery{Query: q, Buckets: 4})
 			return err
-		}, map[string]int{"Survey [dense]": 1, "Count [competition]": 1}},
+		}, map[string]int{"Survey [dense]": 1}},
 	} {
 		c.calls = map[string]int{}
 		if err := tt.read(); err != nil {

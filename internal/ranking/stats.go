@@ -79,6 +79,9 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	const best, worst = 100, 0
 	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}
+	if v.board.Policy != leaderboard.Decay {
+		query.Buckets, query.FromWorst = q.Buckets, v.board.Order == leaderboard.HigherFirst
+	}
 	if q.Rank > 0 {
 		query.Positions = []int64{q.Rank}
 	}
@@ -107,10 +110,17 @@ func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 			stats.Percentiles = append(stats.Percentiles, Percentile{p, *score})
 		}
 	}
-	if q.Buckets > 0 {
-		stats.Histogram, err = v.histogram(ctx, min(*stats.Best, *stats.Worst), max(*stats.Best, *stats.Worst), q.Buckets)
+	if q.Buckets == 0 {
+		return stats, nil
 	}
-	return stats, err
+	stats.Histogram = buckets(min(*stats.Best, *stats.Worst), max(*stats.Best, *stats.Worst), q.Buckets)
+	if len(stats.Histogram) != len(survey.Buckets) {
+		return stats, v.count(ctx, stats.Histogram)
+	}
+	for i, n := range survey.Buckets {
+		stats.Histogram[i].Count = n
+	}
+	return stats, nil
 }
 
 func (v *view) score(key leaderboard.RankKey) *leaderboard.Score {
@@ -121,27 +131,33 @@ func (v *view) score(key leaderboard.RankKey) *leaderboard.Score {
 	return &score
 }
 
-// histogram counts the users with scores from lo to hi in up to n buckets of equal width. The
-// first and the last bucket also count users outside this range: their scores are newer, or
-// are decayed sums beyond ±2^53.
-func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) ([]Bucket, error) {
+// buckets divides the scores from lo to hi into up to n buckets of equal width, as
+// [leaderboard.SurveyQuery].Buckets does. The last bucket may be narrower.
+func buckets(lo, hi leaderboard.Score, n int) (list []Bucket) {
 	width := max((hi-lo)/leaderboard.Score(n)+1, 1)
-	var buckets []Bucket
-	// The keys of a bucket are the key of its best score, and the key of the score after its
-	// worst score.
-	var keys []leaderboard.RankKey
 	for from := lo; from <= hi; from += width {
-		to := min(from+width-1, hi)
-		buckets = append(buckets, Bucket{From: from, To: to})
-		better, beyond := to, from-1
+		list = append(list, Bucket{From: from, To: min(from+width-1, hi)})
+	}
+	return list
+}
+
+// count counts the users with scores in buckets. The first and the last bucket also count users
+// with scores outside the buckets. Such users got their scores after the bounds were read, or have
+// a decayed sum beyond ±2^53.
+func (v *view) count(ctx context.Context, buckets []Bucket) error {
+	// Each bucket needs two keys: the key of its best score, and the key of the score
+	// that is one worse than its worst score.
+	var keys []leaderboard.RankKey
+	for _, b := range buckets {
+		better, beyond := b.To, b.From-1
 		if v.board.Order == leaderboard.LowerFirst {
-			better, beyond = from, to+1
+			better, beyond = b.From, b.To+1
 		}
 		keys = append(keys, v.board.ScorePrefix(better, v.scoredAt), v.board.ScorePrefix(beyond, v.scoredAt))
 	}
 	counts, ladderView, err := v.Count(ctx, v.ladder, keys, leaderboard.Competition)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	best, worst := len(buckets)-1, 0
 	if v.board.Order == leaderboard.LowerFirst {
@@ -151,5 +167,5 @@ func (v *view) histogram(ctx context.Context, lo, hi leaderboard.Score, n int) (
 	for i := range buckets {
 		buckets[i].Count = counts[2*i+1].Standings - counts[2*i].Standings
 	}
-	return buckets, nil
+	return nil
 }

@@ -1,15 +1,54 @@
 -- Reads standings at positions of the ladder in this shard, and counts rank keys. ARGV[5] is
 -- the number of positions. ARGV[6] is the number of percentages: each one means the
--- position that PercentPosition returns for it. Then come the positions, from 0, the
--- percentages, and beginnings of rank keys.
+-- position that PercentPosition returns for it. ARGV[7] and ARGV[8] are Buckets and FromWorst of
+-- SurveyQuery. Then come the positions, from 0, the percentages, and beginnings of rank keys.
 -- Returns each position and the sort key there. If the ladder ends before a position, the
 -- sort key is ''. But if S > 1, the script then returns the last position and its sort key.
 -- After these come two numbers for each key: standings with a smaller rank key, and
--- different smaller rank keys.
+-- different smaller rank keys. If there are buckets, a list follows: the standings that are better
+-- than each of the bounds between the buckets.
+
+-- count_buckets returns the standings better than each bound that BucketEdges returns. A number of
+-- 64 bits is in two halves, because Lua's numbers are exact up to 53 bits only.
+local function count_buckets(buckets, from_worst)
+  local all, counts, W = size(z), {}, 4294967296
+  if all == 0 then return counts end
+  local function number_at(position)
+    local _, _, s, _, i = seek_at(z, position, all)
+    local a, b, c, d, e, f, g, h = byte(call('ZRANGE', z .. 'l' .. s, i, i)[1], 1, 8)
+    return ((a * 256 + b) * 256 + c) * 256 + d, ((e * 256 + f) * 256 + g) * 256 + h
+  end
+  local function add(high, low, h, l)
+    high, low = high + h, low + l
+    if low >= W then return high + 1, low - W end
+    if low < 0 then return high - 1, low + W end
+    return high, low
+  end
+  local function digits(n) return string.char(floor(n / 16777216), floor(n / 65536) % 256, floor(n / 256) % 256, n % 256) end
+  local bh, bl = number_at(0)
+  local wh, wl = number_at(all - 1)
+  local dh, dl = add(wh, wl, -bh, -bl)
+  local h = floor(dh / buckets)
+  local l
+  h, l = add(h, floor(((dh - h * buckets) * W + dl) / buckets), 0, 1)
+  local _, _, count = counters()
+  local oh, ol = h, l
+  while oh < dh or oh == dh and ol <= dl do
+    local eh, el = add(bh, bl, oh, ol)
+    if from_worst then
+      eh, el = add(wh, wl, -oh, -ol)
+      eh, el = add(eh, el, 0, 1)
+    end
+    counts[#counts + 1] = count(z, digits(eh) .. digits(el))
+    oh, ol = add(oh, ol, h, l)
+  end
+  return counts
+end
+
 local all = size(z)
 reply[6] = all
-local n, percents, keys = #reply, 7 + ARGV[5], 7 + ARGV[5] + ARGV[6]
-for a = 7, keys - 1 do
+local n, percents, keys = #reply, 9 + ARGV[5], 9 + ARGV[5] + ARGV[6]
+for a = 9, keys - 1 do
   local position = tonumber(ARGV[a])
   if a >= percents then position = math.max(all - floor(all * position / 100), 1) - 1 end
   if S ~= '1' then position = math.min(position, all - 1) end
@@ -26,5 +65,9 @@ if keys <= #ARGV then
     n = n + 2
     reply[n - 1], reply[n] = count_less(ARGV[a])
   end
+end
+if ARGV[7] ~= '0' then
+  n = n + 1
+  reply[n] = count_buckets(tonumber(ARGV[7]), ARGV[8] == '1')
 end
 return reply
