@@ -18,25 +18,33 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// indexServer is a server of an index that several processes share. It records its writes, so that
-// a replica can have the first of them only.
+// indexServer is a server of one shard of an index that several processes share. It records its writes,
+// so that a replica can have the first of them only.
 type indexServer struct {
 	name    string
-	index   *memory.Index
 	writes  []func(*indexServer)
 	seasons map[leaderboard.SeasonKey]*serverSeason
 }
 
 // serverSeason is a loaded season on a server. It is in doubt on any other server than writtenOn.
 type serverSeason struct {
+	board     *leaderboard.Board
+	entries   map[leaderboard.UserID]leaderboard.Entry
 	writtenOn string
 	positions map[string]int64
 	sure      map[string]bool // the confirmed partitions
 	session   int64           // of sure
 }
 
+// put adds an entry if it is newer.
+func (s *serverSeason) put(e leaderboard.Entry) {
+	if old, ok := s.entries[e.User]; !ok || e.Version > old.Version {
+		s.entries[e.User] = e
+	}
+}
+
 func newIndexServer(name string) *indexServer {
-	return &indexServer{name: name, index: memory.New(), seasons: map[leaderboard.SeasonKey]*serverSeason{}}
+	return &indexServer{name: name, seasons: map[leaderboard.SeasonKey]*serverSeason{}}
 }
 
 // write makes a write and records it.
@@ -45,91 +53,126 @@ func (s *indexServer) write(w func(*indexServer)) {
 	w(s)
 }
 
-// servers is the index that all processes share. It has one present server. Former servers still
+// servers is the index that all processes share. Each shard has one present server. Former servers still
 // answer processes that have not noticed the change.
 type servers struct {
 	mu       sync.Mutex
-	present  *indexServer
+	present  []*indexServer // by shard
 	changes  int
 	rebuilds int
-	kept     int // the number of first writes that no replica lacks, such as the first rebuilds
+	kept     []int // by shard: the number of first writes that no replica lacks, such as the first rebuilds
 }
 
-// fail replaces the present server by a replica that lacks the last writes.
-func (s *servers) fail(lost int) {
+func newServers(shards int) *servers {
+	s := &servers{kept: make([]int, shards)}
+	for shard := range shards {
+		s.present = append(s.present, newIndexServer(fmt.Sprintf("shard %d, server 0", shard)))
+	}
+	return s
+}
+
+// fail replaces the present server of a shard by a replica that lacks the last writes.
+func (s *servers) fail(shard, lost int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.changes++
-	replica := newIndexServer(fmt.Sprint("server ", s.changes))
-	for _, w := range s.present.writes[:max(s.kept, len(s.present.writes)-lost)] {
+	replica, writes := newIndexServer(fmt.Sprintf("shard %d, server %d", shard, s.changes)), s.present[shard].writes
+	for _, w := range writes[:max(s.kept[shard], len(writes)-lost)] {
 		replica.write(w)
 	}
-	s.present = replica
+	s.present[shard] = replica
 }
 
-// memberIndex is the index as one process sees it. It follows the rules of cache/redis/doubt.go.
+// advanced reports whether no shard is in doubt, and the positions of all partitions add up to at least
+// the given number.
+func (s *servers) advanced(sent int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, server := range s.present {
+		for _, season := range server.seasons {
+			sum := int64(0)
+			for _, offset := range season.positions {
+				sum += offset
+			}
+			if season.writtenOn != server.name || sum < int64(sent) || len(season.positions) < partitions {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// memberIndex is the index as one process sees it. It follows the rules of cache/redis/doubt.go. The
+// rank keys that shards count for each other are not modeled.
 type memberIndex struct {
 	*servers
-	server    *indexServer // the server that the process uses
-	writtenOn map[leaderboard.SeasonKey]map[string]bool
+	server    []*indexServer // the server of each shard that the process uses
+	writtenOn map[leaderboard.SeasonKey][]map[string]bool
 	repeating map[leaderboard.SeasonKey]bool
 	confirmed map[leaderboard.SeasonKey]string
 }
 
 func newMemberIndex(s *servers) *memberIndex {
-	return &memberIndex{s, s.present, map[leaderboard.SeasonKey]map[string]bool{}, map[leaderboard.SeasonKey]bool{}, map[leaderboard.SeasonKey]string{}}
+	return &memberIndex{s, slices.Clone(s.present), map[leaderboard.SeasonKey][]map[string]bool{}, map[leaderboard.SeasonKey]bool{}, map[leaderboard.SeasonKey]string{}}
 }
 
-// follow lets the process use the present server.
+// follow lets the process use the present server of each shard.
 func (x *memberIndex) follow() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.server = x.present
+	x.server = slices.Clone(x.present)
 }
 
-func (x *memberIndex) Update(ctx context.Context, key leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
+// written returns the servers that made the process's updates of a season, by shard.
+func (x *memberIndex) written(key leaderboard.SeasonKey) []map[string]bool {
+	if x.writtenOn[key] == nil {
+		for range x.server {
+			x.writtenOn[key] = append(x.writtenOn[key], map[string]bool{})
+		}
+	}
+	return x.writtenOn[key]
+}
+
+func (x *memberIndex) shardOf(e *leaderboard.Entry) int {
+	return int(leaderboard.UserHash(e.User) % uint64(len(x.server)))
+}
+
+func (x *memberIndex) Update(_ context.Context, key leaderboard.SeasonKey, _ time.Time, entries []leaderboard.Entry) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.server.seasons[key] == nil {
-		return nil
-	}
-	if x.writtenOn[key] == nil {
-		x.writtenOn[key] = map[string]bool{}
-	}
-	x.writtenOn[key][x.server.name] = true
-	entries = slices.Clone(entries)
-	x.server.write(func(s *indexServer) {
-		if err := s.index.Update(context.WithoutCancel(ctx), key, at, entries); err != nil {
-			panic(err)
+	for _, e := range entries {
+		shard := x.shardOf(&e)
+		server := x.server[shard]
+		if server.seasons[key] == nil {
+			continue
 		}
-	})
+		x.written(key)[shard][server.name] = true
+		server.write(func(s *indexServer) { s.seasons[key].put(e) })
+	}
 	return nil
 }
 
-func (x *memberIndex) Rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+func (x *memberIndex) Rebuild(_ context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, _ time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var all []leaderboard.Entry
+	all := make([][]leaderboard.Entry, len(x.server))
 	for e, err := range entries {
 		if err != nil {
 			return err
 		}
-		all = append(all, e)
+		shard := x.shardOf(&e)
+		all[shard] = append(all[shard], e)
 	}
 	x.rebuilds++
-	name := x.server.name
-	x.server.write(func(s *indexServer) {
-		s.seasons[key] = &serverSeason{writtenOn: name, positions: map[string]int64{}, sure: map[string]bool{}}
-		if err := s.index.Rebuild(context.WithoutCancel(ctx), b, key, at, func(yield func(leaderboard.Entry, error) bool) {
-			for _, e := range all {
-				if !yield(e, nil) {
-					return
-				}
+	for shard, server := range x.server {
+		server.write(func(s *indexServer) {
+			season := &serverSeason{board: b, writtenOn: server.name, entries: map[leaderboard.UserID]leaderboard.Entry{}, positions: map[string]int64{}, sure: map[string]bool{}}
+			for _, e := range all[shard] {
+				season.put(e)
 			}
-		}); err != nil {
-			panic(err)
-		}
-	})
+			s.seasons[key] = season
+		})
+	}
 	return nil
 }
 
@@ -137,25 +180,36 @@ func (x *memberIndex) Restore(ctx context.Context, b *leaderboard.Board, key lea
 	return x.Rebuild(ctx, b, key, at, scan(leaderboard.Part{}))
 }
 
-func (x *memberIndex) Drop(ctx context.Context, key leaderboard.SeasonKey) error {
+func (x *memberIndex) Drop(_ context.Context, key leaderboard.SeasonKey) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.server.write(func(s *indexServer) {
-		delete(s.seasons, key)
-		if err := s.index.Drop(context.WithoutCancel(ctx), key); err != nil {
-			panic(err)
-		}
-	})
+	for _, server := range x.server {
+		server.write(func(s *indexServer) { delete(s.seasons, key) })
+	}
 	return nil
 }
 
 func (x *memberIndex) Advance(_ context.Context, positions []leaderboard.LogPosition) (doubts []leaderboard.Doubt, _ error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	server := x.server
-	for key, season := range server.seasons {
-		written := x.writtenOn[key]
+	for key := range x.server[0].seasons {
+		if !slices.ContainsFunc(x.server, func(s *indexServer) bool { return s.seasons[key] == nil }) {
+			if d := x.advance(key, positions); d != nil {
+				doubts = append(doubts, *d)
+			}
+		}
+	}
+	return doubts, nil
+}
+
+// advance records the positions of a season in the shards that are not in doubt. It returns the doubt
+// about the others, or nil.
+func (x *memberIndex) advance(key leaderboard.SeasonKey, positions []leaderboard.LogPosition) *leaderboard.Doubt {
+	d, same := leaderboard.Doubt{SeasonKey: key, Server: x.names()}, !x.repeating[key]
+	for shard, server := range x.server {
+		season, written := server.seasons[key], x.written(key)[shard]
 		elsewhere := x.repeating[key] || len(written) > 1 || len(written) == 1 && !written[server.name]
+		same = same && !elsewhere
 		if season.writtenOn == server.name && !elsewhere {
 			server.write(func(s *indexServer) {
 				for _, p := range positions {
@@ -164,60 +218,97 @@ func (x *memberIndex) Advance(_ context.Context, positions []leaderboard.LogPosi
 			})
 			continue
 		}
-		d := leaderboard.Doubt{SeasonKey: key, Server: server.name, Positions: slices.Clone(positions), Confirmed: !elsewhere && x.confirmed[key] == server.name}
-		for i := range d.Positions {
-			if offset, ok := season.positions[d.Positions[i].Partition]; ok {
-				d.Positions[i].Offset = offset
-			} else {
-				d.Positions[i].Offset = -1
+		found := slices.Clone(positions)
+		for i := range found {
+			offset, ok := season.positions[found[i].Partition]
+			if found[i].Offset = offset; !ok {
+				found[i].Offset = -1
+			}
+			if d.Positions != nil {
+				found[i].Offset = min(found[i].Offset, d.Positions[i].Offset)
 			}
 		}
-		if !d.Confirmed {
-			x.writtenOn[key], x.repeating[key] = map[string]bool{server.name: true}, true
-		}
-		doubts = append(doubts, d)
+		d.Positions = found
 	}
-	return doubts, nil
+	if d.Positions == nil {
+		return nil
+	}
+	if d.Confirmed = same && x.confirmed[key] == d.Server; !d.Confirmed {
+		for shard, server := range x.server {
+			x.written(key)[shard] = map[string]bool{server.name: true}
+		}
+		x.repeating[key] = true
+	}
+	return &d
+}
+
+// names returns the names of the servers that the process uses.
+func (x *memberIndex) names() (all string) {
+	for _, s := range x.server {
+		all += s.name + "\n"
+	}
+	return all
 }
 
 func (x *memberIndex) Confirm(_ context.Context, _ *leaderboard.Board, d leaderboard.Doubt, positions []leaderboard.LogPosition, session leaderboard.LogSession) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	season := x.server.seasons[d.SeasonKey]
-	inDoubt := season != nil && season.writtenOn != d.Server
-	switch {
-	case season == nil, x.server.name != d.Server, len(x.writtenOn[d.SeasonKey]) > 1, inDoubt && session.Generation < season.session:
-		return nil
+	for shard, server := range x.server {
+		season := server.seasons[d.SeasonKey]
+		if season == nil || x.names() != d.Server || len(x.written(d.SeasonKey)[shard]) > 1 {
+			return nil
+		}
 	}
-	x.repeating[d.SeasonKey], x.confirmed[d.SeasonKey] = false, d.Server
-	x.server.write(func(s *indexServer) {
-		season := s.seasons[d.SeasonKey]
-		if session.Generation > season.session {
-			season.session, season.sure = session.Generation, map[string]bool{}
+	counts := true
+	for _, server := range x.server {
+		season := server.seasons[d.SeasonKey]
+		if season.writtenOn != server.name && session.Generation < season.session {
+			counts = false
+			continue
 		}
-		for _, p := range positions {
-			season.positions[p.Partition] = max(season.positions[p.Partition], p.Offset)
-			season.sure[p.Partition] = true
-		}
-		if len(season.sure) == session.Partitions {
-			season.writtenOn, season.sure, season.session = d.Server, map[string]bool{}, 0
-		}
-	})
+		server.write(func(s *indexServer) {
+			season := s.seasons[d.SeasonKey]
+			if session.Generation > season.session {
+				season.session, season.sure = session.Generation, map[string]bool{}
+			}
+			for _, p := range positions {
+				season.positions[p.Partition] = max(season.positions[p.Partition], p.Offset)
+				season.sure[p.Partition] = true
+			}
+			if len(season.sure) == session.Partitions {
+				season.writtenOn, season.sure, season.session = server.name, map[string]bool{}, 0
+			}
+		})
+	}
+	if counts {
+		x.repeating[d.SeasonKey], x.confirmed[d.SeasonKey] = false, d.Server
+	}
 	return nil
 }
 
-// ranks returns the index of the present server for a reader, or an error if the season is in doubt.
-func (x *memberIndex) ranks(key leaderboard.SeasonKey) (*memory.Index, error) {
+// ranks returns an index for a reader, or an error if the season is in doubt.
+func (x *memberIndex) ranks(ctx context.Context, key leaderboard.SeasonKey) (*memory.Index, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if season := x.server.seasons[key]; season == nil || season.writtenOn != x.server.name {
-		return nil, fmt.Errorf("memberIndex: %w", leaderboard.ErrRankUnavailable)
+	for _, server := range x.server {
+		if season := server.seasons[key]; season == nil || season.writtenOn != server.name {
+			return nil, fmt.Errorf("memberIndex: %w", leaderboard.ErrRankUnavailable)
+		}
 	}
-	return x.server.index, nil
+	index := memory.New()
+	return index, index.Rebuild(ctx, x.server[0].seasons[key].board, key, time.Now(), func(yield func(leaderboard.Entry, error) bool) {
+		for _, server := range x.server {
+			for _, e := range server.seasons[key].entries {
+				if !yield(e, nil) {
+					return
+				}
+			}
+		}
+	})
 }
 
 func (x *memberIndex) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	index, err := x.ranks(l.SeasonKey)
+	index, err := x.ranks(ctx, l.SeasonKey)
 	if err != nil {
 		return nil, leaderboard.View{}, err
 	}
@@ -225,7 +316,7 @@ func (x *memberIndex) Standings(ctx context.Context, l leaderboard.Ladder, users
 }
 
 func (x *memberIndex) Page(ctx context.Context, l leaderboard.Ladder, position int64, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	index, err := x.ranks(l.SeasonKey)
+	index, err := x.ranks(ctx, l.SeasonKey)
 	if err != nil {
 		return nil, leaderboard.View{}, err
 	}
@@ -233,7 +324,7 @@ func (x *memberIndex) Page(ctx context.Context, l leaderboard.Ladder, position i
 }
 
 func (x *memberIndex) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	index, err := x.ranks(l.SeasonKey)
+	index, err := x.ranks(ctx, l.SeasonKey)
 	if err != nil {
 		return nil, leaderboard.View{}, err
 	}
@@ -241,7 +332,7 @@ func (x *memberIndex) PageAfter(ctx context.Context, l leaderboard.Ladder, after
 }
 
 func (x *memberIndex) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
-	index, err := x.ranks(l.SeasonKey)
+	index, err := x.ranks(ctx, l.SeasonKey)
 	if err != nil {
 		return leaderboard.Neighborhood{}, leaderboard.View{}, err
 	}
@@ -249,7 +340,7 @@ func (x *memberIndex) Around(ctx context.Context, l leaderboard.Ladder, user lea
 }
 
 func (x *memberIndex) Count(ctx context.Context, l leaderboard.Ladder, keys []leaderboard.RankKey, methods ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
-	index, err := x.ranks(l.SeasonKey)
+	index, err := x.ranks(ctx, l.SeasonKey)
 	if err != nil {
 		return nil, leaderboard.View{}, err
 	}
@@ -257,7 +348,7 @@ func (x *memberIndex) Count(ctx context.Context, l leaderboard.Ladder, keys []le
 }
 
 func (x *memberIndex) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
-	index, err := x.ranks(l.SeasonKey)
+	index, err := x.ranks(ctx, l.SeasonKey)
 	if err != nil {
 		return leaderboard.Survey{}, leaderboard.View{}, err
 	}
@@ -267,7 +358,7 @@ func (x *memberIndex) Survey(ctx context.Context, l leaderboard.Ladder, q leader
 func (x *memberIndex) Loaded(_ context.Context, key leaderboard.SeasonKey) (bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.server.seasons[key] != nil, nil
+	return !slices.ContainsFunc(x.server, func(s *indexServer) bool { return s.seasons[key] == nil }), nil
 }
 
 func (x *memberIndex) Fits(*leaderboard.Board, leaderboard.SeasonKey) bool { return true }
@@ -279,9 +370,9 @@ func (x *memberIndex) Invalidate(key leaderboard.SeasonKey) { _ = x.Drop(context
 func (x *memberIndex) Close() error { return nil }
 
 // openServers returns a region whose index is on servers that can fail.
-func openServers(t *testing.T) (*region, *servers, *memberIndex) {
+func openServers(t *testing.T, shards int) (*region, *servers, *memberIndex) {
 	r := openRegion(t)
-	all := &servers{present: newIndexServer("server 0")}
+	all := newServers(shards)
 	reader := newMemberIndex(all)
 	r.reader = ranking.New(r.store, reader, ranking.Options{})
 	return r, all, reader
@@ -312,7 +403,13 @@ func (r *region) isDegraded() bool {
 // start and end meanwhile, and notice the change late. In the end, each rank equals the
 // recount, and no season was rebuilt.
 func TestServersFailInRandomHistories(t *testing.T) {
-	r, all, reader := openServers(t)
+	for _, shards := range []int{1, 3} {
+		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) { serversFailInRandomHistories(t, shards) })
+	}
+}
+
+func serversFailInRandomHistories(t *testing.T, shards int) {
+	r, all, reader := openServers(t, shards)
 	random := rand.New(rand.NewPCG(seed.New(t), 0))
 	scores, sent := map[string]int{}, 0
 	send := func() {
@@ -337,23 +434,12 @@ func TestServersFailInRandomHistories(t *testing.T) {
 	applied := func() bool { return r.allCommitted() == sent }
 	eventually(t, "the results are committed", applied)
 	r.checkRanks(scores) // fills the index
-	advanced := func() bool {
-		all.mu.Lock()
-		defer all.mu.Unlock()
-		for _, season := range all.present.seasons {
-			sum := int64(0)
-			for _, offset := range season.positions {
-				sum += offset
-			}
-			if season.writtenOn != all.present.name || sum < int64(sent) || len(season.positions) < partitions {
-				return false
-			}
-		}
-		return true
-	}
+	advanced := func() bool { return all.advanced(sent) }
 	eventually(t, "all positions are recorded", advanced)
 	all.mu.Lock()
-	all.kept = len(all.present.writes)
+	for shard, server := range all.present {
+		all.kept[shard] = len(server.writes)
+	}
 	all.mu.Unlock()
 	counts := map[string]int{}
 	for range 60 {
@@ -376,7 +462,7 @@ func TestServersFailInRandomHistories(t *testing.T) {
 				}
 			}
 		case step < 9:
-			all.fail(random.IntN(40))
+			all.fail(random.IntN(shards), random.IntN(40))
 			reader.follow()
 			for _, p := range processes {
 				if random.IntN(2) == 0 {

@@ -83,7 +83,7 @@ type portion struct {
 	users   int
 	buckets int
 	pieces  atomic.Int64
-	keys    int64 // the rank keys whose home is this shard
+	keys    int64 // the strings in its trees of rank keys
 	ranked  int64 // the standings in all ladders
 }
 
@@ -572,9 +572,8 @@ type ladderWriter struct {
 	trees  []*treeWriter // of sort keys, by shard; nil if the shard has none
 	keys   []*treeWriter // of rank keys, by home; nil with one shard
 
-	key     string // the rank key of the last sort key
-	holds   []bool // whether a shard holds this rank key
-	holders int
+	key   string // the rank key of the last sort key
+	holds []bool // whether a shard holds this rank key
 }
 
 // all returns the trees.
@@ -583,9 +582,9 @@ func (l *ladderWriter) all() []*treeWriter {
 }
 
 // tree returns the tree of a shard in list. It creates the tree if needed.
-func (l *ladderWriter) tree(list []*treeWriter, p *portion, name string) *treeWriter {
+func (l *ladderWriter) tree(list []*treeWriter, p *portion, name string, follow bool) *treeWriter {
 	if list[p.shard] == nil {
-		list[p.shard] = &treeWriter{b: l.b, part: p, at: p.at + name, follow: len(l.b.parts) == 1}
+		list[p.shard] = &treeWriter{b: l.b, part: p, at: p.at + name, follow: follow}
 	}
 	return list[p.shard]
 }
@@ -598,31 +597,27 @@ func (l *ladderWriter) add(p *portion, sortKey string) error {
 			if err := l.addKey(); err != nil {
 				return err
 			}
-			l.key, l.holders = k, 0
+			l.key = k
 			clear(l.holds)
 		}
-		if !l.holds[p.shard] {
-			l.holds[p.shard] = true
-			l.holders++
-		}
+		l.holds[p.shard] = true
 	}
-	return l.tree(l.trees, p, fmt.Sprint(l.number)).add(sortKey)
+	return l.tree(l.trees, p, fmt.Sprint(l.number), l.keys == nil).add(sortKey)
 }
 
-// addKey adds the last rank key to the tree of its home.
+// addKey adds the last rank key to the tree of its home, once for each shard that holds it.
 func (l *ladderWriter) addKey() error {
-	if l.holders == 0 {
-		return nil
-	}
 	home := l.b.parts[hash(l.key)%uint32(len(l.b.parts))]
-	home.keys++
-	if l.holders > 1 {
-		shared := command{1, []any{"HSET", fmt.Sprint(home.at, l.number, "m"), l.key, l.holders - 1}}
-		if err := l.b.emit(job{home, []command{shared}}); err != nil {
+	for shard, holds := range l.holds {
+		if !holds {
+			continue
+		}
+		home.keys++
+		if err := l.tree(l.keys, home, fmt.Sprint(l.number, "k"), true).add(l.key + string([]byte{byte(shard)})); err != nil {
 			return err
 		}
 	}
-	return l.tree(l.keys, home, fmt.Sprint(l.number, "k")).add(l.key)
+	return nil
 }
 
 // finish ends all trees. It returns the jobs that follow all other jobs.

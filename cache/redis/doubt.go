@@ -61,6 +61,49 @@ import (
 //
 // If the shard stays in doubt, for example because no consumer runs, the service rebuilds
 // the season after doubtTimeout.
+//
+// # Several shards
+//
+// If a season has several shards, the home of a rank key records which shards hold it. Shards state
+// this in items, which reach the home through a channel (see lua/channel.lua). After the loss of
+// writes, a home may lack items that it has acknowledged, or have items that the sender has lost. So a
+// shard in doubt is confirmed only after complete has brought all channels up to date (see channels.go).
+//
+// An item is a state, not a change: the sender holds the rank key, or it does not. So the last item
+// about a rank key decides, and it is harmless to send items again. It remains to show that each
+// home then has the last item of its sender about each rank key.
+//
+//   - Terms. A sender begins a new term before it sends an item on another server. One server has one
+//     history in one term. So if both sides have a term with the same name and the same start, they
+//     have the same items before it, and in this term until one of them ends.
+//   - Order. A home takes only deliveries with exactly the terms that it has adopted, and without gaps. So
+//     what it has received is always the beginning of one history of the sender. A process reads the
+//     terms of the home, then those of the sender, and adopt.lua checks that the home has still the
+//     same. So the adopted terms never go back, and the home refuses late deliveries of former terms. The
+//     sender ignores late acknowledgements in the same way.
+//   - The home is older than the sender. Its number of received items is smaller than the acknowledged
+//     one. restate.lua lets the sender send these items again. The sender has kept them.
+//   - The sender is older than the home. adopt.lua finds the items that both have, and moves all later
+//     items of the home to a list. They are of a history that the sender has lost. The sender states the
+//     rank keys of this list again, with the sign that is right at the time of sending. If the state
+//     changes afterwards, a later item follows.
+//   - Both are older, or servers fail again at any step. All that a step needs is in the keys of the
+//     shards, so any process can repeat it. If the sender loses its new statements, they are of a former
+//     term, and the home moves what it has received of them to the list. The list is removed only by an
+//     item behind the statements that answer it. If the home loses its adoption, its terms differ.
+//
+// complete ends when each home has adopted the sender's present terms, has no list, and has received
+// all items that the sender had sent at the beginning. Then take a rank key. If the sender has changed its
+// state since the items that both sides had in common, an item says so, and the home has received it, or
+// will receive it as usual. Otherwise, either the home has received no later item about it, and its
+// record is right, or the rank key was in the list, and was stated again.
+//
+// complete looks at a shard's own servers only. If another server fails meanwhile, its shards are in doubt
+// themselves, and their channels in both directions are completed before their confirmation.
+//
+// Both sides keep items for KEEP at least, but at most LIMIT items of a channel. If this is not enough, one of the
+// two shards is emptied, and the service rebuilds it. A shard in doubt is also emptied if a Rebuild has
+// replaced its generation in the other shards.
 
 const (
 	// doubtTimeout is the time after which readers treat a season in doubt as not loaded.
@@ -76,40 +119,59 @@ var errInDoubt = fmt.Errorf("the server has changed, and the season is being bro
 
 // logState is what a process knows about the positions of a season.
 type logState struct {
-	// servers are the servers that made this process's Updates of the season, since the process last
+	// servers are the servers that made this process's Updates of each shard, since the process last
 	// found the season in doubt.
-	servers   []string
+	servers   [][]string
+	shards    int    // the number of shards that servers has
 	repeating bool   // whether this process has found the season in doubt, and has not confirmed it yet
-	confirmed string // the server on which this process last confirmed the season
+	confirmed string // the servers on which this process last confirmed the season: see Doubt
 	changed   bool   // whether the season had an Update since its positions were recorded
 }
 
 // severalServers is the name of no server. It states that several servers made the Updates.
 const severalServers = "several"
 
-// server returns the server that made all Updates, or "" if there were no Updates. If several servers
-// made them, or if some must be repeated, it returns severalServers.
-func (l *logState) server() string {
+// server returns the server that made all Updates of a shard of a season with the given number of shards, or "" if there were no Updates. If several
+// servers made them, or if some must be repeated, it returns severalServers.
+func (l *logState) server(shard, shards int) string {
 	switch {
-	case l.repeating || len(l.servers) > 1:
+	case l.shards != shards && !l.repeating:
+		return ""
+	case l.repeating || shard < len(l.servers) && len(l.servers[shard]) > 1:
 		return severalServers
-	case len(l.servers) == 1:
-		return l.servers[0]
+	case shard < len(l.servers) && len(l.servers[shard]) == 1:
+		return l.servers[shard][0]
 	}
 	return ""
 }
 
-// noteUpdate records that an Update was made on a server. An empty name means that the season
-// is not loaded.
-func (s *seasonIndex) noteUpdate(server string) {
-	if server == "" {
-		return
+// madeOn reports whether all Updates of each shard were made on the given server.
+func (l *logState) madeOn(servers []string) bool {
+	for shard, server := range servers {
+		if shard >= len(l.servers) || len(l.servers[shard]) != 1 || l.servers[shard][0] != server {
+			return false
+		}
 	}
+	return true
+}
+
+// noteUpdate records that an Update of a shard was made on a server. The parameter shards is the number of
+// shards of the generation.
+func (s *seasonIndex) noteUpdate(shard, shards int, server string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log.changed = true
-	if !slices.Contains(s.log.servers, server) {
-		s.log.servers = append(s.log.servers, server)
+	if shards != len(*s.control.Load()) {
+		return // of a generation that is being built
+	}
+	if s.log.shards != shards {
+		s.log.servers, s.log.shards = nil, shards
+	}
+	for len(s.log.servers) <= shard {
+		s.log.servers = append(s.log.servers, nil)
+	}
+	if !slices.Contains(s.log.servers[shard], server) {
+		s.log.servers[shard] = append(s.log.servers[shard], server)
 	}
 }
 
@@ -173,44 +235,74 @@ func (x *Index) Advance(ctx context.Context, positions []leaderboard.LogPosition
 
 // advance records positions for seasons, in one round trip. It returns the seasons in doubt.
 func (x *Index) advance(ctx context.Context, seasons []*seasonIndex, positions []leaderboard.LogPosition) ([]leaderboard.Doubt, error) {
-	calls := make([]*call, len(seasons))
+	calls, all := make([][]*call, len(seasons)), []*call(nil)
 	for i, s := range seasons {
+		control := *s.control.Load()
 		s.mu.Lock()
-		args := []any{s.log.server()}
+		for shard := range control {
+			args := append([]any{s.log.server(shard, len(control))}, positionArgs(positions)...)
+			calls[i] = append(calls[i], newCall(advanceScript, control, shard, args...))
+		}
 		s.log.changed = false
 		s.mu.Unlock()
-		calls[i] = newCall(advanceScript, *s.control.Load(), 0, append(args, positionArgs(positions)...)...)
+		all = append(all, calls[i]...)
 	}
-	err := x.run(ctx, calls)
+	err := x.run(ctx, all)
 	var doubts []leaderboard.Doubt
-	for i, c := range calls {
-		if c.failed {
-			seasons[i].mu.Lock()
-			seasons[i].log.changed = true
-			seasons[i].mu.Unlock()
-		}
-		if c.status == statusOK {
-			seasons[i].trust()
-		}
-		if c.failed || c.status != statusDoubt {
-			continue
-		}
-		d := leaderboard.Doubt{SeasonKey: seasons[i].key, Server: c.str(), Positions: slices.Clone(positions)}
-		for p := range d.Positions {
-			d.Positions[p].Offset = c.int()
-		}
-		seasons[i].mu.Lock()
-		l := &seasons[i].log
-		if d.Confirmed = l.confirmed == d.Server && l.server() == d.Server; !d.Confirmed {
-			l.servers, l.repeating = []string{d.Server}, true
-		}
-		seasons[i].mu.Unlock()
-		if !c.fault {
-			doubts = append(doubts, d)
+	for i, s := range seasons {
+		if d := x.readDoubt(s, calls[i], positions); d != nil {
+			doubts = append(doubts, *d)
 		}
 	}
 	return doubts, err
 }
+
+// readDoubt reads the answers of the advance script for all shards of a season. It returns nil if the
+// season is not in doubt, or not loaded.
+func (x *Index) readDoubt(s *seasonIndex, calls []*call, positions []leaderboard.LogPosition) *leaderboard.Doubt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d, servers, loaded := leaderboard.Doubt{SeasonKey: s.key}, make([]string, len(calls)), true
+	for shard, c := range calls {
+		s.log.changed = s.log.changed || c.failed
+		if loaded = loaded && !c.failed && (c.status == statusOK || c.status == statusDoubt); !loaded {
+			if c.status == statusShards {
+				x.setShards(s, int(c.int()))
+				s.log.changed = true
+			}
+			continue
+		}
+		servers[shard] = c.str()
+		if c.status == statusDoubt {
+			found := slices.Clone(positions)
+			for p := range found {
+				if found[p].Offset = c.int(); d.Positions != nil {
+					found[p].Offset = min(found[p].Offset, d.Positions[p].Offset)
+				}
+			}
+			d.Positions = found
+		}
+		loaded = !c.fault
+	}
+	if !loaded {
+		return nil
+	}
+	if d.Positions == nil {
+		s.trust()
+		return nil
+	}
+	d.Server = strings.Join(servers, serverSeparator)
+	if d.Confirmed = !s.log.repeating && s.log.confirmed == d.Server && s.log.madeOn(servers); !d.Confirmed {
+		s.log.servers, s.log.shards, s.log.repeating = make([][]string, len(servers)), len(servers), true
+		for shard, server := range servers {
+			s.log.servers[shard] = []string{server}
+		}
+	}
+	return &d
+}
+
+// serverSeparator separates the servers of the shards in the field Server of a Doubt.
+const serverSeparator = "\n"
 
 func positionArgs(positions []leaderboard.LogPosition) (args []any) {
 	for _, p := range positions {
@@ -221,22 +313,45 @@ func positionArgs(positions []leaderboard.LogPosition) (args []any) {
 
 // Confirm implements [leaderboard.Index].
 func (x *Index) Confirm(ctx context.Context, b *leaderboard.Board, d leaderboard.Doubt, positions []leaderboard.LogPosition, session leaderboard.LogSession) error {
-	season := x.season(d.SeasonKey)
+	season, servers := x.season(d.SeasonKey), strings.Split(d.Server, serverSeparator)
+	control := *season.control.Load()
 	season.mu.Lock()
-	moved := len(season.log.servers) != 1 || season.log.servers[0] != d.Server
+	moved := len(servers) != len(control) || !season.log.madeOn(servers)
 	season.mu.Unlock()
 	if moved { // an Update has gone to another server meanwhile, so the next Advance returns the season again
 		return nil
 	}
-	args := append([]any{d.Server, session.Generation, session.Partitions, tagOf(b)}, positionArgs(positions)...)
-	c := newCall(confirmScript, *season.control.Load(), 0, args...)
-	if err := retry(ctx, func() error { return x.run(ctx, []*call{c}) }); err != nil {
+	state := channelState{complete: true}
+	if len(control) > 1 {
+		var err error
+		if state, err = x.complete(ctx, season, control, servers); err != nil {
+			return fmt.Errorf("redis: confirm %v: %w", d.SeasonKey, err)
+		}
+		if state.changed {
+			return nil
+		}
+	}
+	complete := 0
+	if state.complete {
+		complete = 1
+	}
+	calls := make([]*call, len(control))
+	for shard := range control {
+		args := []any{servers[shard], session.Generation, session.Partitions, tagOf(b), complete, state.live}
+		calls[shard] = newCall(confirmScript, control, shard, append(args, positionArgs(positions)...)...)
+	}
+	if err := retry(ctx, func() error { return x.run(ctx, calls) }); err != nil {
 		return fmt.Errorf("redis: confirm %v: %w", d.SeasonKey, err)
 	}
-	if c.status == statusOK {
+	confirmed, trusted := true, true
+	for _, c := range calls {
+		trusted = trusted && c.status == statusOK
+		confirmed = confirmed && (c.status == statusOK || c.status == statusDoubt && c.int() == 1)
+	}
+	if trusted {
 		season.trust()
 	}
-	if c.status == statusOK || c.status == statusDoubt && c.int() == 1 {
+	if confirmed {
 		season.mu.Lock()
 		defer season.mu.Unlock()
 		season.log.repeating, season.log.confirmed = false, d.Server
@@ -244,8 +359,7 @@ func (x *Index) Confirm(ctx context.Context, b *leaderboard.Board, d leaderboard
 	return nil
 }
 
-// toAdvance returns the seasons whose positions Advance records: those with Updates, or all. It
-// omits seasons with several shards, which are never in doubt.
+// toAdvance returns the seasons whose positions Advance records: those with Updates, or all.
 func (x *Index) toAdvance(ctx context.Context, all bool) (seasons []*seasonIndex, err error) {
 	found := map[leaderboard.SeasonKey]*seasonIndex{}
 	x.seasons.Range(func(key, value any) bool {
@@ -271,7 +385,7 @@ func (x *Index) toAdvance(ctx context.Context, all bool) (seasons []*seasonIndex
 			}
 		}
 	}
-	return slices.DeleteFunc(slices.Collect(maps.Values(found)), func(s *seasonIndex) bool { return len(*s.control.Load()) > 1 }), err
+	return slices.Collect(maps.Values(found)), err
 }
 
 // listKey is the key of the list of seasons that may be in the index.

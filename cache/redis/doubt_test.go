@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -58,11 +59,20 @@ func restart(t *testing.T, c *cluster.Cluster, x *Index) {
 	eventually(t, "the server answers", func(ctx context.Context) error { return x.client().Ping(ctx).Err() })
 }
 
-// After a restart with old data, a season of one shard is in doubt until the owners of all
+// eachNumberOfShards runs a test with one shard and with several.
+func eachNumberOfShards(t *testing.T, test func(t *testing.T, shards int)) {
+	for _, shards := range []int{1, 4} {
+		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) { test(t, shards) })
+	}
+}
+
+// After a restart with old data, a season is in doubt until the owners of all
 // partitions have confirmed it. Nothing is rebuilt.
-func TestARestartPutsASeasonInDoubt(t *testing.T) {
+func TestARestartPutsASeasonInDoubt(t *testing.T) { eachNumberOfShards(t, aRestartPutsASeasonInDoubt) }
+
+func aRestartPutsASeasonInDoubt(t *testing.T, shards int) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{AppendOnly: true})
-	x, s := openIndex(t, options(addrsOf(c), 1)), newStore(50)
+	x, s := openIndex(t, options(addrsOf(c), shards)), newStore(50)
 	s.rebuild(t, x)
 	s.update(t, x, entry("user 3", 2, 77, "F"))
 	if d := advance(t, x, at(10, 5)); d != nil {
@@ -91,7 +101,7 @@ func TestARestartPutsASeasonInDoubt(t *testing.T) {
 	confirm(8, at(12, 6)[1:])
 	checkInDoubt(t, x) // confirmations of two sessions do not count together
 	wrong := *d
-	wrong.Server = "another server"
+	wrong.Server = strings.Repeat("another server"+serverSeparator, shards-1) + "another server"
 	must(t, x.Confirm(t.Context(), testBoard, wrong, at(12, 6), leaderboard.LogSession{Generation: 8, Partitions: 2}))
 	checkInDoubt(t, x)
 	confirm(8, at(12))
@@ -113,8 +123,12 @@ func TestARestartPutsASeasonInDoubt(t *testing.T) {
 // A process whose updates were made on a former server must repeat them, even if the others have
 // already confirmed the season.
 func TestUpdatesOnAFormerServerAreRepeated(t *testing.T) {
+	eachNumberOfShards(t, updatesOnAFormerServerAreRepeated)
+}
+
+func updatesOnAFormerServerAreRepeated(t *testing.T, shards int) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{AppendOnly: true})
-	o := options(addrsOf(c), 1)
+	o := options(addrsOf(c), shards)
 	x, other, s := openIndex(t, o), openIndex(t, o), newStore(50)
 	s.rebuild(t, x)
 	s.update(t, x, entry("user 3", 2, 77, "F"))
@@ -137,9 +151,11 @@ func TestUpdatesOnAFormerServerAreRepeated(t *testing.T) {
 }
 
 // If the board has changed in a way that is not in the log, its season is lost with the server.
-func TestASeasonOfOtherRulesIsLost(t *testing.T) {
+func TestASeasonOfOtherRulesIsLost(t *testing.T) { eachNumberOfShards(t, aSeasonOfOtherRulesIsLost) }
+
+func aSeasonOfOtherRulesIsLost(t *testing.T, shards int) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{AppendOnly: true})
-	x, s := openIndex(t, options(addrsOf(c), 1)), newStore(50)
+	x, s := openIndex(t, options(addrsOf(c), shards)), newStore(50)
 	s.rebuild(t, x)
 	advance(t, x, at(4))
 	restart(t, c, x)
@@ -153,9 +169,11 @@ func TestASeasonOfOtherRulesIsLost(t *testing.T) {
 }
 
 // If nobody confirms a season, it counts as not loaded after doubtTimeout, so that it is rebuilt.
-func TestADoubtEnds(t *testing.T) {
+func TestADoubtEnds(t *testing.T) { eachNumberOfShards(t, aDoubtEnds) }
+
+func aDoubtEnds(t *testing.T, shards int) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{AppendOnly: true})
-	x, s := openIndex(t, options(addrsOf(c), 1)), newStore(50)
+	x, s := openIndex(t, options(addrsOf(c), shards)), newStore(50)
 	s.rebuild(t, x)
 	restart(t, c, x)
 	checkInDoubt(t, x)
@@ -237,9 +255,11 @@ func moveSlot(t *testing.T, x *Index, key string) {
 
 // A slot moves to another master under load, and back. The season is in doubt or lost meanwhile, and
 // exact afterwards. No answer is wrong.
-func TestASlotMovesUnderLoad(t *testing.T) {
+func TestASlotMovesUnderLoad(t *testing.T) { eachNumberOfShards(t, aSlotMovesUnderLoad) }
+
+func aSlotMovesUnderLoad(t *testing.T, shards int) {
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
-	o := options(addrsOf(c), 1)
+	o := options(addrsOf(c), shards)
 	o.UpdateTimeout = time.Second
 	x, s := openIndex(t, o), newStore(3000)
 	s.rebuild(t, x)

@@ -28,8 +28,7 @@
 //   - No answer, a timeout, no memory, a process that has just started:
 //     [leaderboard.ErrRankUnavailable]. The caller retries.
 //   - A restart with data, a promoted replica, a moved slot: the season is in doubt, until the
-//     consumers have repeated the updates that may be missing: see doubt.go. If the season has
-//     several shards, the script empties the shard instead, and the service rebuilds the season.
+//     consumers have repeated the updates that may be missing: see doubt.go.
 //   - A slot that is being moved: scripts fail (see moving.go). If a script fails half-way, the shard
 //     is emptied.
 //   - A flush, a restart without data, a lost server: the season is not loaded. If shards are left on
@@ -38,8 +37,8 @@
 //     unavailable in this process. As soon as Redis answers, the process repeats the Update. If
 //     that fails, it empties the shards. While a server is silent (see gates), Updates do not
 //     wait for it.
-//   - A script that failed half-way, or a shard that lost an item of an outbox (lua/base.lua):
-//     the shard is emptied.
+//   - A script that failed half-way: the shard is emptied. The same applies to a shard that lacks
+//     items of another one, if the other one does not have them any more: see doubt.go.
 //   - A process that stops during Rebuild: the next Rebuild, Drop or Update frees the keys
 //     that the process left. If the new keys are live in shard 0 already, it makes them live
 //     in the other shards instead.
@@ -401,14 +400,16 @@ type seasonIndex struct {
 	rebuild chan struct{}            // holds a token while no Rebuild of this process runs
 
 	mu        sync.Mutex
-	acks      map[channel]int64 // for each channel: the number of items that arrived, to report to the sending shard
+	acks      map[channel]acknowledgement // to report to the sending shards
 	flushing  bool
 	failures  int // Updates that failed
 	repaired  int // failures that were repeated, or repaired by a Rebuild, or made known to every process by a drop
 	missed    missed
 	repairing bool
 	lastFreed time.Time // when freeDead last ran
-	log       logState
+	// completedAt is the time when completeLater last began.
+	completedAt time.Time
+	log         logState
 
 	doubtSince atomic.Int64 // when readers first found the season in doubt, in Unix nanoseconds; 0 if it is not
 }
@@ -434,7 +435,7 @@ func (x *Index) peek(s leaderboard.SeasonKey) *seasonIndex {
 	if season, ok := x.queried.Get(s); ok {
 		return season
 	}
-	season := &seasonIndex{key: s, rebuild: make(chan struct{}, 1), acks: map[channel]int64{}}
+	season := &seasonIndex{key: s, rebuild: make(chan struct{}, 1), acks: map[channel]acknowledgement{}}
 	season.rebuild <- struct{}{}
 	x.setShards(season, 1) // if the season has another number, Redis answers with it
 	x.queried.Add(s, season)

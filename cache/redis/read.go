@@ -129,13 +129,15 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	if err := r.checkShards(calls); err != nil {
 		return nil, err
 	}
+	inDoubt := false
 	for _, c := range calls {
-		if c.status == statusDoubt {
-			return nil, r.season.inDoubt()
-		}
-		if c.status != statusOK {
+		if c.status != statusOK && c.status != statusDoubt {
 			return nil, errNotLoaded
 		}
+		inDoubt = inDoubt || c.status == statusDoubt
+	}
+	if inDoubt {
+		return nil, r.season.inDoubt()
 	}
 	r.season.trust()
 	parts := make(sizes, r.shards())
@@ -161,7 +163,11 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	}
 	if len(overdue) > 0 && !r.drained {
 		r.drained = true
-		if err := r.x.drain(r.ctx, r.season, r.control, "", overdue); err != nil {
+		refused, err := r.x.drain(r.ctx, r.season, r.control, "", overdue)
+		if err == nil && refused {
+			_, err = r.x.complete(r.ctx, r.season, r.control, nil)
+		}
+		if err != nil {
 			return nil, err
 		}
 		return nil, errAgain

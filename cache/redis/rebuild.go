@@ -380,7 +380,8 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 				return errOvertaken
 			}
 		}
-		return g.x.deliver(bounded, g.season, g.control, readSent(calls).items)
+		_, err := g.x.deliver(bounded, g.season, g.control, readSent(nil, calls).items)
+		return err
 	})
 }
 
@@ -392,7 +393,7 @@ func (g *generation) verify(ctx context.Context) error {
 		var all []*call
 		for shard := range g.control {
 			acks := g.season.takeAcknowledgements(shard, len(g.control))
-			all = append(all, newCall(updateScript, g.control, shard, append([]any{g.name, 0, "", len(acks) / 3}, acks...)...))
+			all = append(all, newCall(updateScript, g.control, shard, append([]any{g.name, 0, "", len(acks) / ackArgs}, acks...)...))
 		}
 		if err := g.write(ctx, all); err != nil {
 			return err
@@ -445,13 +446,19 @@ func (g *generation) flip(ctx context.Context) error {
 	return nil
 }
 
-// leave drops the leaving shards.
+// leave drops the leaving shards. If one of them lost the generation after verify, for example in a
+// failover, writers did not update the generation since then, so leave drops the generation.
 func (g *generation) leave(ctx context.Context) error {
 	if len(g.leaving) == 0 {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
 	defer cancel()
+	checks := g.callLeaving(checkScript, g.first)
+	err := retry(bounded, func() error { return g.x.run(bounded, checks) })
+	if err != nil || slices.ContainsFunc(checks, func(c *call) bool { return c.status != statusOK }) {
+		return errors.Join(errOvertaken, err, g.x.run(bounded, callEach(dropScript, g.control, "lose")))
+	}
 	return retry(bounded, func() error {
 		if err := g.x.dropShards(bounded, g.leaving); err != nil {
 			return err

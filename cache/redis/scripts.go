@@ -40,8 +40,8 @@ func newScript(name, text string) *script {
 }
 
 var (
-	updateScript    = load("base", "tree", "leaf", "fast", "server", "write", "edit", "homes", "run", "update")
-	deliverScript   = load("base", "tree", "leaf", "server", "write", "edit", "homes", "deliver")
+	updateScript    = load("base", "tree", "leaf", "fast", "server", "write", "edit", "homes", "run", "channel", "update")
+	deliverScript   = load("base", "tree", "leaf", "server", "write", "edit", "homes", "channel", "deliver")
 	standingsScript = load("base", "server", "tree", "read", "place", "rank", "sum", "count", "standings")
 	excerptScript   = load("base", "server", "tree", "read", "place", "sum", "walk", "part", "count", "excerpt")
 	surveyScript    = load("base", "server", "tree", "read", "sum", "walk", "count", "survey")
@@ -57,6 +57,9 @@ var (
 	probeScript     = load("probe")
 	advanceScript   = load("base", "server", "write", "advance")
 	confirmScript   = load("base", "server", "write", "confirm")
+	reportScript    = load("base", "server", "write", "channel", "report")
+	adoptScript     = load("base", "server", "write", "channel", "adopt")
+	restateScript   = load("base", "server", "write", "channel", "restate")
 	ownerScript     = load("base", "server", "write", "owner")
 )
 
@@ -65,7 +68,7 @@ const (
 	statusOK     = iota
 	statusNone   // the shard holds nothing
 	statusShards // the season has another number of shards; this number follows
-	statusLost   // the shard is lost: it was written on another server, or a script failed half-way
+	statusLost   // the shard is lost: a script failed half-way, or the layout is another one
 	statusFenced // a newer generation exists; its fence follows
 	statusFormat // a rank key has a wrong length; the length of the board's rank keys follows
 	statusGap    // batches before this one are missing

@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -25,6 +24,10 @@ const (
 	// maxItems is the maximum number of items of one outbox in an answer. It equals ITEMS in
 	// lua/update.lua.
 	maxItems = 1000
+	// ackArgs is the number of arguments of an acknowledgement.
+	ackArgs = 4
+	// refusedItems is the answer of the deliver script if it refuses items.
+	refusedItems = -2
 	// flushDelay is the time that acknowledgements wait for an update that can carry them.
 	flushDelay = 20 * time.Millisecond
 	// unsyncedTimeout bounds an Update of a season in which an earlier Update is missing.
@@ -144,7 +147,7 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 	var calls []*call
 	send := func(shard int, entries []any) {
 		acks := season.takeAcknowledgements(shard, len(control))
-		head := append([]any{"", 0, at, len(acks) / 3}, acks...)
+		head := append([]any{"", 0, at, len(acks) / ackArgs}, acks...)
 		calls = append(calls, newCall(updateScript, control, shard, append(head, entries...)...))
 	}
 	flush := func(shard int) {
@@ -197,10 +200,13 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 		x.setShards(season, int(calls[i].int()))
 		return x.update(ctx, season, at, entries, args)
 	}
-	sent := readSent(calls)
-	season.noteUpdate(sent.server)
-	if err := x.deliver(ctx, season, control, sent.items); err != nil {
+	sent := readSent(season, calls)
+	refused, err := x.deliver(ctx, season, control, sent.items)
+	if err != nil {
 		return err
+	}
+	if refused {
+		x.completeLater(season, control)
 	}
 	if sent.building != "" || sent.garbage {
 		x.freeDead(season, control, sent.building)
@@ -213,7 +219,8 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
-	return errors.Join(formatFault(calls), x.deliver(ctx, season, control, readSent(calls).items))
+	_, err = x.deliver(ctx, season, control, readSent(nil, calls).items)
+	return errors.Join(formatFault(calls), err)
 }
 
 // formatFault returns an error if a shard rejected the length of a rank key.
@@ -231,7 +238,8 @@ func formatFault(calls []*call) error {
 // lua/base.lua.
 type delivery struct {
 	channel
-	offset int64 // number of items that the sender put into the outbox before these
+	terms  string // of the channel: see lua/channel.lua
+	offset int64  // number of items that the sender put into the outbox before these
 	items  []string
 }
 
@@ -240,22 +248,25 @@ type sent struct {
 	items     []delivery // the outboxes
 	building  string     // the name of the generation that is being built
 	garbage   bool       // whether the free script has work
-	server    string     // the server of the first call
 	newShards int        // the number of shards of building, if it differs from that of the calls
 }
 
-func readSent(calls []*call) (s sent) {
+// readSent reads answers of the update script. If a season is given, it notes the servers that made the
+// season's updates.
+func readSent(season *seasonIndex, calls []*call) (s sent) {
 	for _, c := range calls {
 		if c.status != statusOK {
 			continue
 		}
 		s.building = c.str()
 		s.garbage = c.int() == 1 || s.garbage
-		s.server = cmp.Or(s.server, c.str())
+		if server := c.str(); season != nil {
+			season.noteUpdate(c.shard, c.shards(), server)
+		}
 		s.newShards = max(s.newShards, int(c.int()))
 		for len(c.rest) > 0 && !c.fault {
 			r := reply{rest: c.list()}
-			n := delivery{channel{r.str(), c.shards(), c.shard, int(r.int())}, r.int(), r.strings()}
+			n := delivery{channel{r.str(), c.shards(), c.shard, int(r.int())}, r.str(), r.int(), r.strings()}
 			// Calls of one shard may return the same items; the last call returns all of them.
 			if i := slices.IndexFunc(s.items, func(o delivery) bool { return o.channel == n.channel }); i >= 0 {
 				s.items[i] = n
@@ -268,10 +279,11 @@ func readSent(calls []*call) (s sent) {
 }
 
 // deliver sends deliveries to the homes of their rank keys. It makes one round
-// trip, unless an outbox has more than maxItems.
-func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []string, all []delivery) error {
+// trip, unless an outbox has more than maxItems. It reports whether a home refused items because the
+// sender and the home are not of one mind about the channel: see doubt.go.
+func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []string, all []delivery) (refused bool, err error) {
 	if len(all) == 0 {
-		return nil
+		return false, nil
 	}
 	byShard := map[int]*call{}
 	sent := map[int][]delivery{}
@@ -284,22 +296,27 @@ func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []stri
 			byShard[n.receiver] = c
 			calls = append(calls, c)
 		}
-		c.args = append(c.args, n.generation, n.sender, n.offset, len(n.items))
+		c.args = append(c.args, n.generation, n.sender, n.terms, n.offset, len(n.items))
 		for _, item := range n.items {
 			c.args = append(c.args, item)
 		}
 		sent[n.receiver] = append(sent[n.receiver], n)
-		full[n.sender] = full[n.sender] || len(n.items) == maxItems
 	}
 	if err := x.run(ctx, calls); err != nil {
-		return err
+		return false, err
 	}
 	for _, c := range calls {
 		if c.status != statusOK {
 			continue // the receiving shard is lost, so the season is not loaded and the items are obsolete
 		}
+		season.noteUpdate(c.shard, c.shards(), c.str())
 		for _, n := range sent[c.shard] {
-			x.acknowledge(season, n.channel, c.int())
+			received := c.int()
+			refused = refused || received == refusedItems
+			if received >= 0 {
+				x.acknowledge(season, n.channel, acknowledgement{n.terms, received})
+				full[n.sender] = full[n.sender] || len(n.items) == maxItems
+			}
 		}
 	}
 	var senders []int
@@ -309,35 +326,42 @@ func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []stri
 		}
 	}
 	if len(senders) > 0 {
-		return x.drain(ctx, season, control, "", senders)
+		more, err := x.drain(ctx, season, control, "", senders)
+		return refused || more, err
 	}
-	return nil
+	return refused, nil
 }
 
-// drain delivers the outboxes of shards. If generation is empty, it delivers the outboxes of
+// drain delivers the outboxes of shards, as deliver does. If generation is empty, it delivers the outboxes of
 // all generations. Otherwise it delivers only the outboxes of generation, which must be the
 // one that is being built.
-func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string, generation string, shards []int) error {
+func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string, generation string, shards []int) (refused bool, err error) {
 	calls := make([]*call, len(shards))
 	for i, shard := range shards {
 		acks := season.takeAcknowledgements(shard, len(control))
-		calls[i] = newCall(updateScript, control, shard, append([]any{generation, 0, "", len(acks) / 3}, acks...)...)
+		calls[i] = newCall(updateScript, control, shard, append([]any{generation, 0, "", len(acks) / ackArgs}, acks...)...)
 	}
 	if err := x.run(ctx, calls); err != nil {
-		return err
+		return false, err
 	}
-	return x.deliver(ctx, season, control, readSent(calls).items)
+	return x.deliver(ctx, season, control, readSent(season, calls).items)
 }
 
-// acknowledge records the number of items that were received from a channel. The next update
-// of the sending shard, or a flush soon after, reports the number to that shard.
-func (x *Index) acknowledge(season *seasonIndex, c channel, received int64) {
-	if received < 0 {
-		return
-	}
+// acknowledgement is the number of items that were received from a channel with the given terms.
+type acknowledgement struct {
+	terms    string
+	received int64
+}
+
+// acknowledge records an acknowledgement. The next update of the sending shard, or a flush soon after,
+// reports it to that shard.
+func (x *Index) acknowledge(season *seasonIndex, c channel, a acknowledgement) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
-	season.acks[c] = max(season.acks[c], received)
+	if last := season.acks[c]; last.terms == a.terms {
+		a.received = max(a.received, last.received)
+	}
+	season.acks[c] = a
 	if !season.flushing && x.ctx.Err() == nil {
 		season.flushing = true
 		x.background.Go(func() { x.flush(season) })
@@ -345,15 +369,14 @@ func (x *Index) acknowledge(season *seasonIndex, c channel, received int64) {
 }
 
 // takeAcknowledgements removes and returns the acknowledgements for a sending
-// shard of a generation with the given number of shards, as arguments of the update script. Each has a channel and the number of items
-// received from it.
+// shard of a generation with the given number of shards, as ackArgs arguments of the update script each.
 func (s *seasonIndex) takeAcknowledgements(shard, shards int) []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []any
-	for c, received := range s.acks {
+	for c, a := range s.acks {
 		if c.sender == shard && c.shards == shards {
-			out = append(out, c.generation, c.receiver, received)
+			out = append(out, c.generation, c.receiver, a.terms, a.received)
 			delete(s.acks, c)
 		}
 	}
@@ -377,7 +400,7 @@ func (x *Index) flush(season *seasonIndex) {
 	for sender := range senders {
 		shards, shard := sender[0], sender[1]
 		if acks := season.takeAcknowledgements(shard, shards); len(acks) > 0 {
-			calls = append(calls, newCall(updateScript, x.controlOf(season, shards), shard, append([]any{"", 0, "", len(acks) / 3}, acks...)...))
+			calls = append(calls, newCall(updateScript, x.controlOf(season, shards), shard, append([]any{"", 0, "", len(acks) / ackArgs}, acks...)...))
 		}
 	}
 	if len(calls) > 0 {

@@ -18,8 +18,14 @@ import (
 // In a Redis Cluster, each master is killed under load. Its replica, which lacks the last updates,
 // takes over. The ranks are right afterwards, and no season is rebuilt.
 func TestRedisMastersKilled(t *testing.T) {
+	for _, shards := range []int{1, 3} {
+		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) { redisMastersKilled(t, shards) })
+	}
+}
+
+func redisMastersKilled(t *testing.T, shards int) {
 	servers := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
-	s := newService(t, deployment.Options{Redis: servers.Addrs()})
+	s := newService(t, deployment.Options{Redis: servers.Addrs()}, fmt.Sprint("--redis-shards=", shards))
 	ledger := s.ledger(t, "failover")
 	load := s.load(t, ledger)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: servers.Addrs()})
@@ -29,6 +35,9 @@ func TestRedisMastersKilled(t *testing.T) {
 	for _, b := range ledger.boards {
 		control := fmt.Sprintf("%s{%s/all/0}", s.RedisPrefix, url.PathEscape(b.id))
 		before := liveGeneration(t, client, control)
+		if n, err := client.HGet(t.Context(), control, "S").Int(); n != shards || err != nil {
+			t.Fatalf("%s: the season has %d shards, error %v; want %d", b.id, n, err, shards)
+		}
 		master, replica := rolesOf(t, client, servers, control)
 		load.waitForMore(t, 50)
 

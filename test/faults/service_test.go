@@ -18,12 +18,13 @@ type service struct {
 	seed            uint64
 }
 
-func newService(t *testing.T, o deployment.Options) *service {
+func newService(t *testing.T, o deployment.Options, flags ...string) *service {
 	t.Helper()
 	s := &service{Deployment: deployment.New(t, o), seed: seed.New(t)}
-	s.apis = []*deployment.Node{s.Serve(t, "--roles=api"), s.Serve(t, "--roles=api")}
-	s.static = s.Serve(t, "--roles=consumer", "--kafka-instance-id=static")
-	s.dynamic = s.Serve(t, "--roles=consumer")
+	serve := func(more ...string) *deployment.Node { return s.Serve(t, append(more, flags...)...) }
+	s.apis = []*deployment.Node{serve("--roles=api"), serve("--roles=api")}
+	s.static = serve("--roles=consumer", "--kafka-instance-id=static")
+	s.dynamic = serve("--roles=consumer")
 	return s
 }
 

@@ -16,8 +16,9 @@
 --
 -- Each rank key has a home: the shard that counts it once for all shards. The hash of the
 -- rank key determines this shard. If another shard gains its first standing with the rank
--- key, or loses its last one, it puts an item for the home into an outbox. A process delivers
--- the items to the home. The home's acknowledgement then removes them from the outbox.
+-- key, or loses its last one, it puts an item for the home into an outbox: it states whether it
+-- holds the rank key now. A process delivers the items to the home, which acknowledges them. Both
+-- sides keep them for a while, in case that one of them loses its last writes: see channel.lua.
 --
 -- The fields of the control hash are:
 --   S, nS     number of shards of live and of next
@@ -48,18 +49,20 @@
 --   :l        hash, ladder -> its number. The overall ladder is '', with the number 0
 --   :n        hash, number -> ladder, if S > 1
 --   :0… :1…   the tree of a ladder's sort keys: see tree.lua
---   :0k… :1k… the tree of a ladder's rank keys whose home is this shard, if S > 1
---   :0m :1m   hash, rank key of that tree -> number of shards that hold the rank key,
---             minus one; the field is absent if this is 0
+--   :0k… :1k… the tree of a ladder's rank keys whose home is this shard, if S > 1. A string is a
+--             rank key and a byte, the number of a shard that holds the rank key
 --   :b :p     a mark and bits of a bulk load: see bulk.lua
 --   :x :x0 :x1…  set, numbers of the blocks of sorted entries that a bulk load keeps; the blocks
---   :o:SHARD  list, the outbox: changes of rank keys whose home is SHARD
+--   :o:SHARD  list, the outbox: the last items for SHARD. Some of them are acknowledged
+--   :i:SHARD  list, the last items from SHARD
+--   :d:SHARD  list, items from SHARD that SHARD must state again: see channel.lua
 --   :w        hash, counters. users: the records; standings: those of all ladders;
---             keys: the rank keys in the trees of this shard; batch: the number of the
---             last batch of a Rebuild; iN: the items received from shard N; oN: the
---             items that shard N acknowledged; untold: items in all outboxes; oldest:
---             the time of the last acknowledgement, or of the first item after the
---             outboxes were empty
+--             keys: the strings in the trees of rank keys; batch: the number of the
+--             last batch of a Rebuild; sN: the items for shard N; oN: those that shard N
+--             acknowledged; iN: the items received from shard N; untold: items that are
+--             not acknowledged; oldest: the time of the last acknowledgement, or of the
+--             first item after all were acknowledged. For eN, fN, tN, pN, qN, mark and
+--             server, see channel.lua
 -- A record is a byte with the length of the version, and the version without leading zero
 -- bytes. If the user is ranked, a prefix and the numbers of the ladders of the user's
 -- divisions follow, LADDER bytes for each number. A prefix is a rank key and achieved_at: a
@@ -71,12 +74,12 @@
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
 local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP, DOUBT = 0, 1, 2, 3, 4, 5, 6, 7
 -- A layout is the start of the field id. It changes with the layout of keys, so that no script
--- reads keys of another layout. Since 3, several shards divide the users by another hash. In layout
--- 5, live and next have different numbers of shards.
-local LAYOUTS = {['2 '] = true, ['3 '] = true, ['5 '] = true}
+-- reads keys of another layout. Seasons of several shards have 4, because their homes record which
+-- shards hold a rank key. In layout 5, live and next have different numbers of shards.
+local LAYOUTS = {['2 '] = true, ['4 '] = true, ['5 '] = true}
 local function layout(live, next)
   if live and next and live ~= next then return '5 ' end
-  return (live or next) == '1' and '2 ' or '3 '
+  return (live or next) == '1' and '2 ' or '4 '
 end
 local TIME = 8 -- bytes of an instant
 local LADDER = 3 -- bytes of a ladder's number in a record

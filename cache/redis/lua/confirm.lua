@@ -8,22 +8,23 @@
 -- partitions without knowing it is in an older session.
 --
 -- From ARGV[3] on, the arguments are: the server that the caller has found the shard on; the
--- number of the group's session; the number of partitions of the log; the tag of the board; and
--- pairs of a partition and an offset. Returns OK and the server if the shard is not in doubt
--- any more. If other partitions must still be confirmed, returns DOUBT and 1. If the confirmation
--- does not count, returns DOUBT and 0. If the shard was written by other rules of the board, or on
--- an earlier board of the same name, the script empties the shard and returns LOST.
+-- number of the group's session; the number of partitions of the log; the tag of the board; 1 if the
+-- channels of the shard are complete, otherwise 0 (see doubt.go); the newest live generation of all
+-- shards, or ''; and pairs of a partition and an offset. Returns OK and the server if the shard is not
+-- in doubt any more. If other partitions must still be confirmed, or channels are not complete, returns
+-- DOUBT and 1. If the confirmation does not count, returns DOUBT and 0. If the shard was written by
+-- other rules of the board, or on an earlier board of the same name, or if it does not have the newest
+-- live generation, the script empties the shard and returns LOST.
 local c, refusal = enter(true)
 if refusal then return refusal end
 local server, session, partitions = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 if server ~= c.server then return {DOUBT, 0} end
 local at, sure = T .. ':at', T .. ':sure'
 if c.doubt then
-  if not c.live or c.tag ~= ARGV[6] then
+  if not c.live or c.tag ~= ARGV[6] or ARGV[8] ~= '' and c.live ~= ARGV[8] then
     empty_shard()
     return {LOST}
   end
-  if c.other_next then return {DOUBT, 0} end -- the Rebuild that changes the number of shards stops first
   local v = call('HMGET', sure, 'server', 'session')
   if v[1] ~= server or tonumber(v[2]) < session then
     call('UNLINK', sure)
@@ -32,17 +33,21 @@ if c.doubt then
     return {DOUBT, 0}
   end
 end
-for i = 7, #ARGV, 2 do
+for i = 9, #ARGV, 2 do
   if tonumber(ARGV[i + 1]) > tonumber(call('HGET', at, ARGV[i]) or -1) then call('HSET', at, ARGV[i], ARGV[i + 1]) end
   if c.doubt then call('HSET', sure, '/' .. ARGV[i], 1) end
 end
 if c.doubt then
-  if call('HLEN', sure) - 2 < partitions then return {DOUBT, 1} end
+  if call('HLEN', sure) - 2 < partitions or ARGV[7] ~= '1' then return {DOUBT, 1} end
   -- A generation that was being built may lack pieces, so its Rebuild must begin again.
-  if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
+  local next = c.next or c.other_next
+  if next then c.dead = c.dead .. next .. ' ' .. c.nbuckets .. ' ' end
   c.id = layout(c.S) .. server
   call('HSET', T, 'id', c.id, 'seen', 0, 'dead', c.dead .. c.aside)
   forget_next(c)
   call('UNLINK', sure)
+  -- Updates do not deliver items while the shard is in doubt, so the next reader does.
+  local w = key(c.live, 'w')
+  if S ~= '1' and tonumber(call('HGET', w, 'untold') or 0) > 0 then call('HSET', w, 'oldest', 0) end
 end
 return {OK, server}

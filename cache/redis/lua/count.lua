@@ -16,26 +16,26 @@ local function sort_key(user, h)
   return ''
 end
 
--- counters returns four functions: count_less, count_less_at, count and count_not_worse. A
--- script calls it only if it needs them, because their definition takes time.
+-- counters returns five functions: count_less, count_less_at, count, count_not_worse and
+-- count_homes. A script calls it only if it needs them, because their definition takes time.
 local function counters()
-  -- The function followers returns the number of followers in the ladder before the i-th
-  -- string of a leaf. That string must not be a follower.
-  local function followers(g, gi, s, si, i)
+  -- The function followers returns the number of followers in a tree before the i-th string of a
+  -- leaf. That string must not be a follower.
+  local function followers(at, g, gi, s, si, i)
     if not si and i == 0 then return 0 end
     local n, from, to = 0, 0, i - 1
-    if gi then n = sum_before(z, 'f', gi) end
+    if gi then n = sum_before(at, 'f', gi) end
     if si then
-      local upto, sofar = call('BITCOUNT', z .. 'f' .. g, '0', (si + 1) * BLOCK - 1), 0
+      local upto, sofar = call('BITCOUNT', at .. 'f' .. g, '0', (si + 1) * BLOCK - 1), 0
       if upto == 0 then return n end
-      if si > 0 then sofar = call('BITCOUNT', z .. 'f' .. g, '0', si * BLOCK - 1) end
+      if si > 0 then sofar = call('BITCOUNT', at .. 'f' .. g, '0', si * BLOCK - 1) end
       n = n + sofar
       if i == 0 or upto == sofar then return n end
       n = n + upto - sofar
       from, to = i, -1 -- count the followers after string i, to subtract them
     end
     local last, pairs = false, 0
-    for _, x in ipairs(call('ZRANGE', z .. 'l' .. s, from, to)) do
+    for _, x in ipairs(call('ZRANGE', at .. 'l' .. s, from, to)) do
       local k = sub(x, 1, kb)
       if k == last then pairs = pairs + 1 end
       last = k
@@ -49,15 +49,24 @@ local function counters()
     return (count_before(at, g, gi, si)) + call('ZLEXCOUNT', at .. 'l' .. s, '-', '(' .. x)
   end
 
+  -- count_homes returns the number of different rank keys less than k whose home is this shard.
+  local function count_homes(k)
+    local at = z .. 'k'
+    local g, gi, s, si = seek(at, k)
+    local i = call('ZLEXCOUNT', at .. 'l' .. s, '-', '(' .. k)
+    local n, _, _, followed = count_before(at, g, gi, si)
+    return n + i - (followed and followers(at, g, gi, s, si, i) or 0)
+  end
+
   -- count_less returns the number of standings in the ladder with a smaller rank key than
   -- k, and the number of different smaller rank keys. k may be the beginning of a rank key.
   local function count_less(k)
-    if S ~= '1' then return count(z, k), DENSE and count(z .. 'k', k) or 0 end
+    if S ~= '1' then return count(z, k), DENSE and count_homes(k) or 0 end
     local g, gi, s, si = seek(z, k)
     local i = call('ZLEXCOUNT', z .. 'l' .. s, '-', '(' .. k)
     local n, _, ties = count_before(z, g, gi, si)
     n = n + i
-    return n, DENSE and ties and n - followers(g, gi, s, si, i) or n
+    return n, DENSE and ties and n - followers(z, g, gi, s, si, i) or n
   end
 
   -- count_less_at returns the same as count_less for the rank key of x, which is the i-th
@@ -71,7 +80,7 @@ local function counters()
       same = #s > kb and sub(s, 1, kb) == k
     end
     if same then return count_less(k) end
-    return n, S == '1' and DENSE and n - followers(g, gi, s, si, i) or n
+    return n, S == '1' and DENSE and n - followers(z, g, gi, s, si, i) or n
   end
 
   -- count_not_worse returns the number of standings with the rank key k or a smaller one.
@@ -82,5 +91,5 @@ local function counters()
     return count(z, sub(k, 1, i - 1) .. string.char(byte(k, i) + 1))
   end
 
-  return count_less, count_less_at, count, count_not_worse
+  return count_less, count_less_at, count, count_not_worse, count_homes
 end

@@ -1,45 +1,63 @@
 -- Delivers items from the outboxes of other shards to this shard, which is the
--- home of the items' rank keys. An item begins with '+' if the sender has gained its first
--- standing with the rank key, or with '-' if the sender has lost its last one. Then come a
--- byte with the length of the ladder's name, that name, and the rank key.
--- After ARGV[2] come deliveries. Each delivery has a generation, the sending shard, the
--- number of items that the sender put into the outbox before these, the number of items, and
--- the items. The shard applies each sender's items in order and once.
--- Returns OK and, for each delivery, the number of items received from its
--- sender, or -1 if the generation does not exist here.
-local c, refusal = enter()
+-- home of the items' rank keys. An item begins with '+' if the sender holds the rank key: it has a
+-- standing with it. It begins with '-' if the sender does not hold the rank key. Then come a
+-- byte with the length of the ladder's name, that name, and the rank key. Other items begin with
+-- '!', and a name of the list :d follows: the items before it state all that this list asks for.
+-- After ARGV[2] come deliveries. Each delivery has a generation, the sending shard, the terms of the
+-- channel (see channel.lua), the number of items that the sender put into the outbox before these,
+-- the number of items, and the items. The shard applies each sender's items in order.
+-- Returns OK, the server and, for each delivery, the number of items received from its sender; -1 if
+-- the generation does not exist here; or -2 if the channel has other terms here, or if items before
+-- the delivery are missing.
+local c, refusal = enter(true)
 if refusal then return refusal end
 mark_busy()
 local trees_of = {}
 if c.live then trees_of[c.live] = new_trees(c.live, c.kb) end
 if c.next then trees_of[c.next] = new_trees(c.next, c.nkb) end
-local reply, arg = {OK}, 3
-while arg <= #ARGV do
-  local g, sender, offset, n = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2]), tonumber(ARGV[arg + 3])
-  arg = arg + 4
-  if not trees_of[g] then
-    reply[#reply + 1] = -1
-  else
-    local w = key(g, 'w')
-    local received, changed = tonumber(call('HGET', w, 'i' .. sender) or 0), 0
-    if offset > received then -- the items in between were received by a server whose data is lost
-      empty_shard()
-      return {LOST}
+
+-- receive applies n items of a sender, which are in ARGV from the position arg on. It returns the change of
+-- the number of strings in the trees of rank keys.
+local function receive(g, sender, arg, n)
+  local w, changed = key(g, 'w'), 0
+  for i = arg, arg + n - 1 do
+    local item = ARGV[i]
+    local sign, length = sub(item, 1, 1), byte(item, 2)
+    if sign ~= '!' then
+      local keys = trees_of[g].keys(ladder_number(g, sub(item, 3, 2 + length)))
+      changed = changed + state(keys, sign, sub(item, 3 + length), sender)
+    elseif call('HGET', w, 't' .. sender) == sub(item, 2) then
+      call('HDEL', w, 't' .. sender)
+      call('UNLINK', key(g, 'd:' .. sender))
     end
-    for i = received - offset, n - 1 do
-      local item = ARGV[arg + i]
-      local length = byte(item, 2)
-      local name, k = sub(item, 3, 2 + length), sub(item, 3 + length)
-      local keys, m = trees_of[g].keys(ladder_number(g, name))
-      changed = changed + (sub(item, 1, 1) == '+' and hold or release)(keys, m, k)
-    end
-    if offset + n > received then
-      received = offset + n
-      call('HSET', w, 'i' .. sender, received)
-    end
-    if changed ~= 0 then call('HINCRBY', w, 'keys', changed) end
-    reply[#reply + 1] = received
   end
+  local log = key(g, 'i:' .. sender)
+  cut_front(log, call('RPUSH', log, unpack(ARGV, arg, arg + n - 1)) - LIMIT)
+  return changed
+end
+
+local reply, arg = {OK, c.server}, 3
+while arg <= #ARGV do
+  local g, sender, e, offset, n = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3]), tonumber(ARGV[arg + 4])
+  arg = arg + 5
+  local result = -1
+  if trees_of[g] then
+    local w = key(g, 'w')
+    local v = call('HMGET', w, 'i' .. sender, 'f' .. sender, 'mark')
+    local received = tonumber(v[1] or 0)
+    if (v[2] or '') ~= e or offset > received then
+      result = -2
+    else
+      result = math.max(received, offset + n)
+      if result > received then
+        local changed = receive(g, sender, arg + received - offset, result - received)
+        call('HSET', w, 'i' .. sender, result)
+        if changed ~= 0 then call('HINCRBY', w, 'keys', changed) end
+        forget(g, c.now, v[3])
+      end
+    end
+  end
+  reply[#reply + 1] = result
   arg = arg + n
 end
 for _, t in pairs(trees_of) do t.flush() end

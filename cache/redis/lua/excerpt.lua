@@ -4,14 +4,14 @@
 --             that names the cut
 --   smaller   rank keys smaller than the cut's whose home is this shard
 --   equal     the same, including the cut's own rank key
-local count_less, count_less_at, count, count_not_worse = counters()
+local count_less, count_less_at, count, count_not_worse, count_homes = counters()
 local k = sub(x or '', 1, kb)
 if S ~= '1' then
   if ARGV[6] ~= '' then reply[7] = sort_key(ARGV[6], ARGV[7]) end
   reply[14], reply[15], reply[16] = 0, 0, 0
   if k ~= '' then
     reply[14], reply[15] = count_less(k)
-    if DENSE then reply[16] = count(z .. 'k', k .. '\0') end
+    if DENSE then reply[16] = count_homes(k .. '\255\255') end -- behind the strings of all shards with k
   end
 end
 if count_first then reply[10], reply[11] = count_less_at(head, hg, hgi, hs, hsi, hi, first) end

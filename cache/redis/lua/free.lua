@@ -38,7 +38,7 @@ while n < PIECE do
   for i = 1, #ladders, 2 do
     local at = key(g, ladders[i + 1])
     if not (cut(at) and cut(at .. 'k')) then return {OK, 1, 0} end
-    call('UNLINK', at .. 'm')
+    call('UNLINK', at .. 'm') -- of layout 3
     call('HDEL', l, ladders[i])
   end
 end
@@ -55,7 +55,7 @@ end
 if n >= PIECE then return {OK, 1, freed} end
 
 call('UNLINK', key(g, 'w'), key(g, 'n'), key(g, 'p'))
-for j = 0, tonumber(call('HGET', T, 'maxS') or c.S or 1) - 1 do call('UNLINK', key(g, 'o:' .. j)) end
+for j = 0, tonumber(call('HGET', T, 'maxS') or c.S or 1) - 1 do call('UNLINK', key(g, 'o:' .. j), key(g, 'i:' .. j), key(g, 'd:' .. j)) end
 local rest = string.match(c.queued, '^%S+ %d+ (.+)$')
 if rest then
   call('HSET', T, 'dead', rest)

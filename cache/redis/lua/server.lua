@@ -15,8 +15,6 @@ end
 --          older state, because Redis replicates and stores the writes of a script together and
 --          in order.
 --   LOST   a script failed half-way, or the layout is another one. check_server empties the shard.
---          The same applies to a changed server if the season has several shards, because the
---          outboxes would no longer match.
 -- A check of the server is valid for 100 ms, because a restart or an election takes longer. The
 -- time of the check is not replicated, so a promoted replica does not rely on it.
 local function check_server(seen, busy)
@@ -32,7 +30,7 @@ local function check_server(seen, busy)
       redis.set_repl(redis.REPL_ALL)
       return now, OK, server
     end
-    if S == '1' and known then return now, DOUBT, server end
+    if known then return now, DOUBT, server end
   end
   empty_shard()
   return now, LOST

@@ -1,7 +1,7 @@
--- sum_before returns three values: the number of strings in the groups before the
--- group number gi, from 0; the number of all strings of the tree; and whether strings may
--- have equal rank keys. If kind is 'f' instead of '', the first value is the number of
--- followers in those groups.
+-- sum_before returns four values: the number of strings in the groups before the
+-- group number gi, from 0; the number of all strings of the tree; whether strings may
+-- have equal rank keys; and whether the tree has counted followers. If kind is 'f' instead of '',
+-- the first value is the number of followers in those groups.
 local function sum_before(at, kind, gi)
   local fields, i = {'t', 'ft'}, gi
   while i > 0 do
@@ -12,17 +12,17 @@ local function sum_before(at, kind, gi)
   end
   local v, n = call('HMGET', at .. 's', unpack(fields)), 0
   for i = 3, #fields do n = n + (v[i] or 0) end
-  return n, v[1] + 0, S ~= '1' or v[2] ~= '0'
+  return n, v[1] + 0, S ~= '1' or v[2] ~= '0', v[2] ~= '0'
 end
 
--- count_before returns three values: the number of strings before the leaf that seek
--- found; the number of all strings of the tree, or nil if the tree has only one group; and
--- whether strings may have equal rank keys.
+-- count_before returns four values: the number of strings before the leaf that seek
+-- found; the number of all strings of the tree, or nil if the tree has only one group;
+-- whether strings may have equal rank keys; and whether the tree may have counted followers.
 local function count_before(at, g, gi, si)
-  local n, all, ties = 0, nil, true
-  if gi then n, all, ties = sum_before(at, '', gi) end
+  local n, all, ties, followed = 0, nil, true, true
+  if gi then n, all, ties, followed = sum_before(at, '', gi) end
   if si and si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', format('%d', si * BLOCK - 1)) end
-  return n, all, ties
+  return n, all, ties, followed
 end
 
 -- size returns the number of strings of a tree, and whether strings may have equal rank

@@ -16,8 +16,8 @@
 --
 -- In a tree of sort keys, a follower is a sort key that follows one with the same rank
 -- key. The number of strings before a position, minus the number of followers among
--- them, is the number of different rank keys before it. Only seasons with one shard
--- (S = 1) count followers.
+-- them, is the number of different rank keys before it. Trees of sort keys count followers
+-- only in seasons with one shard (S = 1). Trees of rank keys always count them.
 local BITS = 96
 local BLOCK = BITS / 8
 local LEAF_BYTES = 6144 -- about the most bytes of a leaf

@@ -3,15 +3,16 @@
 -- all generations. ARGV[4] is the number of a batch of a generation being built, or 0. A
 -- batch that is sent twice counts once; if batches are missing before it, the script
 -- writes nothing and returns GAP. ARGV[5] is the time of the change or ''.
--- ARGV[6] is the number of acknowledgements. Each acknowledgement has a generation, a shard,
--- and the number of items that this other shard received. Then come the entries. Each entry
+-- ARGV[6] is the number of acknowledgements. Each acknowledgement has a generation, a shard, the
+-- terms of the channel to this other shard (see channel.lua), and the number of items that it
+-- received. Then come the entries. Each entry
 -- has a user, the user's hash, a version, a prefix or '', and divisions. A byte with its
 -- length precedes each division.
 -- Entries of a generation being built must come in the order of their sort keys.
 -- Returns OK; the generation that is being built or ''; 1 if free.lua has work, otherwise 0; the
 -- server that the shard is on; the number of shards of the generation that is being built, if it differs
 -- from S, otherwise 0; and the outboxes that are not empty. Each outbox has a generation, the receiving shard, the
--- number of earlier items, which that shard has acknowledged, and the items.
+-- terms of the channel, the number of earlier items, which that shard has acknowledged, and the items.
 -- If an entry's prefix has a wrong length, the script writes no entry and returns
 -- FORMAT and the length of the board's rank keys.
 local ITEMS = 1000 -- most items of one outbox in an answer
@@ -30,7 +31,7 @@ else
   if c.live then generations[1] = {g = c.live, kb = c.kb, buckets = c.buckets, field = 'buckets'} end
   if c.next then generations[#generations + 1] = {g = c.next, kb = c.nkb, buckets = c.nbuckets, field = 'nbuckets'} end
 end
-local first = 7 + 3 * ARGV[6]
+local first = 7 + 4 * ARGV[6]
 for _, t in ipairs(generations) do
   for i = first + 3, #ARGV, ENTRY do
     if ARGV[i] ~= '' and #ARGV[i] ~= t.kb + TIME then return {FORMAT, t.kb} end
@@ -43,6 +44,7 @@ if batch > 0 then
   repeated = batch <= last
 end
 mark_busy()
+if c.doubt and S ~= '1' and c.live then begin_term(c.live, c.server) end
 
 local function is_later(a, b)
   for i = 1, TIME do
@@ -59,18 +61,13 @@ end
 
 local arg = 7
 for _ = 1, tonumber(ARGV[6]) do
-  local g, j, received = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2])
-  arg = arg + 3
+  local g, j, e, received = ARGV[arg], ARGV[arg + 1], ARGV[arg + 2], tonumber(ARGV[arg + 3])
+  arg = arg + 4
   if g == c.live or g == c.next then
-    local w, o = key(g, 'w'), key(g, 'o:' .. j)
-    local n = received - tonumber(call('HGET', w, 'o' .. j) or 0)
-    if n > 0 then
-      -- The other shard received more than this shard sent, so this shard lost data.
-      if n > call('LLEN', o) then
-        empty_shard()
-        return {LOST}
-      end
-      call('LTRIM', o, n, -1)
+    local w = key(g, 'w')
+    local v = call('HMGET', w, 'e' .. j, 'o' .. j)
+    local n = received - (v[2] or 0)
+    if n > 0 and (v[1] or '') == e then
       call('HSET', w, 'o' .. j, received)
       if call('HINCRBY', w, 'untold', -n) == 0 then
         call('HDEL', w, 'oldest')
@@ -89,8 +86,7 @@ local function home(k) return tostring(tonumber(sub(redis.sha1hex(k), 1, 8), 16)
 local function notify_home(t, sign, number, k)
   local j = home(k)
   if j == ME then
-    local keys, m = t.trees.keys(number)
-    t.keys = t.keys + (sign == '+' and hold or release)(keys, m, k)
+    t.keys = t.keys + state(t.trees.keys(number), sign, k, ME)
   else
     t.outbox[j] = t.outbox[j] or {}
     local name = number == 0 and '' or call('HGET', key(t.g, 'n'), number)
@@ -205,7 +201,41 @@ local function move(t, user, h, version, prefix, divisions)
   end
 end
 
+-- present returns an item with the sign '?' with the sign that is right now.
+local function present(t, item)
+  local n = byte(item, 2)
+  local k, number = sub(item, 3 + n), call('HGET', key(t.g, 'l'), sub(item, 3, 2 + n))
+  local found
+  if number then
+    local tree = t.trees.standings(number)
+    local p = find_place(tree, k)
+    found = call('ZRANGEBYLEX', p.leaf, '[' .. k, '+', 'LIMIT', 0, 1)[1]
+    local next = not found and next_name(tree, p)
+    if next then found = call('ZRANGE', tree.at .. 'l' .. next, 0, 0)[1] end
+  end
+  return (found and sub(found, 1, #k) == k and '+' or '-') .. sub(item, 2)
+end
+
 local reply = {OK, c.next or c.other_next or '', c.dead ~= '' and 1 or 0, c.server, c.other_next and tonumber(c.nS) or 0}
+
+-- add_outboxes adds the outboxes that are not empty to the reply.
+local function add_outboxes(t)
+  local w, fields = key(t.g, 'w'), {}
+  for j = 0, S - 1 do fields[2 * j + 1], fields[2 * j + 2] = 's' .. j, 'o' .. j end
+  local v = call('HMGET', w, unpack(fields))
+  for j = 0, S - 1 do
+    local acknowledged = tonumber(v[2 * j + 2] or 0)
+    local n = (v[2 * j + 1] or 0) - acknowledged
+    if n > 0 then
+      local items = call('LRANGE', key(t.g, 'o:' .. j), format('%d', -n), format('%d', math.min(ITEMS - n, 0) - 1))
+      for i, item in ipairs(items) do
+        if byte(item) == 63 then items[i] = present(t, item) end
+      end
+      reply[#reply + 1] = {t.g, j, call('HGET', w, 'e' .. j) or '', acknowledged, items}
+    end
+  end
+end
+
 for _, t in ipairs(generations) do
   t.users, t.standings, t.keys, t.outbox, t.number, t.trees = 0, 0, 0, {}, {}, new_trees(t.g, t.kb)
   local w = key(t.g, 'w')
@@ -225,20 +255,12 @@ for _, t in ipairs(generations) do
     if t[counter] ~= 0 then call('HINCRBY', w, counter, t[counter]) end
   end
   if S ~= '1' then
-    for j, items in pairs(t.outbox) do
-      local o = key(t.g, 'o:' .. j)
-      for _, item in ipairs(items) do call('RPUSH', o, item) end
-      call('HINCRBY', w, 'untold', #items)
-      call('HSETNX', w, 'oldest', c.now)
-    end
-    if tonumber(call('HGET', w, 'untold') or 0) > 0 then
-      for j = 0, tonumber(S) - 1 do
-        local items = call('LRANGE', key(t.g, 'o:' .. j), 0, ITEMS - 1)
-        if #items > 0 then
-          reply[#reply + 1] = {t.g, j, tonumber(call('HGET', w, 'o' .. j) or 0), items}
-        end
-      end
-    end
+    for j, items in pairs(t.outbox) do send(t.g, j, items, c.now) end
+    local v = call('HMGET', w, 'untold', 'mark')
+    -- While the shard is in doubt, homes refuse its items until they have adopted its new term. Then
+    -- only calls without entries ask for the outboxes.
+    if tonumber(v[1] or 0) > 0 and (not c.doubt or #ARGV < first) then add_outboxes(t) end
+    forget(t.g, c.now, v[2])
   end
 end
 call('HSET', T, unpack(done))

@@ -1,0 +1,600 @@
+package redis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+// shardServers are Redis servers, one for each shard of the test's season. A shard can fail: another
+// server then takes over with an older copy. The former server still answers processes that have not
+// noticed the change.
+type shardServers struct {
+	t       *testing.T
+	shards  int
+	clients map[string]*goredis.Client // by address
+	free    []string                   // addresses of servers without a shard
+	present []string                   // the address of the server of each shard; behind them, that of the list of seasons
+	slots   map[int]int                // slot of a shard -> shard
+	keys    []string                   // the shards' control keys
+	all     []*member
+}
+
+// member is a process with an index. It has a view of the servers of its own.
+type member struct {
+	*Index
+	servers *shardServers
+	mu      sync.Mutex
+	view    []string
+	open    map[net.Conn]int // the shard of each connection
+	faults  *memberFaults
+}
+
+func startShardServers(t *testing.T, shards, spares int) *shardServers {
+	s := &shardServers{t: t, shards: shards, clients: map[string]*goredis.Client{}, slots: map[int]int{}}
+	for i := range shards {
+		key := controlKey(defaultPrefix, testSeason, i, shards)
+		_, tag, _ := strings.Cut(strings.TrimSuffix(key, "}"), "{")
+		s.keys, s.slots[slot(tag)] = append(s.keys, key), i
+	}
+	for i := range shards + 1 + spares {
+		c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
+		addr := c.Addrs()[0]
+		s.clients[addr] = goredis.NewClient(&goredis.Options{Addr: addr})
+		t.Cleanup(func() { _ = s.clients[addr].Close() })
+		for _, script := range []*script{updateScript, deliverScript, advanceScript, confirmScript, reportScript, adoptScript, restateScript} {
+			must(t, s.clients[addr].ScriptLoad(t.Context(), script.text).Err())
+		}
+		if i <= shards {
+			s.present = append(s.present, addr)
+		} else {
+			s.free = append(s.free, addr)
+		}
+	}
+	return s
+}
+
+// join opens the index of a new process.
+func (s *shardServers) join() *member {
+	s.t.Helper()
+	o := options(nil, s.shards)
+	o.Prefix, o.UpdateTimeout = defaultPrefix, 2*time.Second
+	x, err := newIndex(o)
+	must(s.t, err)
+	m := &member{Index: x, servers: s, view: slices.Clone(s.present), open: map[net.Conn]int{}, faults: &memberFaults{}}
+	c := goredis.NewClusterClient(&goredis.ClusterOptions{
+		ClusterSlots: m.clusterSlots, Dialer: m.dial, ContextTimeoutEnabled: true, PoolSize: 20,
+		DialTimeout: time.Second, ReadTimeout: time.Second,
+	})
+	c.AddHook(m.faults)
+	m.faults.client = c
+	var client goredis.UniversalClient = c
+	_ = (*x.connection.Swap(&client)).Close()
+	s.all = append(s.all, m)
+	return m
+}
+
+// leave ends a process. It repeats no failed Update.
+func (s *shardServers) leave(m *member) {
+	m.stop()
+	must(s.t, m.Close())
+	s.all = slices.DeleteFunc(s.all, func(o *member) bool { return o == m })
+}
+
+func (m *member) clusterSlots(context.Context) (all []goredis.ClusterSlot, _ error) {
+	add := func(from, to, shard int) {
+		if from <= to {
+			all = append(all, goredis.ClusterSlot{Start: from, End: to, Nodes: []goredis.ClusterNode{{ID: fmt.Sprint(shard), Addr: fmt.Sprintf("shard:%d", shard)}}})
+		}
+	}
+	next := 0
+	for _, n := range slices.Sorted(maps.Keys(m.servers.slots)) {
+		add(next, n-1, m.servers.shards)
+		add(n, n, m.servers.slots[n])
+		next = n + 1
+	}
+	add(next, slots-1, m.servers.shards)
+	return all, nil
+}
+
+func (m *member) dial(ctx context.Context, _, addr string) (net.Conn, error) {
+	var shard int
+	if _, err := fmt.Sscanf(addr, "shard:%d", &shard); err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", m.view[shard])
+	if err == nil {
+		m.open[c] = shard
+	}
+	return c, err
+}
+
+// follow lets the process use the present server of a shard.
+func (m *member) follow(shard int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.view[shard] == m.servers.present[shard] {
+		return
+	}
+	m.view[shard] = m.servers.present[shard]
+	for c, n := range m.open {
+		if n == shard {
+			_ = c.Close()
+			delete(m.open, c)
+		}
+	}
+}
+
+func (m *member) followAll() {
+	for shard := range m.servers.shards {
+		m.follow(shard)
+	}
+}
+
+// copyScript copies all keys of a server, at one moment.
+const copyScript = `local all = {} for _, k in ipairs(redis.call('KEYS', '*')) do all[#all + 1] = k all[#all + 1] = redis.call('DUMP', k) end return all`
+
+// copyOf returns a copy of a shard.
+func (s *shardServers) copyOf(shard int) []any {
+	s.t.Helper()
+	all, err := s.clients[s.present[shard]].Eval(s.t.Context(), copyScript, nil).Slice()
+	must(s.t, err)
+	return all
+}
+
+// fail replaces the server of a shard by one that has an older copy of the shard.
+func (s *shardServers) fail(shard int, older []any) {
+	s.t.Helper()
+	if len(s.free) == 0 {
+		s.reclaim()
+	}
+	addr := s.free[0]
+	c := s.clients[addr]
+	ctx := s.t.Context()
+	must(s.t, c.FlushAll(ctx).Err())
+	must(s.t, c.SlaveOf(ctx, "127.0.0.1", "1").Err()) // so that the server has a new identity
+	must(s.t, c.SlaveOf(ctx, "NO", "ONE").Err())
+	if len(older) > 0 {
+		must(s.t, c.Eval(ctx, `for i = 1, #ARGV, 2 do redis.call('RESTORE', ARGV[i], 0, ARGV[i + 1]) end return 1`, nil, older...).Err())
+		must(s.t, c.HSet(ctx, s.keys[shard], "seen", 0).Err()) // replicas do not have it: see lua/server.lua
+	}
+	s.free, s.present[shard] = s.free[1:], addr
+}
+
+// inDoubt reports whether a shard is in doubt.
+func (s *shardServers) inDoubt(shard int) bool {
+	s.t.Helper()
+	c := s.clients[s.present[shard]]
+	id, err := c.HGet(s.t.Context(), s.keys[shard], "id").Result()
+	if errors.Is(err, goredis.Nil) {
+		return false
+	}
+	must(s.t, err)
+	fields, err := serverInfo(s.t.Context(), c)
+	must(s.t, err)
+	return id[2:] != fields["run_id"]+"/"+fields["master_replid2"]
+}
+
+// reclaim makes all processes use the present servers, so that the others are free.
+func (s *shardServers) reclaim() {
+	for _, m := range s.all {
+		m.followAll()
+	}
+	for addr := range s.clients {
+		if !slices.Contains(s.present, addr) {
+			s.free = append(s.free, addr)
+		}
+	}
+}
+
+// memberFaults is a hook that lets the next call of a script fail, once for each kind that is armed.
+type memberFaults struct {
+	client  *goredis.ClusterClient
+	mu      sync.Mutex
+	armed   []string
+	delayed [][]any // the arguments of commands that the process will send later
+	n       map[string]int
+}
+
+// arm lets the next call fail. If kind is "lost", the server executes it, and the answer is lost. If kind
+// is "delayed", the process sends it only when it calls release. If kind is "refused", the server does not
+// get it.
+func (f *memberFaults) arm(kind string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed = append(f.armed, kind)
+}
+
+// release sends the delayed commands.
+func (f *memberFaults) release(ctx context.Context) {
+	f.mu.Lock()
+	delayed := f.delayed
+	f.delayed = nil
+	f.mu.Unlock()
+	for _, args := range delayed {
+		_ = f.client.Do(ctx, args...).Err()
+	}
+}
+
+// take returns the fault of a command, or "".
+func (f *memberFaults) take(c goredis.Cmder) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.Name() != "evalsha" || len(f.armed) == 0 {
+		return ""
+	}
+	kind := f.armed[0]
+	f.armed = f.armed[1:]
+	if kind == "delayed" {
+		f.delayed = append(f.delayed, c.Args())
+	}
+	return kind
+}
+
+var errFault = errors.New("the test lets this command fail")
+
+func (f *memberFaults) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (f *memberFaults) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, c goredis.Cmder) error {
+		switch f.take(c) {
+		case "":
+			return next(ctx, c)
+		case "lost":
+			_ = next(ctx, c)
+		}
+		c.SetErr(errFault)
+		return errFault
+	}
+}
+
+func (f *memberFaults) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, all []goredis.Cmder) error {
+		var sent, failed []goredis.Cmder
+		for _, c := range all {
+			kind := f.take(c)
+			if kind == "" || kind == "lost" {
+				sent = append(sent, c)
+			}
+			if kind != "" {
+				failed = append(failed, c)
+			}
+		}
+		err := error(nil)
+		if len(sent) > 0 {
+			err = next(ctx, sent)
+		}
+		for _, c := range failed {
+			c.SetErr(errFault)
+			err = errFault
+		}
+		return err
+	}
+}
+
+// owner is a process that owns partitions of the log.
+type owner struct {
+	*member
+	session   leaderboard.LogSession
+	applied   map[int]int // partition -> the number of messages that it has applied
+	confirmed string      // the servers on which this session has confirmed the season
+	halted    bool
+}
+
+// history is a random history of owners and servers. A message of the log is an entry.
+type history struct {
+	t         *testing.T
+	rng       *rand.Rand
+	servers   *shardServers
+	store     *store
+	log       [3][]leaderboard.Entry
+	committed [3]int
+	session   int64
+	owners    []*owner
+	copies    [][][]any // by shard, oldest first
+	rebuilds  int
+	counts    map[string]int
+	losses    bool // whether servers may fail without a successor that has a copy
+}
+
+func (h *history) run(steps int) {
+	for range 3 {
+		h.start()
+	}
+	h.rebalance()
+	h.produce(200)
+	h.finish()
+	h.check()
+	h.rebuilds = 0
+	for range steps {
+		h.step()
+		if h.t.Failed() {
+			return
+		}
+	}
+	h.finish()
+	h.check()
+	h.compareWithRebuilt()
+}
+
+// step makes a random step.
+func (h *history) step() {
+	name, do := "", func() {}
+	o := h.owners[h.rng.IntN(len(h.owners))]
+	shard := h.rng.IntN(h.servers.shards)
+	switch n := h.rng.IntN(100); {
+	case n < 20:
+		name, do = "produce", func() { h.produce(1 + h.rng.IntN(20)) }
+	case n < 45:
+		name, do = "apply", func() { h.apply(o, 1+h.rng.IntN(15)) }
+	case n < 60:
+		name, do = "advance", func() { h.advance(o) }
+	case n < 66:
+		name, do = "fault", func() { o.faults.arm([]string{"lost", "delayed", "refused"}[h.rng.IntN(3)]) }
+	case n < 70:
+		name, do = "release", func() { o.faults.release(h.t.Context()) }
+	case n < 74:
+		name, do = "pause", func() { o.halted = !o.halted }
+	case n < 77:
+		name, do = "rebalance", h.rebalance
+	case n < 79:
+		name, do = "death", func() { h.die(o) }
+	case n < 84:
+		name, do = "copy", func() { h.copies[shard] = append(h.copies[shard], h.servers.copyOf(shard)) }
+	case n < 89:
+		name, do = "failure", func() { h.fail(shard) }
+	case n < 97:
+		name, do = "follow", func() { o.follow(shard) }
+	default:
+		name, do = "check", func() { h.finish(); h.check() }
+	}
+	h.counts[name]++
+	do()
+}
+
+// start adds a process.
+func (h *history) start() {
+	h.owners = append(h.owners, &owner{member: h.servers.join(), applied: map[int]int{}})
+}
+
+// die ends a process and starts another one.
+func (h *history) die(o *owner) {
+	h.servers.leave(o.member)
+	h.owners = slices.DeleteFunc(h.owners, func(other *owner) bool { return other == o })
+	h.start()
+	h.rebalance()
+}
+
+// rebalance distributes the partitions over the processes that are not paused. A process that joins the
+// new session does not use the former server of a shard that is not in doubt any more: see README.md.
+func (h *history) rebalance() {
+	h.session++
+	var sure []int
+	for shard := range h.servers.shards {
+		if !h.servers.inDoubt(shard) {
+			sure = append(sure, shard)
+		}
+	}
+	var members []*owner
+	for _, o := range h.owners {
+		if !o.halted {
+			o.session, o.applied = leaderboard.LogSession{Generation: h.session, Partitions: len(h.log)}, map[int]int{}
+			o.confirmed = ""
+			for _, shard := range sure {
+				o.follow(shard)
+			}
+			members = append(members, o)
+		}
+	}
+	for p := range h.log {
+		if len(members) > 0 {
+			members[h.rng.IntN(len(members))].applied[p] = h.committed[p]
+		}
+	}
+}
+
+// produce appends messages to the log.
+func (h *history) produce(n int) {
+	for range n {
+		e := randomEntries(h.rng, 1, 40)[0]
+		i := h.rng.IntN(150)
+		e.User = leaderboard.UserID(fmt.Sprint("user ", i))
+		p := i % len(h.log)
+		e.Version = uint64(len(h.log[p]) + 1)
+		h.log[p] = append(h.log[p], e)
+	}
+}
+
+// apply applies the next messages of a partition, and commits them if the index is synced.
+func (h *history) apply(o *owner, n int) {
+	partitions := slices.Sorted(maps.Keys(o.applied))
+	if o.halted || len(partitions) == 0 {
+		return
+	}
+	p := partitions[h.rng.IntN(len(partitions))]
+	var entries []leaderboard.Entry
+	for _, e := range h.log[p][o.applied[p]:min(o.applied[p]+n, len(h.log[p]))] {
+		if h.store.entries[e.User].Version < e.Version {
+			h.store.put(e)
+		}
+		entries = append(entries, h.store.entries[e.User])
+	}
+	o.applied[p] += len(entries)
+	_ = o.Update(h.t.Context(), testSeason, epoch, entries) // a failed Update is repeated
+	if o.Synced() && o.session.Generation == h.session {
+		h.committed[p] = max(h.committed[p], o.applied[p])
+	}
+}
+
+// advance records the positions of a process. If the season is in doubt, the process repeats its updates.
+func (h *history) advance(o *owner) {
+	if o.halted || len(o.applied) == 0 || !o.Synced() {
+		return
+	}
+	var positions []leaderboard.LogPosition
+	partitions := slices.Sorted(maps.Keys(o.applied))
+	for _, p := range partitions {
+		positions = append(positions, leaderboard.LogPosition{Partition: fmt.Sprint(p), Offset: int64(o.applied[p])})
+	}
+	doubts, _ := o.Advance(h.t.Context(), positions)
+	for _, d := range doubts {
+		if (!d.Confirmed || o.confirmed != d.Server) && !h.repeat(o, d, partitions) {
+			return
+		}
+		if o.Confirm(h.t.Context(), testBoard, d, positions, o.session) == nil {
+			h.counts["confirmations"]++
+			o.confirmed = d.Server
+		}
+	}
+}
+
+// repeat repeats the updates of the messages from the positions of a doubt on. It reports whether it has.
+func (h *history) repeat(o *owner, d leaderboard.Doubt, partitions []int) bool {
+	users := map[leaderboard.UserID]bool{}
+	for i, p := range partitions {
+		for _, e := range h.log[p][max(d.Positions[i].Offset, 0):] {
+			users[e.User] = true
+		}
+	}
+	var entries []leaderboard.Entry
+	for user := range users {
+		if e, ok := h.store.entries[user]; ok {
+			entries = append(entries, e)
+		}
+	}
+	return o.Update(h.t.Context(), testSeason, epoch, entries) == nil && o.Synced()
+}
+
+// fail replaces the server of a shard by one that has one of its last copies, or the present state.
+func (h *history) fail(shard int) {
+	older := h.servers.copyOf(shard)
+	if n := len(h.copies[shard]); n > 0 && h.rng.IntN(4) > 0 {
+		older = h.copies[shard][n-1-h.rng.IntN(min(n, 3))]
+	}
+	if h.losses && h.rng.IntN(6) == 0 {
+		older = nil
+	}
+	h.servers.fail(shard, older)
+	for _, o := range h.owners {
+		if h.rng.IntN(2) == 0 {
+			o.follow(shard)
+		}
+	}
+}
+
+// finish lets all processes continue until the season is loaded and not in doubt, and all messages are
+// applied.
+func (h *history) finish() {
+	h.t.Helper()
+	for _, o := range h.owners {
+		o.halted = false
+		o.followAll()
+		o.faults.release(h.t.Context())
+		o.faults.armed = nil
+	}
+	h.rebalance()
+	eventually(h.t, "the history finishes", func(ctx context.Context) error {
+		for _, o := range h.owners {
+			if loaded, err := o.Loaded(ctx, testSeason); err == nil && !loaded {
+				h.rebuilds++
+				scan := &partScans{store: h.store}
+				if err := o.Restore(ctx, testBoard, testSeason, epoch, scan.scan); err != nil {
+					return err
+				}
+			}
+			for range o.applied {
+				h.apply(o, 1000)
+			}
+			h.advance(o)
+			if !o.Synced() {
+				return errors.New("a process is not synced")
+			}
+		}
+		for _, o := range h.owners {
+			if _, _, err := o.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 1); err != nil {
+				return err
+			}
+			for p, n := range o.applied {
+				if n < len(h.log[p]) {
+					return errors.New("messages are not applied")
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// check compares all ranks of a process with the ladders that follow from the store.
+func (h *history) check() {
+	h.t.Helper()
+	checkLadders(h.t, h.owners[h.rng.IntN(len(h.owners))].Index, h.store.entries)
+}
+
+// compareWithRebuilt compares the contents of all shards with those after a Rebuild.
+func (h *history) compareWithRebuilt() {
+	h.t.Helper()
+	x := h.owners[0].Index
+	got := contents(h.t, x)
+	h.store.rebuild(h.t, x)
+	if diff := cmp.Diff(contents(h.t, x), got); diff != "" {
+		h.t.Errorf("the index differs from a rebuilt one (-rebuilt +index):\n%s", diff)
+	}
+}
+
+// runHistories runs random histories of a season with the given number of shards.
+func runHistories(t *testing.T, shards, runs int, losses bool) {
+	runSeed := seed.New(t)
+	servers := startShardServers(t, shards, 4)
+	for run := range seed.Runs(t, runs) {
+		h := &history{t: t, rng: rand.New(rand.NewPCG(runSeed, uint64(run))), servers: servers, store: newStore(0), copies: make([][][]any, shards), counts: map[string]int{}, losses: losses}
+		h.run(300)
+		t.Logf("run %d: %d rebuilds, %v", run, h.rebuilds, h.counts)
+		if h.rebuilds > 0 && !losses {
+			t.Errorf("run %d: %d rebuilds, want 0", run, h.rebuilds)
+		}
+		must(t, h.owners[0].Drop(t.Context(), testSeason))
+		for _, o := range h.owners {
+			servers.leave(o.member)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// The servers of shards fail, also twice in a row and several at once. Their successors have older
+// copies. Owners of partitions die, pause and return, their calls are lost or arrive late, and they
+// notice failures late. In the end, all ranks are right, and nothing was rebuilt.
+func TestShardsFailInRandomHistories(t *testing.T) {
+	smallTrees(t)
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 4, false) })
+}
+
+// Some servers also lose all data, and shards forget items so early that a failure may need them. Then
+// shards are rebuilt, and all ranks are right too.
+func TestShardsAreLostInRandomHistories(t *testing.T) {
+	smallTrees(t)
+	for _, s := range []*script{updateScript, deliverScript, reportScript, adoptScript, restateScript} {
+		original := *s
+		*s = *newScript(s.name, strings.Replace(s.text, "local KEEP = 30000000", "local KEEP = 20000", 1))
+		t.Cleanup(func() { *s = original })
+	}
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 3, true) })
+}

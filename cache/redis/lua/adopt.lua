@@ -1,0 +1,58 @@
+-- Records at a home the terms of channels to it: see channel.lua. If the home has received items that are
+-- not in the sender's history, it moves them to the list :d, and counts them as not received.
+--
+-- ARGV[3] is the live generation. Then come channels. Each has the sender, the terms that the caller has
+-- found here, the terms that it has found at the sender afterwards, and the number of the sender's
+-- items then.
+-- Returns OK, and for each channel the number of items received, a name of the list :d or '', and the
+-- list. Instead of the number, the script returns -1 if the terms here are others than the caller has
+-- found, or -2 if this shard has forgotten items that it must move.
+local c, refusal = enter(true)
+if refusal then return refusal end
+if c.live ~= ARGV[3] then return {FENCED, c.fence} end
+mark_busy()
+
+-- common returns the number of items that the histories of both sides have in common, or nil if their
+-- terms are too different. The home has received a number of items, and the sender has sent one.
+local function common(ours, received, theirs, sent)
+  local found = {}
+  for i, term in ipairs(theirs) do found[term.start .. ' ' .. term.name] = i end
+  for i = #ours, 1, -1 do
+    local j = found[ours[i].start .. ' ' .. ours[i].name]
+    if j and i == #ours and j == #theirs then return received end -- the caller's sent may be old
+    if j then
+      return math.min(received, ours[i + 1] and ours[i + 1].start or received, theirs[j + 1] and theirs[j + 1].start or sent)
+    end
+  end
+end
+
+-- adopt adopts the terms e of a channel. It returns the number of items received, or -2.
+local function adopt(sender, old, e, sent)
+  local w, log = key(c.live, 'w'), key(c.live, 'i:' .. sender)
+  local received = tonumber(call('HGET', w, 'i' .. sender) or 0)
+  local n = common(terms(old), received, terms(e), sent)
+  local kept = received - call('LLEN', log)
+  if not n or n < received and n < kept then return -2 end
+  if n < received then
+    local list = key(c.live, 'd:' .. sender)
+    append(list, call('LRANGE', log, format('%d', n - received), -1))
+    if n > kept then call('LTRIM', log, 0, format('%d', n - received - 1)) else call('UNLINK', log) end
+    call('HSET', w, 'i' .. sender, n, 't' .. sender, format('%d-%d', c.now, call('LLEN', list)))
+    if tonumber(call('HGET', w, 'q' .. sender) or 0) > n then call('HSET', w, 'q' .. sender, n) end
+  end
+  call('HSET', w, 'f' .. sender, e)
+  return n
+end
+
+local reply = {OK}
+for arg = 4, #ARGV, 4 do
+  local sender, old, w = ARGV[arg], ARGV[arg + 1], key(c.live, 'w')
+  local result = -1
+  if (call('HGET', w, 'f' .. sender) or '') == old then
+    result = adopt(sender, old, ARGV[arg + 2], tonumber(ARGV[arg + 3]))
+  end
+  reply[#reply + 1], reply[#reply + 2] = result, call('HGET', w, 't' .. sender) or ''
+  reply[#reply + 1] = call('LRANGE', key(c.live, 'd:' .. sender), 0, -1)
+end
+call('HSET', T, 'busy', 0)
+return reply
