@@ -18,6 +18,8 @@ const (
 	// everyBoard: all boards. A key that is bound to boards may not make the call. Methods without
 	// an entry in reaches have this reach.
 	everyBoard reach = iota
+	// seenBoards: checkBoards checks no board, and the handler lists only boards that the caller may
+	// see.
 	seenBoards
 	// oneBoard: the board that the request names, or the default board.
 	oneBoard

@@ -23,8 +23,8 @@ func newCORS(origins []string) *cors.Cors {
 	})
 }
 
-// newCrossOriginProtection refuses the writes of a browser for pages of origins that are not in
-// origins.
+// newCrossOriginProtection returns a protection that rejects a browser's writes unless the page
+// is of this server or of one of origins.
 func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, error) {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range origins {
@@ -58,7 +58,8 @@ func frameAncestors(ancestors []string) string {
 const minGzipBytes = 1400
 
 // newGzip compresses the answers of a handler. The handler must not stream. Its answers must not
-// contain secrets, because the compressed length reveals similar text.
+// contain secrets: the compressed length reveals whether a secret contains text that an attacker
+// chose.
 func newGzip() func(http.Handler) http.HandlerFunc {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minGzipBytes))
 	if err != nil {
