@@ -34,7 +34,8 @@ func entries(n int) func(func(leaderboard.Entry, error) bool) {
 	}
 }
 
-// There are several chunks of loadChunk, and two rounds of swap.
+// The sizes make load insert two chunks of entries, and make swap apply updates before its last
+// round.
 func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 	const n, updated = loadChunk + 1000, 3000
 	x := New()
@@ -145,7 +146,7 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 			}
 		}
 	}
-	// First, the number of removed users' records must become constant.
+	// The index keeps some records of removed users. Run rounds until their number no longer grows.
 	for range 15 {
 		round()
 	}
