@@ -15,7 +15,8 @@ import (
 // index, which RunHistories closes.
 //
 // A history is a sequence of versions of each user's entry. They arrive in batches, out of order,
-// some of them twice, with Rebuilds between.
+// some of them twice, with Rebuilds between. After a Drop, a Rebuild or a Restore loads the season
+// again.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
 	rng := random(t)
 	f := newFixture(t, closeAtEnd(t, open(t)), Limits{}, sizes)
