@@ -82,7 +82,7 @@ func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string
 }
 
 func TestStoreKeepsItsContract(t *testing.T) {
-	limits := storagetest.Limits{NoRankChanges: "the store is embedded"}
+	limits := storagetest.Limits{NoRankChanges: "an embedded store has no index in another process to update"}
 	var r registries
 	open := func(t testing.TB) leaderboard.Store { return observe.Store(embedded.New(t), r.open()) }
 	storagetest.Run(t, open, limits, storagetest.Sizes{RoundsDivisor: 4})
