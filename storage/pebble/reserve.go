@@ -7,7 +7,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The shortest time between two removals of ended reservations.
+// purgeInterval is the shortest time between two removals of ended reservations (see
+// [leaderboard.Reservation]).
 const purgeInterval = time.Second
 
 // Reserve implements [leaderboard.Store]. It keeps the reservations in memory, because no other

@@ -141,7 +141,8 @@ func FuzzSeasonKey(f *testing.F) {
 	})
 }
 
-// All keys of an object start with its prefix, and no other key does. Keys sort as keys.go states.
+// The prefix of a user's records, a user's seasons, a ladder or a season begins no key of another
+// one. Keys sort as keys.go states. A slot is the part of a key that names a ladder.
 func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	long := leaderboard.UserID(bytes.Repeat([]byte("z"), leaderboard.MaxIDBytes))
 	ids := []leaderboard.UserID{"a", "aa", "a\u00ff", "\u007f", long, long[1:] + "y"}
@@ -174,6 +175,6 @@ func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 		t.Errorf("the key of position 255 is %x and the key of position 256 is %x, want the key of 255 to sort first", x, y)
 	}
 	if _, _, ok := cutSlot([]byte{slotDivision, 0, 5, 'a'}); ok {
-		t.Error("cutSlot of a slot that states 5 bytes but has 1 returns true, want false")
+		t.Error("cutSlot accepts a slot whose value has the length 5 but only 1 byte, want ok false")
 	}
 }

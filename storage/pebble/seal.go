@@ -128,7 +128,7 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 		if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 			return false, err
 		}
-		var want, got []string // sort keys, each after the slot of its ladder
+		var want, got []string // each names a ladder (its slot: see keys.go), then a sort key
 		if err == nil && entry.Ranked() {
 			for _, d := range append([]leaderboard.Division{{}}, entry.Divisions...) {
 				slot, _ := bd.slot(d)
@@ -161,8 +161,9 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 	return true, nil
 }
 
-// beginSeal holds all stripes. So each erasure is complete in the snapshot, or finds the registered
-// seal.
+// beginSeal holds the locks of all users while it registers the seal in s.seals and takes the
+// snapshot. So an erasure is complete in the snapshot, or finds the seal and adds its user to it
+// (see eraseFinal).
 func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, generation uint32) (*pebble.Snapshot, error) {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -205,8 +206,8 @@ func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, ro
 		unlock()
 		return err
 	}
-	// This commit ignores ctx. So the next holder of the board's lock sealing finds either the new
-	// generation or a failed store.
+	// This commit ignores ctx. So the next caller that locks board.sealing finds the new generation,
+	// or a store that has failed (see Store.failure).
 	return s.commit(context.WithoutCancel(ctx), batch, unlock)
 }
 
