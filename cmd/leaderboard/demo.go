@@ -26,7 +26,8 @@ func demoCommand(app *cli.App) *cobra.Command {
 		Long: `Run a server on this machine, without keys, and play real results of men's
 international football from 1990 to 2019 into its boards:
 
-  default            points of all matches so far, as if they were played now
+  default            points in the current month: each match counts at the time
+                     when the demo submits it
   football           3 points for a win, 1 for a draw; goal difference and goals
                      break ties
 
