@@ -143,11 +143,11 @@ func ExampleRankKey() {
 	}
 	fmt.Println("a lower time is better:", key(77900, 0) < key(78123, 0))
 	fmt.Println("more overtakes decide between equal times:", key(78123, 2) < key(78123, 1))
-	fmt.Println("better than every time of 78123:", key(77900, 0) < laps.ScorePrefix(78123, start))
+	fmt.Println("better than a time of 78123 with any number of overtakes:", key(77900, 0) < laps.ScorePrefix(78123, start))
 	// Output:
 	// a lower time is better: true
 	// more overtakes decide between equal times: true
-	// better than every time of 78123: true
+	// better than a time of 78123 with any number of overtakes: true
 }
 
 func ExampleAssignRanks() {
