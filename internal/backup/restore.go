@@ -38,8 +38,8 @@ var (
 // Restore copies the backup, checks the copy, and swaps it with Data, atomically if the
 // file system supports it. Data does not change before the swap. Restore moves the former
 // content, except Carry, to a folder beside Data and returns its path, or "" if Data had no
-// content. After the swap, it returns this path even with an error. Errors: [ErrNotEmpty],
-// [ErrInUse].
+// content. If an error occurs after the swap, it returns both the path and the error.
+// Errors: [ErrNotEmpty], [ErrInUse].
 func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	data, err := filepath.Abs(r.Data)
 	if err != nil {
@@ -111,9 +111,9 @@ func (r *Restoration) fill(ctx context.Context, staged string) error {
 	return nil
 }
 
-// finish renames the folder aside, which has the former content, moves Carry back to data,
-// and makes the swap durable. It returns the new path of the former content, even with an
-// error.
+// finish gives aside, the folder with the former content, its final name if possible. It
+// moves Carry back to data, and makes the swap durable. It returns the path of the former
+// content, even with an error.
 func (r *Restoration) finish(aside, data string) (former string, err error) {
 	former = data + ".replaced-" + r.Now().UTC().Format("20060102T150405Z")
 	if err := os.Rename(aside, former); err != nil {
@@ -141,7 +141,7 @@ func swapByRenames(a, b string) (former string, err error) {
 	}
 	if err := os.Rename(a, b); err != nil {
 		if undo := os.Rename(former, b); undo != nil {
-			return "", fmt.Errorf("%w; the content of %s is now in %s, move it back: %w", err, b, former, undo)
+			return "", fmt.Errorf("%w; moving the content back failed too: %w; move %s to %s", err, undo, former, b)
 		}
 		return "", err
 	}
