@@ -15,7 +15,10 @@ import (
 
 // # Why bans and erasures need no lock
 //
-// A row of table accounts has two sets: the states of the user's bans, and the erasures.
+// This shows that the account and its version only grow. The argument in state.go then
+// covers the account: a writer first adds its element, and then reads the account.
+//
+// A row of the table accounts has two sets: the states of the user's bans, and the erasures.
 // Writers only add elements, with a constant timestamp. So order and repetition do not
 // matter, also between data centers. These values follow from the sets:
 //
@@ -25,19 +28,16 @@ import (
 //   - The serial of a ban counts the changes of Banned, from false, along the states in the
 //     order of Compare. A new state never lowers the serial, and raises it if it hides or
 //     shows the user.
-//   - The base is the number from which versions of entries start after an erasure: the
-//     greatest base of an erasure, plus the steps of all erasures. Each erasure raises it
-//     by its own step or more.
+//   - The base is the number from which versions of entries start after an erasure. It is
+//     the greatest base of an [erasure], plus the steps of all erasures. Each erasure
+//     raises it by its own step or more.
 //
 // A writer removes a state of a ban only if its epoch is smaller than that of the account,
 // which only grows. A state with a greater epoch arrived from another data center before
 // its erasure, and becomes effective with it.
-//
-// So the account and its version only grow, and the argument in state.go covers the
-// account: a writer first adds its element, and then reads the account.
 
 type accountRow struct {
-	body           []byte // written by an older version of the store
+	body           []byte // written by an older program
 	ban            string // see decodeOldAccount
 	bans, erasures map[string][]byte
 	written        *int64
@@ -200,10 +200,10 @@ func (r *accountRow) decode() (a userAccount, err error) {
 	return a, nil
 }
 
-// setBans sets the bans that stand: of the states, and of old, which an older version
+// setBans sets the bans that stand: of the states, and of the bans that an older program
 // wrote.
 func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, old []userBan) {
-	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // older versions deleted lifted bans, but kept the serial
+	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // older programs deleted lifted bans, but kept the serial
 	for i := range old {
 		b := &old[i]
 		changes[b.Board] = b.serial
@@ -230,8 +230,8 @@ func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, 
 
 const oldBansFormat = 2
 
-// decodeOldAccount decodes an account that an older version wrote. text is the ban on every
-// board, or empty.
+// decodeOldAccount decodes an account that an older program wrote. The text is the ban on
+// every board, or empty.
 func decodeOldAccount(body []byte, text string) (a account, bans []userBan, err error) {
 	if len(body) == 0 || body[0] != oldBansFormat {
 		if a, err = decodeAccount(body); err == nil && text != "" {
@@ -328,7 +328,7 @@ func (s *Store) addErasures(ctx context.Context, user leaderboard.UserID, values
 }
 
 // removeBans returns the statements that remove the named states, and the bans of an older
-// version. The user must have been erased.
+// program. The user must have been erased.
 func (a *userAccount) removeBans(hash []byte, names []string) (ops []op) {
 	for _, name := range names {
 		ops = append(ops, op{setBan, []any{elementRemoved, name, nil, hash}})

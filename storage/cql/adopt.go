@@ -12,11 +12,15 @@ import (
 
 // # How a store continues the summary of another store
 //
-// Summaries are also stored, so that a new process need not read all results of a user. If
-// the user has storedFrom matches or more, the holder (see below) writes its new summary in
-// the batch of its results, in step 1 of state.go. It also writes a summary after it has
-// read the whole state. Another store can adopt this summary, and becomes the holder. Each
-// data center has three static cells:
+// The steps here are those of a writer in state.go: 1 write, 2 read, 3 write the entry and
+// its rows. A store caches a summary of each user whom it changes (see summary.go).
+//
+// If the user has storedFrom matches or more, the holder (see below) also writes its
+// summary to the table. It does this in the batch of its results, in step 1, and after it
+// has read the whole state. Another store can adopt this summary, and becomes the holder.
+// So a new process need not read all results of a user.
+//
+// Each data center has three static cells:
 //
 //   - The claim (see summary.go). A store writes it, and then reads the whole state.
 //   - The adoption: a claim, a number, and the store that adopts. Under another claim, it
@@ -24,28 +28,42 @@ import (
 //   - The summary: the claim and the adoption of its writer, a number that grows with each
 //     of its summaries, and data.
 //
-// Each cell only grows: in an epoch (see codec.go), its timestamp is the number of the
-// claim, and its bytes begin with these parts in this order. The holder is the store of the
-// adoption, or of the claim if there is no adoption. A term is a claim with one of its
-// adoptions, or with none. Terms are ordered by claim, then by adoption.
+// Each cell only grows. Its timestamp has the user's epoch (see codec.go), and below it the
+// number of the claim. At equal timestamps, Cassandra keeps the greater bytes. The bytes
+// begin with the parts above, in the order above.
+//
+// The holder is the store of the adoption, or of the claim if there is no adoption. A term
+// is a claim with one of its adoptions, or with none. Terms are ordered by claim, then by
+// adoption.
 //
 // To adopt, store Y reads the three cells, writes an adoption with the next number, and
 // reads the cells again. Y has begun its term if claim and summary are unchanged and the
-// adoption is its own. A holder checks both in step 2.
+// adoption is its own. In step 2, a holder checks that the claim and the adoption are still
+// those of its term.
 //
-// An acknowledged result belongs to the term in which its writer ended step 2. Either the
-// writer read the claim and the adoption of its own term. Or it read others after its
-// result was complete, wrote the next claim, and read the whole state. Each summary of a
-// term includes all results of earlier terms:
+// # Why a summary lacks no acknowledged result
 //
-//   - The term begins with a claim. A result of an earlier term was complete before its
-//     writer read the cells, and the claim was not complete when this read began. The
-//     holder reads the whole state after its claim, and finds the result.
+// This shows that the writer of the last term knows all acknowledged results. A result is
+// complete when a quorum has it. Each acknowledged result belongs to a term:
+//
+//   - In step 2, its writer read the claim and the adoption of its own term. The result
+//     belongs to this term.
+//   - Otherwise, the writer wrote the next claim, and then read the whole state. The result
+//     belongs to the term that begins with this claim.
+//
+// In both cases, the result was complete when step 2 of its writer began. The claim or the
+// adoption that begins a later term was not: the writer would have read it.
+//
+// Therefore each summary of a term includes all results of earlier terms:
+//
+//   - The term begins with a claim. Its holder reads the whole state after the claim is
+//     complete, and finds the result.
 //   - The term begins with an adoption by Y, and the result belongs to an earlier term of
-//     the same claim. When the result's writer read the cells, the adoption of Y was not
-//     complete. So the result and its summary are complete when Y reads the cells again. Y
-//     reads this summary, a later one of the same term, or one of a term between the two.
-//     Each of these includes the result: the last one by induction.
+//     the same claim. If the result's batch has a summary, it is complete when Y reads the
+//     cells again. Y reads this summary, a later one of the same term, or one of a later
+//     term before that of Y. The first two include the result, the third by induction over
+//     the terms. If the batch has no summary, all summaries of the claim are later, and
+//     include the result.
 //   - The term begins with an adoption, and the result belongs to a term of an earlier
 //     claim. The first summary of the present claim includes the result, and so do all
 //     later ones.
@@ -53,17 +71,19 @@ import (
 // Each term has one writer. So the writer of the last term knows all acknowledged results,
 // and writes the correct entry at the greatest version.
 //
-// An adoption never hides a claim, because it is another cell. A store of an older version
-// ignores adoptions, and writes a new claim if the claim is not its own. So every holder
-// that checks the claim reads the whole state.
+// A store of an older program ignores adoptions, and never writes a summary:
+//
+//   - If the claim is not its own, it writes the next claim, and reads the whole state. The
+//     holder finds this claim in step 2: an adoption is another cell, and hides no claim.
+//   - If the claim is its own, there is no summary with this claim. So no store adopts it.
 //
 // Three details:
 //
 //   - If the writer of the stored summary died, one replica only may have the batch. The
 //     summary lists the results of the batch. Y reads them from a quorum, so that read
-//     repair completes the batch, and adopts the summary only if all exist.
-//   - Another data center may change the account, or raise the version (see noteRaise).
-//     Step 2 compares both.
+//     repair completes the batch. Y adopts the summary only if all exist.
+//   - Another data center may change the account, or raise the version (see noteRaise in
+//     state.go). Step 2 compares both.
 //   - The former holder may have died before step 3. So after an adoption, step 3 reads the
 //     entry and the rows.
 
@@ -75,8 +95,8 @@ const storedFrom = 128
 // an adoption.
 const adoptionSuffix = "\tadoption"
 
-// adoptionOf decodes a cell of column owners. An adoption under another claim than c is
-// zero.
+// adoptionOf decodes a cell of the column `owners`. An adoption under another claim than c
+// is zero.
 func adoptionOf(cell []byte, c claim) claim {
 	if len(cell) != 2*len(c) || claim(cell) != c {
 		return claim{}
@@ -100,8 +120,8 @@ type listedMatch struct {
 	result resultHash
 }
 
-// storeSummary returns the statement that stores sum. This store must be the holder. A
-// summary with more than maxMatchSet matches in its batch is stored empty: it still
+// storeSummary returns the statement that stores sum. This store must be the holder. If
+// the batch has more than maxMatchSet matches, the stored summary has no data. It still
 // replaces the older one, which lacks the batch.
 func (s *Store) storeSummary(key *userKey, sum *summary) op {
 	value := slices.Concat(sum.claim[:], sum.adoption[:])
@@ -170,9 +190,12 @@ func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 	return sum
 }
 
-// knows marks each match of st as counted if its result is one of sum.last, it has no
-// Voids, and no other payload of its revision was written. It reports whether this is true
-// for all of sum.last.
+// knows reports whether it has marked all matches of sum.last in st as counted. It marks a
+// match if three things hold:
+//
+//   - sum.last has its result.
+//   - The match was never voided or restored.
+//   - No revision of it is known to have two payloads.
 func (sum *summary) knows(st *state) (all bool) {
 	all = true
 	for _, l := range sum.last {
@@ -188,8 +211,8 @@ func (sum *summary) knows(st *state) (all bool) {
 }
 
 // adopt applies the task's results with the stored summary in head. If it cannot use the
-// summary, it returns ok as false, and the caller must read the whole state. done is the
-// result of attempt.
+// summary, it returns ok as false, and the caller must read the whole state. Otherwise, done
+// has the meaning of the result of [task.attempt].
 func (t *task) adopt(ctx context.Context, key *userKey, inc incarnation, head *state) (done, ok bool, err error) {
 	sum, ok := head.storedSummary(head.summary)
 	if !ok || sum.rules != inc.rules {

@@ -10,7 +10,7 @@ import (
 )
 
 // A finalSet is a generation of final standings in positionLayout or fencedLayout, which
-// older versions of the store wrote. The next amendment replaces it.
+// older programs wrote. The next amendment replaces it.
 type finalSet struct {
 	s          *Store
 	seasonKey  leaderboard.SeasonKey

@@ -18,22 +18,32 @@ import (
 
 // # How a sealed season in fencedLayout is read
 //
-// For the present layout, see pagedread.go.
+// For the present layout, see pagedread.go. A page is a partition of final_standings, with
+// consecutive standings of a ladder. It has the size of the ladder and a tail: the last
+// position with the rank key of the page's last standing. A fence is a row of final_fences
+// with the first standing of a page.
 //
-// A read gets the seal, which names the valid generation. The user's row of
-// final_positions, or the last fence at or before a sort key, then names a page. A fence is
-// a row of final_fences with the first standing of a page. A third statement reads one or
-// two pages. Each page has the size of the ladder and a tail: the last position with the
-// rank key of the page's last standing.
+// A read has up to three statements:
 //
-// A Seal or a deletion may remove the generation meanwhile. It swaps the seal first. Then
-// it removes, for each ladder, the users and the pages in their order, then the fences, and
-// after all ladders their sizes. A page is one partition, so a read finds it whole or not.
-// Therefore:
+//  1. Read the seal, which names the valid generation.
+//  2. Unless the position is known, find a page. The user's row of final_positions names
+//     it, or the last fence at or before a sort key.
+//  3. Read one or two pages.
+//
+// # Why a read finds a complete generation
+//
+// This shows that a read answers from a complete generation. A Seal or a deletion may
+// remove the generation during the read:
+//
+//  1. It swaps the seal.
+//  2. For each ladder, it removes the users and the pages in their order, then the fences.
+//  3. It removes the sizes of the ladders.
+//
+// A page is one partition, so a read finds it whole or not. Therefore:
 //
 //   - If a read finds all expected pages, the rows that it read earlier were complete,
 //     except possibly the user's row.
-//   - If a read finds the size of the overall ladder but not of a division, the generation
+//   - If a read finds the overall ladder's size but not that of a division, the generation
 //     has no ladder of this division.
 //   - In all other cases, inFinal reads the seal again. If the generation is the same,
 //     nothing was removed before. Otherwise the whole read starts again.
@@ -41,8 +51,8 @@ import (
 // A read that starts from an ended incarnation answers as before the deletion, until the
 // seal changes.
 //
-// An erasure adds positions to the ladder's set erased, removes the rows, and then changes
-// Erased and Erasures in the seal. Erasures is in the keys of cached pages, so no older
+// An erasure adds positions to the column `erased` of the ladder, removes the rows, and then
+// changes Erased and Erasures in the seal. Erasures is in the keys of cached pages, so no older
 // page is used after that. Rows of another data center may arrive late, so no page is
 // cached for longer than pageAge.
 

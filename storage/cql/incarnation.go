@@ -57,7 +57,7 @@ func (r *seasonRow) dest() []any {
 
 const rulesBits = 8
 
-// rulesCell returns a cell of column rules, which is its own timestamp. It has the
+// rulesCell returns a cell of the column `rules`, which is its own timestamp. It has the
 // incarnation's number, so that a later incarnation ignores it.
 func rulesCell(number, rules int) int64 { return int64(number)<<rulesBits | int64(rules) }
 
@@ -80,14 +80,14 @@ func orZero[T any](p *T) T {
 
 // incarnations caches the open incarnations that the store has read.
 //
-// A cached incarnation may have ended. Apply and withIncarnation start from it, and later
-// read the season's row. If it has changed, they start again. Otherwise only a later
-// deletion matters:
+// A cached incarnation may have ended. This shows that its use does no harm. Apply and
+// withIncarnation start from it, and later read the season's row. If the row has changed,
+// they start again. Otherwise only a later deletion matters:
 //
 //   - Apply may write into the ended incarnation. This is like an Apply before the
 //     deletion.
 //   - The callers of withIncarnation read with one statement: data from before the
-//     deletion, or none. hasUser may need two, but stops at the first user.
+//     deletion, or none. The function hasUser may need two, but stops at the first user.
 //
 // For final standings, see finalread.go and writeFinal. Amend changes only the seal of its
 // incarnation.
@@ -164,10 +164,10 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 // openIncarnation returns the open incarnation of a season of b, and opens one if
 // necessary. Errors: [leaderboard.ErrBoardNotFound] if b was deleted.
 //
-// DeleteBoard marks b as deleted, and then ends the open incarnations. A writer that read b
-// before may open an incarnation after that. So openIncarnation first reads the open
-// incarnation, and then the board. If the board exists, any deletion marks it later, and
-// ends the incarnation.
+// No incarnation of a deleted board stays in use. DeleteBoard marks b as deleted, and then
+// ends the open incarnations. A writer that read b before may open an incarnation after
+// that. So openIncarnation first reads the open incarnation, and then the board. If the
+// board exists, any deletion marks it later, and ends the incarnation.
 //
 // StartRecount may have missed the incarnation. So openIncarnation raises its rules, unless
 // the season is sealed.
@@ -202,8 +202,8 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 			}
 			return s.incarnations.setBoardSeen(seasonKey, inc), nil
 		case inc.open:
-			// A writer opened this incarnation for a deleted board with the same id, and
-			// none has opened it for b: the cells of the later board prevail (see
+			// A writer opened this incarnation for a deleted board with the same id. None
+			// has opened it for b: the cells of the later board would prevail (see
 			// openTime).
 			if _, err := s.endIncarnation(ctx, seasonKey, inc); err != nil {
 				return incarnation{}, err
@@ -249,9 +249,9 @@ func (s *Store) boardWithRules(ctx context.Context, b *leaderboard.Board, inc in
 	return b.WithRules(inc.rules), nil
 }
 
-// StartRecount gives the rules of b to all open seasons that are not sealed, also to those
-// without users: another process may be registering the first one. Other data centers
-// repeat it (changes.go).
+// StartRecount gives the rules of b to all open seasons that are not sealed. A season
+// without users gets them too: another process may be registering the first one. Other data
+// centers repeat it (see changes.go).
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	if _, err := s.liveBoard(ctx, b); err != nil {
 		return nil, err
@@ -288,10 +288,10 @@ func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]lead
 	return seasons, nil
 }
 
-// deletionRow returns the key of a row of table seasons that records deletions: of a
-// season, or of the board if the id is empty. Column board_made is the time of the last
-// one. Column buckets is the greatest number of an incarnation. No season id contains a
-// tab, and the row is never open.
+// deletionRow returns the key of a row of the table seasons that records deletions: of a
+// season, or of the board if the id is empty. Its column `board_made` is the time of the
+// last one. Its column `buckets` is the greatest number of buckets of an incarnation. No
+// season id contains a tab, and the row is never open.
 func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
 
 // setDeleted records the time of a deletion, unless it is zero.
@@ -314,7 +314,7 @@ func (s *Store) deletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 }
 
 // mostBuckets returns the greatest number of buckets of an incarnation, or 0 if only older
-// versions of the store opened one.
+// programs opened one.
 func (s *Store) mostBuckets(ctx context.Context, seasonKey leaderboard.SeasonKey) (int, error) {
 	var buckets *int
 	err := s.conn.read(ctx, op{selectBuckets, []any{string(seasonKey.Board), deletionRow(seasonKey.Season)}}, []any{&buckets}, func() bool { return true })

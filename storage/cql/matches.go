@@ -14,45 +14,55 @@ import (
 
 // # Why no result misses a void
 //
-// The Voids of a result are a part of the user's state (see state.go): a row of kindVoid,
-// whose greatest value prevails. So it remains to show that each result gets the Voids of
-// its match. On a board with Board.Matches, the writer W of a result:
+// The field Voids counts how often a match was voided or restored (see
+// [leaderboard.MatchState]). The Voids of a result are a part of the user's state (see
+// state.go): a row of kindVoid, whose greatest value prevails. So it remains to show that
+// each result gets the Voids of its match. On a board with Board.Matches, the writer W of a
+// result:
 //
 //  1. Writes the result, unless the table has it.
-//  2. Writes the user into table match_users.
+//  2. Writes the user into the table match_users.
 //  3. Reads the state of the match, and writes its Voids to the result if they are greater.
 //
 // The writer V of a void, or of its end:
 //
 //  1. Writes the state of the match (SetMatch).
-//  2. Reads the users in table match_users (MatchUsers).
+//  2. Reads the users in the table match_users (MatchUsers).
 //  3. Writes the Voids to the result of each of these users.
 //
-// Each step begins after a quorum has completed the previous one. If step 3 of W reads the
-// state that V wrote, W writes the Voids. Otherwise, step 3 of W began before step 1 of V
-// ended. Then steps 1 and 2 of W ended before steps 2 and 3 of V began. So V reads the
-// user, and finds the result.
+// Each step begins after a quorum has completed the previous one. There are two cases:
+//
+//   - Step 3 of W reads the state that V wrote. Then W writes the Voids.
+//   - Step 3 of W began before step 1 of V ended. Then steps 1 and 2 of W ended before
+//     steps 2 and 3 of V began. So V reads the user, and finds the result.
 //
 // If W dies, the sender sends the result again. Until then the result may count although
-// its match is void. If V dies, the state of the match shows it, and another process
-// repeats the steps of V.
+// its match is void. If V dies, Applied of the match is less than Voids, and another
+// process repeats the steps of V.
 //
-// Each data center has a writer W of each result (see state.go), and a writer V, which
-// repeats the steps until the data center's Applied equals Voids. So the argument holds for
+// Each data center has a writer W of each result (see state.go), and a writer V. V repeats
+// the steps until the data center's Applied equals Voids. So the argument holds for
 // each data center alone. V also updates the index there, and drops summaries that stores
 // cached before the Voids arrived.
 
-// # Why no erased user stays in table match_users
+// # Why no erased user stays in the table match_users
 //
-// An erasure E begins a new epoch (see codec.go), reads the user's results, and removes the
-// user from their matches, at a greater timestamp than all writes of earlier epochs. So if
-// E reads the result of W, it does not matter when W does step 2.
+// This shows that the table does not keep a user for a result from before the user's
+// erasure. The steps of the writer W are those above. An erasure E:
 //
-// Otherwise E began the epoch before W ended step 1. W finds the epoch before it
-// acknowledges, and begins again. If W dies, the sender sends the result again. In both
-// cases a writer W' reads the new epoch. If the result was received before the erasure, W'
-// rejects it and removes the user from the match ([task.unlistErased]). Otherwise the user
-// belongs in the table.
+//  1. Begins a new epoch (see codec.go).
+//  2. Reads the user's results.
+//  3. Removes the user from their matches, at a greater timestamp than all writes of
+//     earlier epochs.
+//
+// There are two cases:
+//
+//   - E reads the result of W. Then its removal prevails, whenever W does step 2.
+//   - Otherwise E began the epoch before W ended step 1. W finds the epoch before it
+//     acknowledges, and begins again. If W dies, the sender sends the result again. So a
+//     writer W' reads the new epoch. If the result was received before the erasure, W'
+//     rejects it and removes the user from the match ([task.unlistErased]). Otherwise the
+//     user belongs in the table.
 
 func matchArgs(s leaderboard.SeasonKey, incarnation int, others ...any) []any {
 	return append(others, string(s.Board), string(s.Season), incarnation)
@@ -99,8 +109,8 @@ func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.Mat
 	return voids, nil
 }
 
-// matchesToList returns the matches of the task's results that stand. VoidOnly results have
-// a user in the table already.
+// matchesToList returns the matches of the task's results that stand. The table has the users
+// of VoidOnly results already.
 func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 	if !t.b.Matches {
 		return nil
@@ -117,7 +127,7 @@ func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 // markMatch is the match id of a row that marks an incarnation with rows in match_users.
 const markMatch = ""
 
-// listUser adds the user to table match_users, and first marks the incarnation.
+// listUser adds the user to the table match_users, and first marks the incarnation.
 func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, ids []leaderboard.MatchID) error {
 	if len(ids) == 0 {
 		return nil
@@ -135,14 +145,14 @@ func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *
 	})
 }
 
-// hasMatchUsers reports whether an incarnation may have rows in table match_users.
+// hasMatchUsers reports whether an incarnation may have rows in the table match_users.
 func (s *Store) hasMatchUsers(ctx context.Context, key leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	states, err := s.readStates(ctx, key, op{selectStates, matchArgs(key, inc.number)})
 	return len(states) > 0, err
 }
 
-// unlistUser removes the user from table match_users. timestamp must exceed those of the
-// rows.
+// unlistUser removes the user from the table match_users. The timestamp must exceed those of
+// the rows.
 func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []leaderboard.MatchID, timestamp int64) error {
 	return s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, op{deleteMatchUser, append(matchArgs(key.SeasonKey, key.incarnation, timestamp),

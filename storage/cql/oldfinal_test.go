@@ -9,7 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// This file writes final standings in fencedLayout, as an older version of the store did.
+// This file writes final standings in fencedLayout, as an older program did.
 
 // If the incarnation ends meanwhile, writeAll removes its rows and returns errEnded.
 //

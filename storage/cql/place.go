@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A rowKey is a user's row of table leaderboard. standing is the sort key without the user
-// id.
+// A rowKey is a user's row of the table leaderboard. Its column `standing` is the sort key
+// without the user id.
 type rowKey struct{ division, standing string }
 
 func rowKeys(e *leaderboard.Entry) []rowKey {

@@ -35,7 +35,7 @@ type seal struct {
 	Erased map[string]int64 `json:"erased,omitempty"`
 	// the number of completed erasures, in layouts before pagedLayout
 	Erasures int `json:"ended_erasures,omitempty"`
-	// generations that a process writes, removes or died with
+	// generations that a process is writing or removing, or left when it died
 	Pending []pendingGeneration `json:"loose,omitempty"`
 
 	body string
@@ -54,15 +54,14 @@ func (p *pendingGeneration) isReplaced() bool { return p.Layout == pagedLayout &
 type sealLayout int
 
 const (
-	// positionLayout has no fences and tails. Stores that wrote it drop the field Layout
+	// positionLayout has no fences and tails. Programs that wrote it drop the field Layout
 	// from seals.
 	positionLayout sealLayout = iota
 	fencedLayout              // see finalread.go
 	pagedLayout               // see directory.go
 )
 
-// pagedText is not a number, so older versions of the store never replace such final
-// standings.
+// pagedText is not a number, so older programs never replace such final standings.
 const pagedText = `"pages"`
 
 func (l sealLayout) MarshalJSON() ([]byte, error) {

@@ -16,11 +16,18 @@ import (
 
 // # Why no lock is needed
 //
-// The state of a user in a season is all data from which the user's entry follows: the
-// results with their Voids (matches.go), the account, and contender rows, which record that
-// two payloads of one revision were written. In each cell, Cassandra keeps the greatest
-// value that was written. So the state only grows, and each growth increases its version
-// ([state.version]).
+// Several writers may change a user concurrently. This shows that the stored entry finally
+// follows from all data that they wrote.
+//
+// The state of a user in a season is all data from which the user's entry follows:
+//
+//   - the results with their Voids (see matches.go)
+//   - the account: the user's bans and erasures (see account.go)
+//   - contender rows, which record that two payloads of one revision were written (see
+//     match.go)
+//
+// In each cell, Cassandra keeps the greatest value that was written. So the state only
+// grows, and each growth increases its version ([state.version]).
 //
 // A writer changes the state in three steps. It begins a step after a quorum of the data
 // center has completed the previous one.
@@ -40,31 +47,32 @@ import (
 //     smaller version. It writes the same bytes at the same timestamps as L.
 //   - All other writers write at smaller timestamps. So Cassandra keeps the entry of L.
 //
-// The steps of different writers may have any order, and a writer may repeat a step. Before
-// all writers have completed step 3, two of them may write different entries with the same
-// version, if each lacks a part that the other has. Cassandra keeps one.
+// The steps of different writers may have any order, and a writer may repeat a step. Two
+// writers may write different entries with the same version, if each lacks a part that the
+// other has. Cassandra keeps one, until L has completed step 3.
 //
 // A writer that dies has not acknowledged its result. The sender sends the result again,
 // and the next writer does steps 2 and 3.
 //
 // # Changes of divisions
 //
-// Processes cache boards, so two writers may know different divisions. Therefore the rules
-// of the season ([incarnation.rules]) are a part of each user's state. The version is the
-// sum of the rules, which only grow, and the versions of all other parts. The argument
-// remains true:
+// Processes cache boards, so two writers may know different divisions. This shows that the
+// argument remains true. The rules of the season ([incarnation.rules]) are a part of each
+// user's state. They only grow. The version is the sum of the rules and the versions of all
+// other parts.
 //
 //   - Each writer reads the rules in step 2 ([Store.whileOpen]), and writes the entry that
 //     follows from them. If it began with other rules, it begins again.
 //   - StartRecount writes the rules: step 1 of a writer. The Recount of each user is its
-//     steps 2 and 3. The caller reads the list of users after StartRecount. A user who is
-//     missing there is registered later: a writer that reads the whole state of a user
-//     without a row in the list adds the row, and then reads the rules
-//     ([Store.addRegistration]). A store with a summary of the user has read the whole
-//     state, or adopted the summary of such a store.
-//   - Two writers whose entries have the same version have the same rules and the same
-//     state, or each lacks a part that the other has. In the second case, writer L has a
-//     greater version than both.
+//     steps 2 and 3.
+//   - The caller reads the list of users after StartRecount. A user who is missing there is
+//     registered later. A writer then adds the user to the list, and reads the rules after
+//     that ([Store.addRegistration]). Each writer that reads the whole state does this if
+//     the list lacks the user. A store with a summary has read the whole state, or adopted
+//     the summary of such a store.
+//   - Let the entries of two writers have the same version. Then they have the same rules
+//     and the same state, or each lacks a part that the other has. In the second case, L
+//     has a greater version than both.
 //
 // A slow writer with the previous rules has a smaller version than the Recount, which has
 // read its results. A sealed season keeps its rules.
@@ -83,8 +91,8 @@ func (k *userKey) args(others ...any) []any {
 	return append(others, string(k.Board), string(k.Season), k.incarnation, string(k.user))
 }
 
-// setAccount returns the operations that write the account in the season, and delete data
-// of earlier epochs there, which a slow writer may have written late.
+// setAccount returns the operations that write the account in the season. They also delete
+// data of earlier epochs there, which a slow writer may have written late.
 func (k *userKey) setAccount(acc *account) []op {
 	ops := []op{{setAccount, k.args(acc.writeTime(), acc.append(nil))}}
 	if acc.Epoch > 0 {
@@ -146,8 +154,8 @@ type state struct {
 // raisePrefix begins the names of noteRaise. No name of a data center contains a tab.
 const raisePrefix = "\traise "
 
-// noteRaise returns the operation that adds an element to column owners, for a row that
-// raises the version and is not a result. Only one data center writes such a row. When the
+// noteRaise returns the operation that adds an element to the column `owners`, for a row
+// that raises the version and is not a result. Only one data center writes such a row. When the
 // element arrives in another, its stores drop their summaries of the user.
 func (k *userKey) noteRaise(st *state, match leaderboard.MatchID, kind int8, item []byte) op {
 	text := append(appendString([]byte{byte(kind)}, string(match)), item...)
@@ -297,8 +305,8 @@ func (st *state) results() iter.Seq2[leaderboard.MatchResult, error] {
 	}
 }
 
-// entry returns the entry. version lacks the rules, and b must have the rules of the
-// incarnation.
+// entry returns the entry. The parameter version must not include the rules. b must have
+// the rules of the incarnation.
 func (k *userKey) entry(b *leaderboard.Board, t *leaderboard.Tally, a *account, version uint64) leaderboard.Entry {
 	e := b.Entry(t, k.Season, k.user)
 	e.Hidden, e.Version = a.Hidden, version+uint64(b.Rules())
@@ -343,8 +351,8 @@ func (s *Store) readHead(ctx context.Context, key *userKey) (st *state, whole bo
 }
 
 // readResolved reads a user's whole state: step 2 of a writer. If a result needs a
-// contender row, it writes the row and reads again. ownClaim is the claim of step 1, or
-// zero.
+// contender row, it writes the row and reads again. The parameter ownClaim is the claim of
+// step 1, or zero.
 //
 // If the state contains another claim, its store X may not have read the caller's results.
 // So readResolved writes the next claim, which makes X read the whole state again. One is

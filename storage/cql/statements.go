@@ -5,9 +5,9 @@ package cql
 //
 // Some names in the schema are older than the terms in this code:
 //
-//   - edition is the number of an incarnation.
-//   - user_scopes has the seasons of each user.
-//   - realm is always 0, so that a table is a single partition.
+//   - The column `edition` is the number of an incarnation.
+//   - The table user_scopes has the seasons of each user.
+//   - The column `realm` is always 0, so that a table is a single partition.
 const (
 	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`
 	selectBoard  = `SELECT body, buckets FROM boards WHERE realm = 0 AND board = ?`

@@ -4,23 +4,26 @@
 //
 // The migrations in schema/cql define the tables. In addition:
 //
-//   - edition is the number of a season's incarnation. standing is the sort key without the
-//     user id.
-//   - accounts has the sets bans and erasures (account.go). Older versions of the store
-//     wrote body and ban.
-//   - match_results has static cells: the user's account, summaries, and divisions in which
-//     the user may have rows. owners has claims (summary.go), adoptions (adopt.go) and
-//     elements of noteRaise (state.go).
-//   - match_states has the states of matches that were voided. applied_in is
-//     [leaderboard.MatchState].Applied by data center; applied is unused. A row without a
-//     match id marks an incarnation with rows in match_users (matches.go).
-//   - final_standings, final_fences and final_positions have final standings in layouts of
-//     older versions (finalread.go).
-//   - rank_changes has the changes that the index of a data center may lack (changes.go).
-//   - final_marks has the users whose changes the final standings may lack (marks.go).
-//   - A row of user_entries without an entry registers a user.
-//   - A row of seasons whose season begins with a tab has the time of a deletion
-//     (deletionRow).
+//   - The column `edition` is the number of a season's incarnation. The column `standing` is
+//     the sort key without the user id.
+//   - The table accounts has the set columns `bans` and `erasures` (account.go). Older
+//     programs wrote its columns `body` and `ban`.
+//   - The table match_results has static cells: the user's account, summaries, and divisions
+//     in which the user may have rows. The column `owners` has claims (summary.go),
+//     adoptions (adopt.go) and elements of noteRaise (state.go).
+//   - The table match_states has the states of matches that were voided. The column
+//     `applied_in` has, for each data center, the field Applied of the
+//     [leaderboard.MatchState]. The column `applied` is unused. A row without a match id
+//     marks an incarnation with rows in match_users (matches.go).
+//   - The tables final_standings, final_fences and final_positions have final standings in
+//     layouts of older programs (finalread.go).
+//   - The table rank_changes has the changes that the index of a data center may lack
+//     (changes.go).
+//   - The table final_marks has the users whose changes the final standings may lack
+//     (marks.go).
+//   - A row of user_entries without an entry registers a user: the user has data in the
+//     season, or will soon.
+//   - A row of seasons whose season begins with a tab records deletions (deletionRow).
 package cql
 
 import (
@@ -59,7 +62,7 @@ type Store struct {
 	headRows, storedFrom int
 	// of a user in a season, so that one call can read all of them
 	maxMatches int64
-	// for the ages of pending generations, ends of bans, and deletions
+	// for the ages of pending generations (see seal.go), ends of bans, and deletions
 	now func() time.Time
 
 	incarnations incarnations
@@ -71,7 +74,7 @@ type Store struct {
 	cache        *lru.Cache[userKey, summary] // nil disables caching
 	pages        *pageCache
 	announced    *lru.Cache[announcement, struct{}]
-	marked       sync.Map // incarnations with a row with markMatch, as userKeys without a user
+	marked       sync.Map // incarnations that listUser has marked (see matches.go), as userKeys without a user
 }
 
 var _ leaderboard.Store = (*Store)(nil)

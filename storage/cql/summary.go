@@ -15,16 +15,18 @@ import (
 //
 // A writer takes three steps (see state.go). In step 2, it reads the whole state of a user:
 // the cost grows with the number of results. So a store caches a [summary] of each user
-// whom it changes: the tally, the version, and the static cells, among them a claim. Then
-// step 2 only reads the static cells, and compares them with those of the summary. A store
-// without a summary may adopt one (adopt.go). The argument here is without adoptions.
+// whom it changes: the tally, the version, and the static cells with a claim. Then step 2
+// only reads the static cells, and compares them with those of the summary. A store
+// without a summary may adopt one (see adopt.go).
 //
 // The claim names one store, the holder. Any other store writes its own claim with its
 // results. If they need several batches, the first one has the claim. The summary of holder
 // X includes all results that existed when X wrote its claim, and all that X wrote since.
 //
-// If the summary of X lacks an acknowledged result of another store Y, Y has read the
-// results of both, and its entry remains. The proof:
+// # Why an outdated summary does no harm
+//
+// Let the summary of X lack an acknowledged result of another store Y. This shows, without
+// adoptions, that the entry that remains includes the results of both.
 //
 // Case 1: In step 1, Y knew that it was not the holder. So Y wrote a claim with the result.
 //
@@ -102,8 +104,8 @@ func elementOf(id leaderboard.MatchID, result *leaderboard.MatchResult) matchEle
 
 func compareElements(x, y matchElement) int { return cmp.Compare(x.hash, y.hash) }
 
-// matchSet returns the set of all matches of st, or nil if there are more than maxMatchSet.
-// st must be a whole state.
+// matchSet returns the set of all matches of the whole state st, or nil if there are more
+// than maxMatchSet.
 func (st *state) matchSet() matchSet {
 	if len(st.matches) > maxMatchSet {
 		return nil
