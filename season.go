@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata"
+	_ "time/tzdata" // time zones on machines without a database of them
 )
 
 // ErrSeasonNotFound means that a board has no season at a time or with an id.

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -102,7 +103,7 @@ func (l *lateSeason) deliver(d delivery) int64 {
 func (l *lateSeason) field(shard int, name string) string {
 	l.t.Helper()
 	v, err := l.x.client().HGet(l.t.Context(), rawLive(l.t, l.x, shard).at+"w", name).Result()
-	if err != nil && err != goredis.Nil {
+	if err != nil && !errors.Is(err, goredis.Nil) {
 		l.t.Fatal(err)
 	}
 	return v

@@ -169,8 +169,8 @@ func (s *shardServers) fail(shard int, older []any) {
 	c := s.clients[addr]
 	ctx := s.t.Context()
 	must(s.t, c.FlushAll(ctx).Err())
-	must(s.t, c.SlaveOf(ctx, "127.0.0.1", "1").Err()) // so that the server has a new identity
-	must(s.t, c.SlaveOf(ctx, "NO", "ONE").Err())
+	must(s.t, c.ReplicaOf(ctx, "127.0.0.1", "1").Err()) // so that the server has a new identity
+	must(s.t, c.ReplicaOf(ctx, "NO", "ONE").Err())
 	if len(older) > 0 {
 		must(s.t, c.Eval(ctx, `for i = 1, #ARGV, 2 do redis.call('RESTORE', ARGV[i], 0, ARGV[i + 1]) end return 1`, nil, older...).Err())
 		must(s.t, c.HSet(ctx, s.keys[shard], "seen", 0).Err()) // replicas do not have it: see lua/server.lua
@@ -210,7 +210,6 @@ type memberFaults struct {
 	mu      sync.Mutex
 	armed   []string
 	delayed [][]any // the arguments of commands that the process will send later
-	n       map[string]int
 }
 
 // arm lets the next call fail. If kind is "lost", the server executes it, and the answer is lost. If kind
@@ -336,7 +335,8 @@ func (h *history) run(steps int) {
 
 // step makes a random step.
 func (h *history) step() {
-	name, do := "", func() {}
+	var name string
+	var do func()
 	o := h.owners[h.rng.IntN(len(h.owners))]
 	shard := h.rng.IntN(h.servers.shards)
 	switch n := h.rng.IntN(100); {

@@ -35,20 +35,22 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 	return s, v, nil
 }
 
-// survey answers q for a season of one shard, in one round trip.
-func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
-	type piece struct {
-		*call
-		positions, percents, keys, buckets int
-	}
-	var pieces []piece
+// surveyCall is a call of the survey script for a part of a question: the numbers of its positions,
+// percents, keys and buckets.
+type surveyCall struct {
+	*call
+	positions, percents, keys, buckets int
+}
+
+// surveyCalls divides q into calls.
+func (r *reader) surveyCalls(q leaderboard.SurveyQuery) (pieces []surveyCall, calls []*call) {
 	fromWorst := 0
 	if q.FromWorst {
 		fromWorst = 1
 	}
 	remaining := q
 	for first := true; first || len(remaining.Positions)+len(remaining.Percents)+len(remaining.Keys) > 0; first = false {
-		p := piece{positions: min(len(remaining.Positions), surveyPiece)}
+		p := surveyCall{positions: min(len(remaining.Positions), surveyPiece)}
 		p.percents = min(len(remaining.Percents), surveyPiece-p.positions)
 		p.keys = min(len(remaining.Keys), surveyPiece-p.positions-p.percents)
 		if first {
@@ -66,12 +68,14 @@ func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
 		}
 		remaining = leaderboard.SurveyQuery{Positions: remaining.Positions[p.positions:], Percents: remaining.Percents[p.percents:], Keys: remaining.Keys[p.keys:]}
 		p.call = r.call(surveyScript, 0, args...)
-		pieces = append(pieces, p)
+		pieces, calls = append(pieces, p), append(calls, p.call)
 	}
-	calls := make([]*call, len(pieces))
-	for i := range pieces {
-		calls[i] = pieces[i].call
-	}
+	return pieces, calls
+}
+
+// survey answers q for a season of one shard, in one round trip.
+func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
+	pieces, calls := r.surveyCalls(q)
 	if _, err := r.ask(calls); err != nil {
 		return leaderboard.Survey{}, err
 	}

@@ -71,6 +71,7 @@ func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
 	return nil
 }
 
+// CheckReason returns a [leaderboard.FieldError] if a reason is too long.
 func CheckReason(reason string) error {
 	if len(reason) > maxReasonBytes {
 		return &leaderboard.FieldError{Field: "reason", Problem: fmt.Sprintf("must be at most %d bytes, not %d", maxReasonBytes, len(reason))}
@@ -146,6 +147,7 @@ func (s *shared) concernedBoard(ctx context.Context, ban *leaderboard.Ban, id le
 	return b, nil
 }
 
+// CheckImport returns an error if one of the bans is not valid.
 func (a *Admin) CheckImport(bans []leaderboard.Ban) error {
 	for i := range bans {
 		b := &bans[i]

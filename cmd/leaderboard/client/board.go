@@ -99,12 +99,7 @@ func writeBoard(w io.Writer, b *pb.Board) {
 			row(limit.name, *limit.score)
 		}
 	}
-	if source := b.GetSource(); source != nil {
-		row("source", source.GetBoardId())
-		for _, name := range slices.Sorted(maps.Keys(source.GetMatch())) {
-			row("match", name+"="+source.GetMatch()[name])
-		}
-	}
+	writeSource(b.GetSource(), row)
 	if names := b.GetFillingDivisions(); len(names) > 0 {
 		row("filling", "users may be missing in "+strings.Join(names, ", "))
 	} else if b.GetFilling() {
@@ -127,6 +122,16 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	}
 	row("created", formatTime(b.GetCreatedAt()))
 	cli.WriteTable(w, t)
+}
+
+func writeSource(source *pb.Board_Source, row func(name string, value any)) {
+	if source == nil {
+		return
+	}
+	row("source", source.GetBoardId())
+	for _, name := range slices.Sorted(maps.Keys(source.GetMatch())) {
+		row("match", name+"="+source.GetMatch()[name])
+	}
 }
 
 type boardFlags struct {
