@@ -243,7 +243,7 @@ func TestDifferencesNameEveryField(t *testing.T) {
 		"TieBreakers": {TieBreakers: []TieBreaker{{Name: "wins"}}}, "Unit": {Unit: "s"}, "Decimals": {Decimals: 1},
 		"Season": {Season: Schedule{Kind: Monthly}}, "Divisions": {Divisions: []string{"gender"}},
 		"MinScore": {MinScore: &one}, "MaxScore": {MaxScore: &one}, "Floor": {Floor: &one}, "Retention": {Retention: time.Hour},
-		"Private": {Private: true}, "Matches": {Matches: true}, "AcceptedAttributes": {AcceptedAttributes: []string{"mode"}}, "Source": {Source: &Source{Board: "a"}},
+		"Private": {Private: true}, "Shards": {Shards: 3}, "Matches": {Matches: true}, "AcceptedAttributes": {AcceptedAttributes: []string{"mode"}}, "Source": {Source: &Source{Board: "a"}},
 	}
 	for i := range reflect.TypeFor[Board]().NumField() {
 		name := reflect.TypeFor[Board]().Field(i).Name

@@ -221,6 +221,12 @@ func (f *memberFaults) arm(kind string) {
 	f.armed = append(f.armed, kind)
 }
 
+func (f *memberFaults) disarm() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.armed = nil
+}
+
 // release sends the delayed commands.
 func (f *memberFaults) release(ctx context.Context) {
 	f.mu.Lock()
@@ -507,7 +513,7 @@ func (h *history) finish() {
 		o.halted = false
 		o.followAll()
 		o.faults.release(h.t.Context())
-		o.faults.armed = nil
+		o.faults.disarm()
 	}
 	h.rebalance()
 	eventually(h.t, "the history finishes", func(ctx context.Context) error {
