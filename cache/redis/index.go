@@ -106,7 +106,6 @@ type Options struct {
 
 const (
 	defaultPrefix        = "leaderboard:"
-	maxShards            = 256
 	defaultUpdateTimeout = 5 * time.Second
 	defaultLeaseTTL      = 15 * time.Second
 	defaultHints         = 1 << 16
@@ -286,8 +285,8 @@ func newIndex(o Options) (*Index, error) {
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix
 	}
-	if o.Shards < 0 || o.Shards > maxShards || strings.ContainsAny(o.Prefix, "{}") {
-		return nil, errors.Join(fmt.Errorf("redis: open: %d shards, prefix %q: shards must be 1 to %d and the prefix must not contain braces", o.Shards, o.Prefix, maxShards), x.client().Close())
+	if o.Shards < 0 || o.Shards > leaderboard.MaxShards || strings.ContainsAny(o.Prefix, "{}") {
+		return nil, errors.Join(fmt.Errorf("redis: open: %d shards, prefix %q: shards must be 1 to %d and the prefix must not contain braces", o.Shards, o.Prefix, leaderboard.MaxShards), x.client().Close())
 	}
 	if o.UpdateTimeout == 0 {
 		o.UpdateTimeout = defaultUpdateTimeout
@@ -548,6 +547,10 @@ func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, erro
 	if season := x.peek(s); season.unsynced() {
 		calls := callEach(standingsScript, *season.control.Load(), "", "", 0)
 		err := x.run(ctx, calls)
+		if calls[0].status == statusShards {
+			x.setShards(season, int(calls[0].int()))
+			return x.Loaded(ctx, s)
+		}
 		complete := !slices.ContainsFunc(calls, func(c *call) bool {
 			return c.status != statusOK && (c.status != statusDoubt || season.doubtIsOver())
 		})

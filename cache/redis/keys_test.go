@@ -19,7 +19,7 @@ func TestSlotEqualsClusterKeyslot(t *testing.T) {
 }
 
 func TestShardsAreSpreadOverSlots(t *testing.T) {
-	for _, shards := range []int{2, 3, 8, 64, maxShards} {
+	for _, shards := range []int{2, 3, 8, 64, leaderboard.MaxShards} {
 		const nodes = 3
 		for board := range 20 {
 			s := leaderboard.SeasonKey{Board: leaderboard.BoardID(fmt.Sprint("board ", board)), Season: "202611"}

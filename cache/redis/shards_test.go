@@ -160,3 +160,19 @@ func TestAShardIsLostWhileTheNumberOfShardsChanges(t *testing.T) {
 	must(t, s.rebuildWith(t.Context(), x, 1))
 	checkLadders(t, x, s.entries)
 }
+
+// A process misses an Update before it knows the number of shards.
+func TestLoadedLearnsTheNumberOfShards(t *testing.T) {
+	o := options([]string{cluster.Redis(t)}, 3)
+	x, s := openIndex(t, o), newStore(30)
+	s.rebuild(t, x)
+	y := openIndex(t, o)
+	season := y.season(testSeason)
+	season.mu.Lock()
+	season.failures++
+	season.mu.Unlock()
+	y.unsynced.Add(1)
+	if loaded, err := y.Loaded(t.Context(), testSeason); !loaded || err != nil {
+		t.Errorf("Loaded = %v, %v, want true, nil", loaded, err)
+	}
+}
