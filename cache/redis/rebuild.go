@@ -86,7 +86,6 @@ type generation struct {
 	leaving []string // control keys of other shards, which belong to the live generation only
 	token   string   // identifies the owner of the lease
 	name    string
-	first   string // the name that begin gave; the bulk load changes name in the generation's own shards
 	fence   int64
 	// failures is the number of the season's failed Updates before the Rebuild.
 	failures int
@@ -173,12 +172,8 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 				return nil // another process has restored the season
 			}
 		}
-		shards, isSet := cmp.Or(b.Shards, x.o.Shards), 0
-		if b.Shards != 0 {
-			isSet = 1
-		}
-		g.control = x.controlKeys(g.season.key, shards)
-		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), lastFence, recentFence, tagOf(b), isSet)
+		g.control = x.controlKeys(g.season.key, cmp.Or(b.Shards, x.o.Shards))
+		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), lastFence, recentFence, tagOf(b), b.Shards)
 		acquire.keys = append(acquire.keys, x.leaseKey(g.season))
 		bounded, cancel := context.WithTimeout(ctx, x.o.UpdateTimeout)
 		err := retry(bounded, func() error { return x.run(bounded, []*call{acquire}) })
@@ -196,8 +191,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 			continue
 		}
 		name, fence := acquire.str(), acquire.int()
-		shards = int(acquire.int())
-		live := acquire.str()
+		shards, live := int(acquire.int()), acquire.str()
 		if acquire.status != statusOK || acquire.fault {
 			return fmt.Errorf("acquire: unexpected answer: %w", leaderboard.ErrRankUnavailable)
 		}
@@ -211,7 +205,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		}
 		oldShards := int(acquire.int())
 		g.control = x.controlKeys(g.season.key, shards)
-		g.name, g.first, g.fence = name, name, fence
+		g.name, g.fence = name, fence
 		g.pending, g.batches = make([][]pendingEntry, shards), make([]int64, shards)
 		g.live = append(make([]liveInShard, 0, shards), liveInShard{live, int(acquire.int())})
 		g.keep = g.keep && oldShards == shards
@@ -248,6 +242,10 @@ func (g *generation) beginOthers(ctx context.Context, b *leaderboard.Board, at t
 
 // allKeys returns the control keys of the generation's shards and of the leaving ones.
 func (g *generation) allKeys() []string { return slices.Concat(g.control, g.leaving) }
+
+// firstName returns the name that begin gave the generation. The leaving shards keep it: the bulk load
+// gives another name in the generation's own shards only.
+func (g *generation) firstName() string { return cmp.Or(g.aside, g.name) }
 
 // callLeaving returns one call of a script for each leaving shard.
 func (g *generation) callLeaving(s *script, args ...any) []*call {
@@ -399,7 +397,7 @@ func (g *generation) verify(ctx context.Context) error {
 			return err
 		}
 	}
-	calls, leaving := callEach(checkScript, g.control, g.name), g.callLeaving(checkScript, g.first)
+	calls, leaving := callEach(checkScript, g.control, g.name), g.callLeaving(checkScript, g.firstName())
 	if err := retry(ctx, func() error { return g.x.run(ctx, slices.Concat(calls, leaving)) }); err != nil {
 		return err
 	}
@@ -454,7 +452,7 @@ func (g *generation) leave(ctx context.Context) error {
 	}
 	bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
 	defer cancel()
-	checks := g.callLeaving(checkScript, g.first)
+	checks := g.callLeaving(checkScript, g.firstName())
 	err := retry(bounded, func() error { return g.x.run(bounded, checks) })
 	if err != nil || slices.ContainsFunc(checks, func(c *call) bool { return c.status != statusOK }) {
 		return errors.Join(errOvertaken, err, g.x.run(bounded, callEach(dropScript, g.control, "lose")))
@@ -472,7 +470,7 @@ func (g *generation) leave(ctx context.Context) error {
 func (g *generation) abandon(ctx context.Context) error {
 	err := g.x.abandon(ctx, g.control, g.name)
 	if len(g.leaving) > 0 {
-		err = errors.Join(err, g.x.run(ctx, g.callLeaving(dropScript, "abort", g.first)))
+		err = errors.Join(err, g.x.run(ctx, g.callLeaving(dropScript, "abort", g.firstName())))
 	}
 	for _, other := range []string{g.bulk, g.aside} {
 		if other != "" && other != g.name {

@@ -200,6 +200,9 @@ func (s *Service) ChangeShards(ctx context.Context) error {
 		}
 		for _, id := range p.unsealed {
 			key := leaderboard.SeasonKey{Board: b.ID, Season: id}
+			if s.index.Fits(b, key) {
+				continue // usually, so that no request is needed
+			}
 			loaded, err := s.index.Loaded(ctx, key)
 			if loaded && !s.index.Fits(b, key) {
 				if err = s.index.fill(ctx, b, key, nil); err == nil {

@@ -10,7 +10,7 @@
 --   a fence above which a live generation of S shards is recent enough for the caller,
 --   unless it has copies of older shards
 --   the tag of the board
---   1 if the board sets the number of shards. Otherwise, a recorded number is kept
+--   the number of shards that the board asks for. If it is 0, a recorded number is kept
 -- Returns one of:
 --   OK, the generation, its fence, its number of shards; the live generation, its number of shards,
 --   its length of rank keys; the field leftS or 0;
