@@ -143,7 +143,9 @@ type LogPosition struct {
 	// Partition names the partition and the present life of its topic. No other partition
 	// ever has the same name.
 	Partition string
-	// Offset is -1 if the position is unknown.
+	// From is the offset of the first message whose Update the caller has made, or repeated.
+	From int64
+	// Offset is the offset after the last one. It is -1 if the position is unknown.
 	Offset int64
 }
 
@@ -155,9 +157,8 @@ type LogSession struct {
 	Partitions int
 }
 
-// Doubt states that a season may have lost its last Updates, because its server has changed
-// or restarted. Until [Index].Confirm removes the doubt, reads of the season return
-// [ErrRankUnavailable].
+// Doubt states that a season may lack its last Updates. If its server has changed or restarted, reads
+// of the season return [ErrRankUnavailable] until [Index].Confirm removes the doubt.
 type Doubt struct {
 	SeasonKey
 	// Server identifies the server that has the season now.
@@ -215,8 +216,10 @@ type Index interface {
 	Invalidate(s SeasonKey)
 	// Advance records positions: the index lacks no Update of a message before them, except
 	// in seasons that are not loaded. It returns the seasons that may have lost Updates
-	// since earlier positions were recorded, and records nothing for these.
-	Advance(ctx context.Context, positions []LogPosition) ([]Doubt, error)
+	// since earlier positions were recorded, or may lack Updates between the recorded Offset and the
+	// caller's From. It records nothing for these. Seasons without Updates are checked only from time to
+	// time, unless all is true.
+	Advance(ctx context.Context, positions []LogPosition, all bool) ([]Doubt, error)
 	// Confirm states that the caller has repeated the Updates of a season in doubt, from
 	// the positions of d on. The season then lacks no Update of a message before the given
 	// positions. b is the season's board. The doubt ends when all members of session have

@@ -46,7 +46,7 @@ type service interface {
 	Synced(seasons ...leaderboard.SeasonKey) bool
 	CatchUp(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (rest []leaderboard.UserID, dropped bool, err error)
 	CatchUpAll(ctx context.Context) error
-	Advance(ctx context.Context, positions []leaderboard.LogPosition) ([]leaderboard.Doubt, error)
+	Advance(ctx context.Context, positions []leaderboard.LogPosition, all bool) ([]leaderboard.Doubt, error)
 	Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error
 	Confirm(ctx context.Context, d leaderboard.Doubt, positions []leaderboard.LogPosition, session leaderboard.LogSession) error
 	Forget(ctx context.Context, key leaderboard.SeasonKey) error

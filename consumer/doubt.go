@@ -34,7 +34,7 @@ func (h handler) followServers(s sarama.ConsumerGroupSession) {
 		}
 		session.Partitions += len(partitions)
 	}
-	confirmed := map[leaderboard.SeasonKey]string{} // the server on which this session has confirmed each season
+	confirmed := map[leaderboard.SeasonKey]confirmation{}
 	timer := time.NewTimer(h.o.advanceInterval)
 	defer timer.Stop()
 	failed := false
@@ -57,28 +57,34 @@ func (h handler) followServers(s sarama.ConsumerGroupSession) {
 	}
 }
 
+// confirmation states what a session has confirmed for a season.
+type confirmation struct {
+	server     string
+	partitions int // their number; a session only gains partitions
+}
+
 // advanceIndex records positions, and brings seasons in doubt up to date. It reports whether a season
 // is in doubt.
-func (h handler) advanceIndex(ctx context.Context, session leaderboard.LogSession, confirmed map[leaderboard.SeasonKey]string) (inDoubt bool, err error) {
+func (h handler) advanceIndex(ctx context.Context, session leaderboard.LogSession, confirmed map[leaderboard.SeasonKey]confirmation) (inDoubt bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, repeatTimeout)
 	defer cancel()
 	positions, partitions := h.positions.recorded()
 	if len(positions) == 0 {
 		return false, nil
 	}
-	doubts, err := h.service.Advance(ctx, positions)
+	doubts, err := h.service.Advance(ctx, positions, false)
 	if len(doubts) == 0 {
 		return false, err
 	}
 	var pending []leaderboard.Doubt
 	for _, d := range doubts {
-		if !d.Confirmed || confirmed[d.SeasonKey] != d.Server {
+		if !d.Confirmed || confirmed[d.SeasonKey] != (confirmation{d.Server, len(positions)}) {
 			delete(confirmed, d.SeasonKey)
 			pending = append(pending, d)
 		}
 	}
 	if len(pending) > 0 {
-		h.o.Log.Info("a server of the rank index was replaced, repeating its last updates", "seasons", len(pending))
+		h.o.Log.Info("the rank index may lack updates, repeating them", "seasons", len(pending))
 		forgotten, repeatErr := h.repeatUpdates(ctx, pending, partitions)
 		if err = errors.Join(err, repeatErr); repeatErr != nil {
 			return true, err
@@ -88,17 +94,27 @@ func (h handler) advanceIndex(ctx context.Context, session leaderboard.LogSessio
 	for _, d := range doubts {
 		confirmErr := h.service.Confirm(ctx, d, positions, session)
 		if err = errors.Join(err, confirmErr); confirmErr == nil {
-			confirmed[d.SeasonKey] = d.Server
+			confirmed[d.SeasonKey] = confirmation{d.Server, len(positions)}
 		}
 	}
 	return true, err
+}
+
+// recordLastPositions records the positions of the session's partitions for all seasons, so that the next
+// owners need not repeat updates. If this fails, they repeat those since the last positions.
+func (h handler) recordLastPositions(s sarama.ConsumerGroupSession) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), maxPositionDelay)
+	defer cancel()
+	if positions, _ := h.positions.recorded(); len(positions) > 0 {
+		_, _ = h.service.Advance(ctx, positions, true)
+	}
 }
 
 // repeatUpdates brings seasons in doubt up to date with the messages of partitions, from the recorded
 // positions of the seasons to the present end of the log. It drops the seasons for which this is
 // impossible or too much work, and returns them.
 func (h handler) repeatUpdates(ctx context.Context, doubts []leaderboard.Doubt, partitions []partition) (forgotten map[leaderboard.SeasonKey]bool, err error) {
-	r := repetition{handler: h, boards: map[leaderboard.BoardID]bool{}, seasons: map[leaderboard.SeasonKey]bool{}, users: map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}}
+	r := repetition{handler: h, seasons: map[leaderboard.SeasonKey][]leaderboard.LogPosition{}, sources: map[leaderboard.BoardID][]leaderboard.LogPosition{}, users: map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}}
 	forgotten = map[leaderboard.SeasonKey]bool{}
 	forget := func(key leaderboard.SeasonKey) error {
 		if forgotten[key] {
@@ -126,7 +142,7 @@ func (h handler) repeatUpdates(ctx context.Context, doubts []leaderboard.Doubt, 
 	}
 	for _, d := range doubts {
 		if !forgotten[d.SeasonKey] {
-			if err := r.add(ctx, d.SeasonKey); err != nil {
+			if err := r.add(ctx, d); err != nil {
 				return nil, err
 			}
 		}
@@ -136,7 +152,7 @@ func (h handler) repeatUpdates(ctx context.Context, doubts []leaderboard.Doubt, 
 			return forgotten, nil
 		}
 		for gaps[i].from < gaps[i].to && !gaps[i].lost && r.count <= h.o.maxGapUsers {
-			if err := h.readGap(ctx, p, &gaps[i], r.collect); err != nil {
+			if err := h.readGap(ctx, p, &gaps[i], func(ctx context.Context, items []*item) error { return r.collect(ctx, i, items) }); err != nil {
 				return nil, err
 			}
 		}
@@ -180,34 +196,44 @@ func (h handler) gapSince(p partition, doubts []leaderboard.Doubt, index int) (g
 // repetition collects the users whose updates are repeated.
 type repetition struct {
 	handler
-	seasons map[leaderboard.SeasonKey]bool // the seasons in doubt
-	boards  map[leaderboard.BoardID]bool   // the sources of their boards
+	// seasons and sources have the first positions of the messages that concern a season in doubt: its
+	// own messages, and those of the source of its board.
+	seasons map[leaderboard.SeasonKey][]leaderboard.LogPosition
+	sources map[leaderboard.BoardID][]leaderboard.LogPosition
 	users   map[leaderboard.SeasonKey]map[leaderboard.UserID]bool
 	count   int // the number of users in users
 }
 
 // add adds a season in doubt.
-func (r *repetition) add(ctx context.Context, key leaderboard.SeasonKey) error {
-	r.seasons[key] = true
-	b, err := r.service.Board(ctx, key.Board)
+func (r *repetition) add(ctx context.Context, d leaderboard.Doubt) error {
+	r.seasons[d.SeasonKey] = d.Positions
+	b, err := r.service.Board(ctx, d.Board)
 	switch {
 	case errors.Is(err, leaderboard.ErrBoardNotFound): // Confirm drops the season
 	case err != nil:
 		return fmt.Errorf("consumer: board of a season in doubt: %w", err)
 	case b.Source != nil:
-		r.boards[b.Source.Board] = true
+		first := slices.Clone(d.Positions)
+		for i, p := range r.sources[b.Source.Board] {
+			first[i].Offset = min(first[i].Offset, p.Offset)
+		}
+		r.sources[b.Source.Board] = first
 	}
 	return nil
 }
 
-// collect adds the users of items that concern the seasons in doubt.
-func (r *repetition) collect(ctx context.Context, items []*item) error {
+// collect adds the users of items that concern the seasons in doubt. The items' partition has the given
+// index in the positions of the seasons.
+func (r *repetition) collect(ctx context.Context, index int, items []*item) error {
 	if err := r.resolve(ctx, items); err != nil {
 		return err
 	}
 	for _, i := range items {
 		key := i.result.SeasonKey
-		if i.cause != "" || !r.seasons[key] && !r.boards[key.Board] {
+		concerns := func(first []leaderboard.LogPosition) bool {
+			return first != nil && i.message.Offset >= first[index].Offset
+		}
+		if i.cause != "" || !concerns(r.seasons[key]) && !concerns(r.sources[key.Board]) {
 			continue
 		}
 		if r.users[key] == nil {

@@ -189,7 +189,7 @@ func (x *memberIndex) Drop(_ context.Context, key leaderboard.SeasonKey) error {
 	return nil
 }
 
-func (x *memberIndex) Advance(_ context.Context, positions []leaderboard.LogPosition) (doubts []leaderboard.Doubt, _ error) {
+func (x *memberIndex) Advance(_ context.Context, positions []leaderboard.LogPosition, _ bool) (doubts []leaderboard.Doubt, _ error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for key := range x.server[0].seasons {
@@ -205,12 +205,17 @@ func (x *memberIndex) Advance(_ context.Context, positions []leaderboard.LogPosi
 // advance records the positions of a season in the shards that are not in doubt. It returns the doubt
 // about the others, or nil.
 func (x *memberIndex) advance(key leaderboard.SeasonKey, positions []leaderboard.LogPosition) *leaderboard.Doubt {
-	d, same := leaderboard.Doubt{SeasonKey: key, Server: x.names()}, !x.repeating[key]
+	d, same, gap := leaderboard.Doubt{SeasonKey: key, Server: x.names()}, !x.repeating[key], false
 	for shard, server := range x.server {
 		season, written := server.seasons[key], x.written(key)[shard]
 		elsewhere := x.repeating[key] || len(written) > 1 || len(written) == 1 && !written[server.name]
 		same = same && !elsewhere
-		if season.writtenOn == server.name && !elsewhere {
+		lacks := slices.ContainsFunc(positions, func(p leaderboard.LogPosition) bool {
+			offset, ok := season.positions[p.Partition]
+			return ok && offset < p.From
+		})
+		gap = gap || lacks
+		if season.writtenOn == server.name && !elsewhere && !lacks {
 			server.write(func(s *indexServer) {
 				for _, p := range positions {
 					s.seasons[key].positions[p.Partition] = max(s.seasons[key].positions[p.Partition], p.Offset)
@@ -233,7 +238,7 @@ func (x *memberIndex) advance(key leaderboard.SeasonKey, positions []leaderboard
 	if d.Positions == nil {
 		return nil
 	}
-	if d.Confirmed = same && x.confirmed[key] == d.Server; !d.Confirmed {
+	if d.Confirmed = same && !gap && x.confirmed[key] == d.Server; !d.Confirmed {
 		for shard, server := range x.server {
 			x.written(key)[shard] = map[string]bool{server.name: true}
 		}
@@ -378,10 +383,13 @@ func openServers(t *testing.T, shards int) (*region, *servers, *memberIndex) {
 	return r, all, reader
 }
 
-// startOn runs a consumer that uses the present server.
-func (r *region) startOn(all *servers) (*member, *memberIndex) {
+// startOn runs a consumer that uses the same servers as another process, or the present servers.
+func (r *region) startOn(all *servers, other *memberIndex) (*member, *memberIndex) {
 	all.mu.Lock()
 	x := newMemberIndex(all)
+	if other != nil {
+		x.server = slices.Clone(other.server)
+	}
 	all.mu.Unlock()
 	s := ranking.New(r.store, x, ranking.Options{})
 	return r.join(s, consumer.Options{BatchResults: 20, SessionTimeout: 2 * time.Second}.WithAdvanceInterval(20*time.Millisecond)), x
@@ -426,7 +434,11 @@ func serversFailInRandomHistories(t *testing.T, shards int) {
 	}
 	var processes []process
 	start := func() {
-		m, x := r.startOn(all)
+		var other *memberIndex
+		if len(processes) > 0 && random.IntN(2) == 0 {
+			other = processes[random.IntN(len(processes))].index
+		}
+		m, x := r.startOn(all, other)
 		processes = append(processes, process{m, x})
 	}
 	start()
@@ -495,6 +507,41 @@ func serversFailInRandomHistories(t *testing.T, shards int) {
 		t.Errorf("%d rebuilds, want only the first two", all.rebuilds)
 	}
 	t.Logf("%d results, %v", sent, counts)
+}
+
+// After a failover, a consumer joins, updates the former server, commits, and ends before it notices.
+func TestAConsumerOfTheFormerServer(t *testing.T) {
+	r, all, reader := openServers(t, 1)
+	former := newMemberIndex(all)
+	first, index := r.startOn(all, nil)
+	scores, sent := map[string]int{}, 0
+	send := func(n int) {
+		r.send(r.results(sent, sent+n, 23)...)
+		for i := sent; i < sent+n; i++ {
+			scores[fmt.Sprint("u", i%23)]++
+		}
+		sent += n
+		eventually(t, "the results are committed", func() bool { return r.allCommitted() == sent })
+	}
+	advanced := func() bool { return all.advanced(sent) }
+	send(100)
+	r.checkRanks(scores) // fills the index
+	eventually(t, "all positions are recorded", advanced)
+	all.fail(0, 0)
+	reader.follow()
+	index.follow()
+	eventually(t, "no season is in doubt", func() bool { return !r.isDegraded() })
+
+	second, _ := r.startOn(all, former)
+	first.stop()
+	send(50)
+	second.stop()
+	r.startOn(all, nil)
+	eventually(t, "all positions are recorded", advanced)
+	r.checkRanks(scores)
+	if all.rebuilds != 2 {
+		t.Errorf("%d rebuilds, want only the first two", all.rebuilds)
+	}
 }
 
 // A message with index_only passes the stored entry to the index, also on a linked board. It

@@ -68,6 +68,7 @@ type partition struct {
 
 // position is the state of the index's position in one partition.
 type position struct {
+	from        int64      // the offset of the first message whose updates this session has made or repeated
 	offset      int64      // the position
 	topic       string     // the id of offset's topic, or lostMessages
 	stored      int64      // the position in Kafka, or -1
@@ -116,7 +117,7 @@ func (ps *positions) begin(p partition, offset, stored, start int64, topicID str
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	s := ps.all[p]
-	s.offset, s.topic, s.stored, s.known, s.reported = offset, topicID, stored, true, max(s.reported, start)
+	s.from, s.offset, s.topic, s.stored, s.known, s.reported = offset, offset, topicID, stored, true, max(s.reported, start)
 }
 
 // catchUp records that the index has the updates of all messages before offset.
@@ -124,6 +125,9 @@ func (ps *positions) catchUp(p partition, offset int64, topicID string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	s := ps.all[p]
+	if s.topic == lostMessages { // all seasons are dropped
+		s.from = offset
+	}
 	s.offset, s.topic, s.caughtUp = offset, topicID, true
 }
 
@@ -149,7 +153,7 @@ func (ps *positions) recorded() (all []leaderboard.LogPosition, partitions []par
 	defer ps.mu.Unlock()
 	for p, s := range ps.all {
 		if s.caughtUp && s.topic != lostMessages {
-			all = append(all, leaderboard.LogPosition{Partition: fmt.Sprintf("%s/%d", cmp.Or(s.topic, p.topic), p.id), Offset: s.offset})
+			all = append(all, leaderboard.LogPosition{Partition: fmt.Sprintf("%s/%d", cmp.Or(s.topic, p.topic), p.id), From: s.from, Offset: s.offset})
 			partitions = append(partitions, p)
 		}
 	}

@@ -76,6 +76,7 @@ func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	h.metrics.lag.Reset()
 	h.metrics.indexLag.Reset()
 	h.storeLastPositions()
+	h.recordLastPositions(s)
 	*h.endCause = context.Cause(s.Context())
 	return nil
 }

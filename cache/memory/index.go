@@ -234,7 +234,7 @@ func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 func (x *Index) Synced(...leaderboard.SeasonKey) bool { return true }
 
 // Advance implements [leaderboard.Index]. The index never loses an Update.
-func (x *Index) Advance(context.Context, []leaderboard.LogPosition) ([]leaderboard.Doubt, error) {
+func (x *Index) Advance(context.Context, []leaderboard.LogPosition, bool) ([]leaderboard.Doubt, error) {
 	return nil, nil
 }
 

@@ -47,6 +47,13 @@ import (
 // with the server of the shard. If they differ, the shard is in doubt for this process, which repeats
 // its Updates.
 //
+// A process that ends before it notices the change cannot repeat its Updates, but it may have
+// committed their messages. So an owner also states the first message of its claim. If the recorded
+// position is before it, the owner repeats the Updates of the messages between (see
+// lua/advance.lua). A Rebuild on a new server has the same problem: Updates may go to
+// the former server after the Rebuild has read the store. So a Rebuild begins with positions that
+// were recorded before it read the store (see positionsKey).
+//
 // Processes that do not own partitions may update the index too, for example after a ban. They
 // write a message about it into the log afterwards (see Journal of package ranking).
 //
@@ -211,14 +218,14 @@ type passes struct {
 }
 
 // Advance implements [leaderboard.Index]. Seasons without Updates are checked every idleInterval,
-// and whenever a server has changed.
-func (x *Index) Advance(ctx context.Context, positions []leaderboard.LogPosition) ([]leaderboard.Doubt, error) {
+// whenever a server has changed, and if all is true.
+func (x *Index) Advance(ctx context.Context, positions []leaderboard.LogPosition, all bool) ([]leaderboard.Doubt, error) {
 	x.passes.mu.Lock()
 	defer x.passes.mu.Unlock()
 	servers, now := x.serverNames(ctx), time.Now()
-	all := servers != x.passes.servers || now.Sub(x.passes.at) >= idleInterval
+	all = all || servers != x.passes.servers || now.Sub(x.passes.at) >= idleInterval
 	seasons, err := x.toAdvance(ctx, all)
-	errs := []error{err}
+	errs := []error{err, x.notePositions(ctx, positions)}
 	var doubts []leaderboard.Doubt
 	for chunk := range slices.Chunk(seasons, advanceChunk) {
 		found, err := x.advance(ctx, chunk, positions)
@@ -240,7 +247,10 @@ func (x *Index) advance(ctx context.Context, seasons []*seasonIndex, positions [
 		control := *s.control.Load()
 		s.mu.Lock()
 		for shard := range control {
-			args := append([]any{s.log.server(shard, len(control))}, positionArgs(positions)...)
+			args := []any{s.log.server(shard, len(control))}
+			for _, p := range positions {
+				args = append(args, p.Partition, p.From, p.Offset)
+			}
 			calls[i] = append(calls[i], newCall(advanceScript, control, shard, args...))
 		}
 		s.log.changed = false
@@ -262,7 +272,7 @@ func (x *Index) advance(ctx context.Context, seasons []*seasonIndex, positions [
 func (x *Index) readDoubt(s *seasonIndex, calls []*call, positions []leaderboard.LogPosition) *leaderboard.Doubt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	d, servers, loaded := leaderboard.Doubt{SeasonKey: s.key}, make([]string, len(calls)), true
+	d, servers, loaded, gap := leaderboard.Doubt{SeasonKey: s.key}, make([]string, len(calls)), true, false
 	for shard, c := range calls {
 		s.log.changed = s.log.changed || c.failed
 		if loaded = loaded && !c.failed && (c.status == statusOK || c.status == statusDoubt); !loaded {
@@ -274,6 +284,7 @@ func (x *Index) readDoubt(s *seasonIndex, calls []*call, positions []leaderboard
 		}
 		servers[shard] = c.str()
 		if c.status == statusDoubt {
+			gap = c.int() == 1 || gap
 			found := slices.Clone(positions)
 			for p := range found {
 				if found[p].Offset = c.int(); d.Positions != nil {
@@ -292,7 +303,7 @@ func (x *Index) readDoubt(s *seasonIndex, calls []*call, positions []leaderboard
 		return nil
 	}
 	d.Server = strings.Join(servers, serverSeparator)
-	if d.Confirmed = !s.log.repeating && s.log.confirmed == d.Server && s.log.madeOn(servers); !d.Confirmed {
+	if d.Confirmed = !gap && !s.log.repeating && s.log.confirmed == d.Server && s.log.madeOn(servers); !d.Confirmed {
 		s.log.servers, s.log.shards, s.log.repeating = make([][]string, len(servers)), len(servers), true
 		for shard, server := range servers {
 			s.log.servers[shard] = []string{server}
@@ -386,6 +397,30 @@ func (x *Index) toAdvance(ctx context.Context, all bool) (seasons []*seasonIndex
 		}
 	}
 	return slices.Collect(maps.Values(found)), err
+}
+
+// positionsKey is the key of a hash that has, for each partition of the log, an offset. The store has
+// the results of all messages before it. A Rebuild gives these positions to a season without any.
+func (x *Index) positionsKey() string { return x.o.Prefix + "positions" }
+
+// notePositions writes the hash. Processes may write it in any order, because a smaller offset is true too.
+func (x *Index) notePositions(ctx context.Context, positions []leaderboard.LogPosition) error {
+	if len(positions) == 0 {
+		return nil
+	}
+	return x.client().HSet(ctx, x.positionsKey(), positionArgs(positions)...).Err()
+}
+
+// notedPositions returns the pairs of the hash.
+func (x *Index) notedPositions(ctx context.Context) (pairs []any, _ error) {
+	all, err := x.client().HGetAll(ctx, x.positionsKey()).Result()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err)
+	}
+	for partition, offset := range all {
+		pairs = append(pairs, partition, offset)
+	}
+	return pairs, nil
 }
 
 // listKey is the key of the list of seasons that may be in the index.

@@ -30,7 +30,7 @@ func at(offsets ...int64) (positions []leaderboard.LogPosition) {
 // advance records positions, and returns the doubt about the test's season, or nil.
 func advance(t *testing.T, x *Index, positions []leaderboard.LogPosition) *leaderboard.Doubt {
 	t.Helper()
-	doubts, err := x.Advance(t.Context(), positions)
+	doubts, err := x.Advance(t.Context(), positions, false)
 	must(t, err)
 	for i := range doubts {
 		if doubts[i].SeasonKey == testSeason {
@@ -64,6 +64,54 @@ func eachNumberOfShards(t *testing.T, test func(t *testing.T, shards int)) {
 	for _, shards := range []int{1, 4} {
 		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) { test(t, shards) })
 	}
+}
+
+// An owner whose first message is after the recorded position repeats the messages between them. Readers
+// notice nothing. After a Rebuild, the recorded positions are still known.
+func TestAnOwnerFollowsTheRecordedPositions(t *testing.T) {
+	eachNumberOfShards(t, anOwnerFollowsTheRecordedPositions)
+}
+
+func anOwnerFollowsTheRecordedPositions(t *testing.T, shards int) {
+	x, s := openIndex(t, options([]string{cluster.Redis(t)}, shards)), newStore(50)
+	s.rebuild(t, x)
+	from := func(first, offset int64) []leaderboard.LogPosition {
+		return []leaderboard.LogPosition{{Partition: "a/0", From: first, Offset: offset}, {Partition: "a/1", From: 5, Offset: 6}}
+	}
+	record := func(positions []leaderboard.LogPosition, want ...int64) *leaderboard.Doubt {
+		t.Helper()
+		doubts, err := x.Advance(t.Context(), positions, true)
+		must(t, err)
+		var got []int64
+		if len(doubts) > 0 {
+			for _, p := range doubts[0].Positions {
+				got = append(got, p.Offset)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("Advance to %+v returned the positions (-want +got):\n%s", positions, diff)
+		}
+		if len(doubts) == 0 {
+			return nil
+		}
+		return &doubts[0]
+	}
+	record(from(8, 10)) // nothing is known yet
+	record(from(9, 12))
+	record(from(12, 12))
+	d := record(from(13, 14), 12, 6)
+	if d.Confirmed {
+		t.Error("the doubt is confirmed, want one whose updates are repeated")
+	}
+	checkLadders(t, x, s.entries)
+	must(t, x.Confirm(t.Context(), testBoard, *d, from(13, 14), leaderboard.LogSession{Generation: 1, Partitions: 2}))
+	record(from(13, 15))
+
+	must(t, x.Drop(t.Context(), testSeason))
+	s.rebuild(t, x)
+	record(from(15, 17))
+	record(from(18, 19), 17, 6)
+	checkLadders(t, x, s.entries)
 }
 
 // After a restart with old data, a season is in doubt until the owners of all
@@ -190,7 +238,7 @@ func aDoubtEnds(t *testing.T, shards int) {
 // keepUp acts as the owner of the only partition of a log that contains all entries: if the season
 // is in doubt, it repeats all updates and confirms the season.
 func (s *store) keepUp(ctx context.Context, x *Index) error {
-	doubts, err := x.Advance(ctx, at(1))
+	doubts, err := x.Advance(ctx, at(1), false)
 	if err != nil {
 		return err
 	}

@@ -178,20 +178,6 @@ func (s *shardServers) fail(shard int, older []any) {
 	s.free, s.present[shard] = s.free[1:], addr
 }
 
-// inDoubt reports whether a shard is in doubt.
-func (s *shardServers) inDoubt(shard int) bool {
-	s.t.Helper()
-	c := s.clients[s.present[shard]]
-	id, err := c.HGet(s.t.Context(), s.keys[shard], "id").Result()
-	if errors.Is(err, goredis.Nil) {
-		return false
-	}
-	must(s.t, err)
-	fields, err := serverInfo(s.t.Context(), c)
-	must(s.t, err)
-	return id[2:] != fields["run_id"]+"/"+fields["master_replid2"]
-}
-
 // reclaim makes all processes use the present servers, so that the others are free.
 func (s *shardServers) reclaim() {
 	for _, m := range s.all {
@@ -298,6 +284,7 @@ func (f *memberFaults) ProcessPipelineHook(next goredis.ProcessPipelineHook) gor
 type owner struct {
 	*member
 	session   leaderboard.LogSession
+	first     map[int]int // partition -> the number of messages that were committed before this session
 	applied   map[int]int // partition -> the number of messages that it has applied
 	confirmed string      // the servers on which this session has confirmed the season
 	halted    bool
@@ -307,6 +294,7 @@ type owner struct {
 type history struct {
 	t         *testing.T
 	rng       *rand.Rand
+	name      string // of the log
 	servers   *shardServers
 	store     *store
 	log       [3][]leaderboard.Entry
@@ -388,30 +376,21 @@ func (h *history) die(o *owner) {
 	h.rebalance()
 }
 
-// rebalance distributes the partitions over the processes that are not paused. A process that joins the
-// new session does not use the former server of a shard that is not in doubt any more: see README.md.
+// rebalance distributes the partitions over the processes that are not paused.
 func (h *history) rebalance() {
 	h.session++
-	var sure []int
-	for shard := range h.servers.shards {
-		if !h.servers.inDoubt(shard) {
-			sure = append(sure, shard)
-		}
-	}
 	var members []*owner
 	for _, o := range h.owners {
 		if !o.halted {
 			o.session, o.applied = leaderboard.LogSession{Generation: h.session, Partitions: len(h.log)}, map[int]int{}
-			o.confirmed = ""
-			for _, shard := range sure {
-				o.follow(shard)
-			}
+			o.confirmed, o.first = "", map[int]int{}
 			members = append(members, o)
 		}
 	}
 	for p := range h.log {
 		if len(members) > 0 {
-			members[h.rng.IntN(len(members))].applied[p] = h.committed[p]
+			o := members[h.rng.IntN(len(members))]
+			o.first[p], o.applied[p] = h.committed[p], h.committed[p]
 		}
 	}
 }
@@ -457,9 +436,9 @@ func (h *history) advance(o *owner) {
 	var positions []leaderboard.LogPosition
 	partitions := slices.Sorted(maps.Keys(o.applied))
 	for _, p := range partitions {
-		positions = append(positions, leaderboard.LogPosition{Partition: fmt.Sprint(p), Offset: int64(o.applied[p])})
+		positions = append(positions, leaderboard.LogPosition{Partition: h.name + fmt.Sprint(p), From: int64(o.first[p]), Offset: int64(o.applied[p])})
 	}
-	doubts, _ := o.Advance(h.t.Context(), positions)
+	doubts, _ := o.Advance(h.t.Context(), positions, h.rng.IntN(4) == 0)
 	for _, d := range doubts {
 		if (!d.Confirmed || o.confirmed != d.Server) && !h.repeat(o, d, partitions) {
 			return
@@ -569,7 +548,7 @@ func runHistories(t *testing.T, shards, runs int, losses bool) {
 	runSeed := seed.New(t)
 	servers := startShardServers(t, shards, 4)
 	for run := range seed.Runs(t, runs) {
-		h := &history{t: t, rng: rand.New(rand.NewPCG(runSeed, uint64(run))), servers: servers, store: newStore(0), copies: make([][][]any, shards), counts: map[string]int{}, losses: losses}
+		h := &history{t: t, rng: rand.New(rand.NewPCG(runSeed, uint64(run))), name: fmt.Sprint("log ", run, "/"), servers: servers, store: newStore(0), copies: make([][][]any, shards), counts: map[string]int{}, losses: losses}
 		h.run(300)
 		t.Logf("run %d: %d rebuilds, %v", run, h.rebuilds, h.counts)
 		if h.rebuilds > 0 && !losses {

@@ -172,11 +172,15 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 				return nil // another process has restored the season
 			}
 		}
+		positions, err := x.notedPositions(ctx)
+		if err != nil {
+			return err
+		}
 		g.control = x.controlKeys(g.season.key, cmp.Or(b.Shards, x.o.Shards))
 		acquire := newCall(acquireScript, g.control, 0, g.token, x.o.LeaseTTL.Milliseconds(), nonce, b.RankKeyBytes(), instant(at), lastFence, recentFence, tagOf(b), b.Shards)
-		acquire.keys = append(acquire.keys, x.leaseKey(g.season))
+		acquire.args, acquire.keys = append(acquire.args, positions...), append(acquire.keys, x.leaseKey(g.season))
 		bounded, cancel := context.WithTimeout(ctx, x.o.UpdateTimeout)
-		err := retry(bounded, func() error { return x.run(bounded, []*call{acquire}) })
+		err = retry(bounded, func() error { return x.run(bounded, []*call{acquire}) })
 		cancel()
 		if err != nil {
 			return err
@@ -210,7 +214,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		g.live = append(make([]liveInShard, 0, shards), liveInShard{live, int(acquire.int())})
 		g.keep = g.keep && oldShards == shards
 		g.leaving = x.otherKeys(g.season.key, g.control, oldShards, int(acquire.int()))
-		if lastFence, err = g.beginOthers(ctx, b, at); err != nil {
+		if lastFence, err = g.beginOthers(ctx, b, at, positions); err != nil {
 			return err
 		}
 		if lastFence == 0 {
@@ -221,8 +225,8 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 
 // beginOthers begins the generation in the shards other than 0. If these have greater fences, it
 // returns the greatest of them, otherwise 0.
-func (g *generation) beginOthers(ctx context.Context, b *leaderboard.Board, at time.Time) (lastFence int64, err error) {
-	args := []any{g.name, g.fence, b.RankKeyBytes(), instant(at), g.live[0].name, tagOf(b)}
+func (g *generation) beginOthers(ctx context.Context, b *leaderboard.Board, at time.Time, positions []any) (lastFence int64, err error) {
+	args := append([]any{g.name, g.fence, b.RankKeyBytes(), instant(at), g.live[0].name, tagOf(b)}, positions...)
 	calls := append(callEach(beginScript, g.control, args...)[1:], g.callLeaving(beginScript, args...)...)
 	if err := retry(ctx, func() error { return g.x.run(ctx, calls) }); err != nil {
 		return 0, errors.Join(err, g.abandon(ctx))

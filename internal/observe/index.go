@@ -25,10 +25,10 @@ func (o *index) Synced(seasons ...leaderboard.SeasonKey) bool { return o.inner.S
 
 func (o *index) Invalidate(s leaderboard.SeasonKey) { o.inner.Invalidate(s) }
 
-func (o *index) Advance(ctx context.Context, positions []leaderboard.LogPosition) (_ []leaderboard.Doubt, err error) {
+func (o *index) Advance(ctx context.Context, positions []leaderboard.LogPosition, all bool) (_ []leaderboard.Doubt, err error) {
 	ctx, call := o.calls.begin(ctx, "Advance", "")
 	defer call.end(&err)
-	return o.inner.Advance(ctx, positions)
+	return o.inner.Advance(ctx, positions, all)
 }
 
 func (o *index) Confirm(ctx context.Context, b *leaderboard.Board, d leaderboard.Doubt, positions []leaderboard.LogPosition, session leaderboard.LogSession) (err error) {

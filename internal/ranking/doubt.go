@@ -10,8 +10,8 @@ import (
 
 // Advance records in the index how far it is in the log, and returns the seasons that may have
 // lost updates: see [leaderboard.Index].
-func (a *Applier) Advance(ctx context.Context, positions []leaderboard.LogPosition) ([]leaderboard.Doubt, error) {
-	return a.index.Advance(ctx, positions)
+func (a *Applier) Advance(ctx context.Context, positions []leaderboard.LogPosition, all bool) ([]leaderboard.Doubt, error) {
+	return a.index.Advance(ctx, positions, all)
 }
 
 // Reindex passes the stored entries of users to the index, also of linked boards. It never

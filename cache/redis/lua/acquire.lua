@@ -11,6 +11,7 @@
 --   unless it has copies of older shards
 --   the tag of the board
 --   the number of shards that the board asks for. If it is 0, a recorded number is kept
+--   pairs of a partition of the log and an offset: see begin
 -- Returns one of:
 --   OK, the generation, its fence, its number of shards; the live generation, its number of shards,
 --   its length of rank keys; the field leftS or 0;
@@ -26,7 +27,7 @@ if holder and holder ~= token then return {FENCED, c.fence} end
 call('SET', KEYS[2], token, 'PX', ttl)
 local fence = math.max(c.fence, above) + 1
 local g = fence .. '-' .. nonce
-begin(c, g, fence, kb, at, ARGV[10])
+begin(c, g, fence, kb, at, ARGV[10], 12)
 local left = call('HGET', T, 'leftS') or 0
 if c.live and c.S ~= S then call('HSET', T, 'leftS', c.S) end
 return {OK, g, fence, tonumber(S), c.live or '', tonumber(c.S or S), c.kb, tonumber(left)}

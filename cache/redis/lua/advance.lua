@@ -1,19 +1,28 @@
 -- Records positions of the log. ARGV[3] is the server on which the caller's updates of the shard
--- were made, or '' if it made none. Then come pairs of a partition and an offset. The caller
--- states that the shard lacks no update of a message of the partition before the offset.
--- Returns OK and the server, or DOUBT, the present server, and for each partition the
--- recorded offset, or -1. In the second case, the script records nothing: the shard is in doubt,
--- or the caller's updates were made on another server.
+-- were made, or '' if it made none. Then come triples of a partition and two offsets. The caller
+-- states that it has made the updates of the messages from the first offset on, before the second one.
+-- Returns OK and the server. But the script records nothing in three cases: the shard is in doubt; the
+-- caller's updates were made on another server; or the recorded offset of a partition is less than the
+-- caller's first one, so updates between them may be missing. Then the script returns DOUBT, the present
+-- server, 1 in the third case, otherwise 0, and for each partition the recorded offset, or -1.
 local c, refusal = enter(true)
 if refusal then return refusal end
-local at, known = T .. ':at', {}
-for i = 4, #ARGV, 2 do
-  known[#known + 1] = tonumber(call('HGET', at, ARGV[i]) or -1)
+local at, known, gap = T .. ':at', {}, 0
+for i = 4, #ARGV, 3 do
+  local offset = tonumber(call('HGET', at, ARGV[i]) or -1)
+  if offset >= 0 and offset < tonumber(ARGV[i + 1]) then gap = 1 end
+  known[#known + 1] = offset
 end
-if c.doubt or ARGV[3] ~= '' and ARGV[3] ~= c.server then
-  return {DOUBT, c.server, unpack(known)}
+local moved = c.doubt or ARGV[3] ~= '' and ARGV[3] ~= c.server
+if not moved and gap == 0 then
+  for i, offset in ipairs(known) do
+    if tonumber(ARGV[3 * i + 3]) > offset then call('HSET', at, ARGV[3 * i + 1], ARGV[3 * i + 3]) end
+  end
+  return {OK, c.server}
 end
-for i, offset in ipairs(known) do
-  if tonumber(ARGV[2 * i + 3]) > offset then call('HSET', at, ARGV[2 * i + 2], ARGV[2 * i + 3]) end
+if not moved then -- an unknown position lets any offset follow
+  for i, offset in ipairs(known) do
+    if offset < 0 then known[i] = tonumber(ARGV[3 * i + 3]) end
+  end
 end
-return {OK, c.server}
+return {DOUBT, c.server, gap, unpack(known)}

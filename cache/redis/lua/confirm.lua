@@ -19,7 +19,7 @@ local c, refusal = enter(true)
 if refusal then return refusal end
 local server, session, partitions = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 if server ~= c.server then return {DOUBT, 0} end
-local at, sure = T .. ':at', T .. ':sure'
+local sure = T .. ':sure'
 if c.doubt then
   if not c.live or c.tag ~= ARGV[6] or ARGV[8] ~= '' and c.live ~= ARGV[8] then
     empty_shard()
@@ -34,9 +34,9 @@ if c.doubt then
   end
 end
 for i = 9, #ARGV, 2 do
-  if tonumber(ARGV[i + 1]) > tonumber(call('HGET', at, ARGV[i]) or -1) then call('HSET', at, ARGV[i], ARGV[i + 1]) end
   if c.doubt then call('HSET', sure, '/' .. ARGV[i], 1) end
 end
+record(9)
 if c.doubt then
   if call('HLEN', sure) - 2 < partitions or ARGV[7] ~= '1' then return {DOUBT, 1} end
   -- A generation that was being built may lack pieces, so its Rebuild must begin again.

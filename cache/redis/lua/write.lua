@@ -70,8 +70,18 @@ local function flip(c)
   c.dead, c.aside = c.dead .. c.aside, ''
 end
 
--- begin prepares a new generation of S shards in the shard.
-local function begin(c, g, fence, kb, at, tag)
+-- record records that the shard lacks no update of messages before offsets. In ARGV, pairs of a
+-- partition and an offset begin at the given index. Recorded offsets never become smaller.
+local function record(first)
+  local at = T .. ':at'
+  for i = first, #ARGV, 2 do
+    if tonumber(ARGV[i + 1]) > tonumber(call('HGET', at, ARGV[i]) or -1) then call('HSET', at, ARGV[i], ARGV[i + 1]) end
+  end
+end
+
+-- begin prepares a new generation of S shards in the shard. In ARGV, pairs of a partition and an
+-- offset begin at the index first: the store has the results of all messages before these offsets.
+local function begin(c, g, fence, kb, at, tag, first)
   local server = identity()
   if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
   c.dead = c.dead .. c.aside
@@ -83,5 +93,8 @@ local function begin(c, g, fence, kb, at, tag)
   local old = c.live and c.S or S
   call('HSET', T, 'S', old, 'nS', S, 'maxS', math.max(S, old, call('HGET', T, 'maxS') or 1), 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'ntag', tag, 'dead', c.dead, 'id', layout(old, S) .. server, 'seen', 0, 'busy', 0)
   call('HDEL', T, 'aside')
-  if not c.live then call('HDEL', T, 'live', 'kb', 'asof', 'buckets') end
+  if not c.live then
+    call('HDEL', T, 'live', 'kb', 'asof', 'buckets')
+    record(first)
+  end
 end
