@@ -20,10 +20,10 @@ func (f *fixture) compareAll() {
 	}
 }
 
-// samplePositions returns the positions 0 to n-1 if n is at most 24, and otherwise both ends and
+// samplePositions returns the positions 0 to n-1 if n is at most 12, and otherwise both ends and
 // others, which change with each call.
 func (f *fixture) samplePositions(n int) []int {
-	const limit = 24
+	const limit = 12
 	k := (n + limit - 1) / limit
 	f.samples++
 	var positions []int

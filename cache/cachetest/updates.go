@@ -117,7 +117,7 @@ var updateTests = []test{
 		f.loadFive()
 		for offset := range int64(3) {
 			f.update(f.entry("ann", uint64(2+offset), leaderboard.Score(31+offset), 1))
-			doubts, err := f.Advance(f.ctx, []leaderboard.LogPosition{{Partition: "p", From: min(offset, 1), Offset: offset}, {Partition: "q", Offset: 9}}, offset == 2)
+			doubts, err := f.Advance(f.ctx, []leaderboard.LogPosition{{Partition: "p", From: max(offset-1, 0), Offset: offset}, {Partition: "q", Offset: 9}}, offset == 2)
 			f.ok("Advance", err)
 			if len(doubts) > 0 {
 				f.Errorf("Advance returned the doubts %+v, want none", doubts)
