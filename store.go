@@ -123,7 +123,7 @@ type Reservation struct {
 	Revision int64
 	Holder   string // identifies the caller; no other caller uses it
 	At       time.Time
-	Until    time.Time // at most an hour after At
+	Until    time.Time // at most an hour after At; zero ends the caller's reservation
 }
 
 // Grants reports whether r may replace the stored reservation with the same Key: the stored

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
@@ -133,6 +134,31 @@ func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	if err != nil || len(record.Amendments) != 1 {
 		t.Errorf("the amendments are %+v, error %v; want one", record.Amendments, err)
 	}
+}
+
+// A process whose clock is ahead leaves a season to the others when it has amended it.
+func TestAnEndedLeaseHasEndedForSlowClocksToo(t *testing.T) {
+	f := open(t)
+	f.create(dailyBoard)
+	for i, user := range []string{"ann", "bob", "cyd"} {
+		f.submit("b", points(user, "m", int64(9-i)))
+	}
+	f.seal()
+	ahead := serviceOver(t, f.store, f.index)
+	ahead.clock.set(f.clock.now().Add(59 * time.Minute))
+	for _, retracted := range []struct {
+		service *fixture
+		user    string
+	}{{ahead, "ann"}, {f, "bob"}} {
+		s := retracted.service
+		if _, err := s.Apply(t.Context(), s.board("b"), []leaderboard.MatchResult{retraction(f, dayResult(retracted.user, "m"))}); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.AmendMarked(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.wantList(dayQuery, "cyd 7 1")
 }
 
 type failingBoardAmends struct {

@@ -45,18 +45,19 @@ func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act f
 		return false, nil
 	}
 	defer s.leases.leave(key)
-	reserve := func(ctx context.Context, lease time.Duration) (bool, error) {
-		now := leaderboard.Truncate(s.now())
+	reserve := func(ctx context.Context, until time.Time) (bool, error) {
 		return s.store.Reserve(ctx, leaderboard.Reservation{
-			Key: leaderboard.ResultKey{SeasonKey: key}, Holder: s.name, At: now, Until: now.Add(lease),
+			Key: leaderboard.ResultKey{SeasonKey: key}, Holder: s.name, At: leaderboard.Truncate(s.now()), Until: until,
 		})
 	}
-	held, err := reserve(ctx, actLease)
+	expiry := func() time.Time { return leaderboard.Truncate(s.now().Add(actLease)) }
+	held, err := reserve(ctx, expiry())
 	defer func() {
 		if !held {
 			return
 		}
-		if _, err := reserve(context.WithoutCancel(ctx), 0); err != nil {
+		ended := time.Time{} // for processes with any clock
+		if _, err := reserve(context.WithoutCancel(ctx), ended); err != nil {
 			s.log.WarnContext(ctx, "lease of a season not ended; it will expire", "board", key.Board, "season", key.Season, "err", err)
 		}
 	}()
@@ -71,7 +72,7 @@ func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act f
 		for {
 			select {
 			case <-ticker.C:
-				if _, err := reserve(renewing, actLease); err != nil && renewing.Err() == nil {
+				if _, err := reserve(renewing, expiry()); err != nil && renewing.Err() == nil {
 					s.log.WarnContext(ctx, "lease of a season not renewed", "board", key.Board, "season", key.Season, "err", err)
 				}
 			case <-renewing.Done():

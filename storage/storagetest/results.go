@@ -290,6 +290,10 @@ var resultTests = []test{
 		} {
 			f.equal(tt.name, tt.want, reserve(key, tt.revision, tt.holder, tt.after))
 		}
+		ok, err := f.Reserve(f.ctx, leaderboard.Reservation{Key: key, Revision: 6, Holder: "a", At: epoch.Add(65 * time.Second)})
+		f.ok("Reserve", err)
+		f.equal("the holder ends its reservation", true, ok)
+		f.equal("another holder with a slower clock afterwards", true, reserve(key, 6, "b", -time.Hour))
 		for _, other := range []leaderboard.ResultKey{
 			{SeasonKey: key.SeasonKey, User: "um", Match: ""}, {SeasonKey: key.SeasonKey, User: "u", Match: "m2"},
 			{SeasonKey: key.SeasonKey, User: "v", Match: "m"}, {SeasonKey: leaderboard.SeasonKey{Board: "c", Season: key.Season}, User: "u", Match: "m"},
