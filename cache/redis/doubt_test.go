@@ -257,7 +257,7 @@ func (s *store) keepUp(ctx context.Context, x *Index) error {
 }
 
 // moveSlot moves the slot of a key to another master of a cluster, as redis-cli --cluster reshard does.
-func moveSlot(t *testing.T, x *Index, key string) {
+func moveSlot(t testing.TB, x *Index, key string) {
 	t.Helper()
 	c := x.client().(*goredis.ClusterClient)
 	slot, err := c.ClusterKeySlot(t.Context(), key).Result()

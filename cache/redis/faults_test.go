@@ -298,7 +298,7 @@ func TestFailedUpdatesAreRepeated(t *testing.T) {
 			s := newStore(users)
 			s.rebuild(t, processes[0])
 			rng, version := rand.New(rand.NewPCG(seed.New(t), 1)), uint64(1)
-			for range 3 {
+			for range 2 {
 				must(t, c.Servers[0].Pause())
 				for i := range users {
 					version++
