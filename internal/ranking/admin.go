@@ -94,7 +94,8 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return b, err
 }
 
-// acceptOnSource lets an installation without b import an export of the source.
+// acceptOnSource adds the attributes of b to those that the source accepts. A server without b
+// can then import an export of the source.
 func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error {
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
@@ -121,7 +122,7 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 			b.RecountLease = leaderboard.Truncate(a.now())
 		}
 		if b.Source != nil && len(b.Season.Windows) > len(before.Season.Windows) {
-			b.FillLease = leaderboard.Truncate(a.now()) // differs from the lease of a fill in progress
+			b.FillLease = leaderboard.Truncate(a.now()) // a fill in progress loses its lease, and a new fill begins
 		}
 		for i := range seasons {
 			if err := checkOpenOrSealed(&before, b, &seasons[i], a.now()); err != nil {
@@ -190,8 +191,8 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 }
 
 // Export calls send for each result that stands in the selected seasons, including
-// retractions. Unless includeEnded is true, it omits results after the early end of a season:
-// a board without this end would count them. Export stops at the first error of send.
+// retractions. Unless includeEnded is true, Export omits results after the early end of a
+// season: a board without this end would count them. Export stops at the first error of send.
 func (a *Admin) Export(ctx context.Context, sel Selection, includeEnded bool, send func(leaderboard.MatchResult) error) error {
 	return sel.eachSeason(ctx, a.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		for user, err := range a.store.Users(ctx, key) {

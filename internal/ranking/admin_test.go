@@ -95,8 +95,8 @@ func TestBoardsAreCreatedAmendedAndDeleted(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// At once, the season would reject results that were submitted in time but have not arrived
-// yet.
+// A season that closed at once would reject results that were submitted in time but have not
+// arrived yet.
 func TestAmendBoardClosesNoSeasonWithResults(t *testing.T) {
 	f := open(t)
 	f.clock.set(start.AddDate(0, 0, -3))

@@ -42,7 +42,8 @@ func (s *shared) AmendMarked(ctx context.Context) error {
 	list := slices.Collect(maps.Keys(keys))
 	errs := make([]error, len(list))
 	err := eachRead(ctx, len(list), func(ctx context.Context, i int) error {
-		// If another process or call is amending the season, a later call finds the rest.
+		// If another process or call is amending the season, a later AmendMarked amends for
+		// the remaining marks.
 		_, errs[i] = s.withLease(ctx, list[i], func(ctx context.Context) error { return s.amendSeason(ctx, list[i]) })
 		return ctx.Err()
 	})
@@ -99,8 +100,8 @@ func entrySeasons(lists ...[]leaderboard.Entry) map[leaderboard.SeasonKey]bool {
 	return keys
 }
 
-// Calls during an amendment share the next one. When ctx is done, amendMarked returns, but the
-// amendment continues.
+// Calls during an amendment share the next amendment. When ctx is done, amendMarked returns,
+// but the amendment continues.
 func (s *shared) amendMarked(ctx context.Context, key leaderboard.SeasonKey) error {
 	_, err := runToEnd(ctx, s.tasks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.amends.Do(ctx, key, struct{}{})
@@ -108,8 +109,8 @@ func (s *shared) amendMarked(ctx context.Context, key leaderboard.SeasonKey) err
 	return err
 }
 
-// amendShared returns when this process has amended the season, or when another process has
-// removed all its marks.
+// amendShared returns when this process has amended the season, or when the season has no more
+// marks.
 func (s *shared) amendShared(ctx context.Context, key leaderboard.SeasonKey, _ []struct{}) error {
 	for s.tasks.ctx.Err() == nil {
 		held, err := s.withLease(ctx, key, func(ctx context.Context) error { return s.amendSeason(ctx, key) })
@@ -137,7 +138,7 @@ func (s *shared) marksOf(ctx context.Context, key leaderboard.SeasonKey) (marks 
 	return marks, nil
 }
 
-// The marks of users with damaged data remain.
+// amendSeason keeps the marks of users with damaged data.
 func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) error {
 	marks, err := s.marksOf(ctx, key)
 	if err != nil {

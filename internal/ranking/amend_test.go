@@ -102,8 +102,8 @@ func (s *countedAmends) Amend(ctx context.Context, b *leaderboard.Board, season 
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// Amend is called again, because an amendment in another process may have read an older entry.
-// The repetition writes no mark.
+// A repeated retraction calls Amend again, because an amendment in another process may have
+// read an older entry. It writes no mark.
 func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -241,8 +241,8 @@ func (s damagedAmends) Amend(ctx context.Context, b *leaderboard.Board, season l
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// A retraction, a ban and an erasure of other users still succeed. Only the mark of the
-// damaged user remains.
+// A retraction, a ban and an erasure of other users still succeed. Only the mark of the user
+// with damaged data remains.
 func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -299,8 +299,8 @@ func (s *cutStore) Amend(ctx context.Context, b *leaderboard.Board, season leade
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// The log is read again. A change that the final standings already contain does not stop the
-// partition.
+// The consumer reads the log again. A change that the final standings already contain must not
+// stop the consumer.
 func TestARepeatedChangeDoesNotWaitForALostDataCenter(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)

@@ -169,9 +169,9 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 	return r, nil
 }
 
-// completeRetry moves r into the previous season if a result of the match there also has an
-// assigned time: r is then a retry or correction of that result, and the match must count
-// once.
+// completeRetry moves r into the previous season if that season has a result of the match, and
+// the service assigned the time of this result too. r is then a retry or correction of this
+// result, and the match must count once.
 func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
 	previous, ok := b.Season.Previous(season)
 	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {

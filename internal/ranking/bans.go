@@ -175,7 +175,7 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 		if b.Banned && !b.InForce(a.now()) {
 			setAt := b.At
 			b = lifted(&b)
-			b.At = setAt // an erasure of the user after this time wins
+			b.At = setAt // with the later At of lifted, the ban would survive an erasure
 		}
 		if _, err := runToEnd(ctx, a.tasks, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, a.setBan(ctx, b, banAmendmentReason(b.Banned))
@@ -186,8 +186,9 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	return nil
 }
 
-// lifted returns the state after the end of b. It depends on b only, so every process writes
-// the same state. Until stays set until the ranks include the user again: see liftEnded.
+// lifted returns the state of ban b after its end. It depends on b only, so every process
+// writes the same state. Until stays set until the ranks include the user again: see
+// liftEnded.
 func lifted(b *leaderboard.Ban) leaderboard.Ban {
 	state := leaderboard.Ban{User: b.User, Board: b.Board, Revision: b.Revision + 1, Reason: "the ban ended", At: b.Until, Until: b.Until}
 	if state.At.Before(b.At) {
@@ -217,7 +218,7 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	return err
 }
 
-// liftAct depends on b only, so the log keeps one act if several processes lift the ban.
+// liftAct depends on b only, so the audit log keeps one act if several processes lift the ban.
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
 	return leaderboard.Act{
@@ -284,7 +285,7 @@ func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval ti
 type BanQuery struct {
 	Board leaderboard.BoardID // on this board or on every board
 	User  string              // a part of the user id; case is ignored
-	// Reason and Actor are parts of these fields. Case is ignored.
+	// Reason and Actor are parts of the ban's Reason and Actor. Case is ignored.
 	Reason, Actor string
 	// Lifted includes bans that were lifted or have ended.
 	Lifted bool

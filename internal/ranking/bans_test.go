@@ -13,7 +13,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// ban bans a user, and returns the ban that then stands.
 func (f *fixture) ban(b leaderboard.Ban) leaderboard.Ban {
 	f.t.Helper()
 	b.Banned = true
@@ -135,7 +134,7 @@ func (s deadAfterBan) SetBan(ctx context.Context, b leaderboard.Ban) ([]leaderbo
 	return nil, errDied
 }
 
-// A process dies between the store and the ranks. The next process updates the ranks.
+// A process dies after the store has lifted the ban. The next process updates the ranks.
 func TestAnInterruptedEndOfABanIsCompleted(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -159,7 +158,7 @@ func TestAnInterruptedEndOfABanIsCompleted(t *testing.T) {
 	}
 }
 
-// This is true for bans set before and during SweepEvery.
+// The bans are set before and during SweepEvery.
 func TestSweepEveryLiftsBansAtTheirEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)
@@ -296,7 +295,6 @@ func TestImportedBansEqualTheExportedOnes(t *testing.T) {
 	}
 }
 
-// An unban of a visible user, or of a user whom another ban hides, adds no amendment.
 func TestAnUnbanThatChangesNothingAmendsNothing(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}, Season: leaderboard.Schedule{Kind: leaderboard.Monthly}})

@@ -22,14 +22,13 @@ type BoardCache struct {
 	ttl   time.Duration
 
 	boards  sync.Map // BoardID to *cached[leaderboard.Board]
-	seasons sync.Map // for seasons that may be sealed
+	seasons sync.Map // SeasonKey to *cached[leaderboard.SeasonRecord], if the season may be sealed
 }
 
 type cached[V any] struct {
 	value V
 	until time.Time
-	// readAt is when the read began. It is from [time.Now], not from BoardCache.now, and is
-	// compared with times of this process only.
+	// readAt is when the read began, by [time.Now], not by BoardCache.now.
 	readAt time.Time
 }
 

@@ -21,18 +21,18 @@ const (
 )
 
 // CatchUp updates the index with the stored entries of users, in the season and on the linked
-// boards. It is called if a process may have died between the store and the index. The board
-// in key must not be linked. If users is nil, CatchUp updates all users.
+// boards. It is called if a process may have died before it updated the index. The board in
+// key must not be linked. If users is nil, CatchUp updates all users.
 //
 // If CatchUp returns no error, and Synced then returns true, every process sees the entries or
 // treats their season as not loaded. After an error, rest has the users whose entries are not
 // refreshed. CatchUp may be repeated, and may run while results are applied: the index ignores
 // older versions of an entry.
 //
-// For many users or nil, it is cheaper to fill the season again. CatchUp then drops the season
-// and the unsealed seasons of the linked boards, and returns dropped as true. It does not skip
-// a season that is not loaded: another process may be filling it, and may have read the
-// entries before they changed.
+// If users is nil or long, it is cheaper to fill the season again. CatchUp then drops the
+// season and the unsealed seasons of the linked boards, and returns dropped as true. It does
+// not skip a season that is not loaded: another process may be filling it, and may have read
+// the entries before they changed.
 //
 // Errors: [leaderboard.ErrRankUnavailable] if the index does not answer; those of the store.
 func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (rest []leaderboard.UserID, dropped bool, err error) {
@@ -84,9 +84,10 @@ func (a *Applier) isLargePart(ctx context.Context, key leaderboard.SeasonKey, us
 	return int64(len(users)) > view.Size/rebuiltShare, err
 }
 
-// RepairIndex adds a user's entry to the index, in the background, after another process could
-// not. If RepairIndex fails, or too many entries are waiting, it invalidates the season: see
-// [leaderboard.Index].Invalidate. Otherwise the index could return old ranks after an outage.
+// RepairIndex updates the index with a user's entry, in the background. Another process could
+// not make this update. If RepairIndex fails, or too many entries are waiting, it invalidates
+// the season: see [leaderboard.Index].Invalidate. Otherwise the index could return old ranks
+// after an outage.
 func (a *Applier) RepairIndex(key leaderboard.SeasonKey, user leaderboard.UserID) {
 	added, start := a.repairs.add(leaderboard.EntryKey{SeasonKey: key, User: user})
 	if !added {
@@ -133,8 +134,9 @@ type repairs struct {
 	running bool // a goroutine takes the pending entries
 }
 
-// add adds an entry. If too many are pending, it instead removes those of the same season, and
-// returns added as false. If start is true, the caller must start a goroutine that calls take.
+// add adds an entry. If too many entries are pending, add instead removes the pending entries
+// of the season, and returns added as false. If start is true, the caller must start a
+// goroutine that calls take.
 func (r *repairs) add(k leaderboard.EntryKey) (added, start bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,7 +152,7 @@ func (r *repairs) add(k leaderboard.EntryKey) (added, start bool) {
 	return true, start
 }
 
-// If take returns none, the goroutine must end.
+// If take returns no entries, the goroutine must end.
 func (r *repairs) take() map[leaderboard.EntryKey]struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -38,7 +38,8 @@ func waitUntil(t *testing.T, condition string, ok func() bool) {
 	}
 }
 
-// Another process stored a result, but could not update the index. The season stays loaded.
+// Another process stored a result, but could not update the index. During the repair, the
+// season stays loaded.
 func TestRepairIndex(t *testing.T) {
 	f := openOutage(t)
 	f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
@@ -91,7 +92,6 @@ func (s *brokenReads) Entry(ctx context.Context, key leaderboard.SeasonKey, user
 	return s.Store.Entry(ctx, key, user)
 }
 
-// The next call of CatchUp continues with the users that are left.
 func TestCatchUpReturnsTheUsersThatAreLeft(t *testing.T) {
 	store, index := embedded.Open(t)
 	reads := &brokenReads{Store: store}

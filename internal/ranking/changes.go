@@ -13,8 +13,8 @@ import (
 const changesInterval = 10 * time.Second
 
 // FinishRankChanges updates the ranks after changes that the index may lack: see
-// [leaderboard.RankChangeStore]. If a change fails, it continues with the others. It does
-// nothing while the index is not synced.
+// [leaderboard.RankChangeStore]. If a change fails, FinishRankChanges continues with the
+// others. While the index is not synced, FinishRankChanges does nothing.
 func (a *Admin) FinishRankChanges(ctx context.Context) error {
 	if !a.index.Synced() {
 		return nil

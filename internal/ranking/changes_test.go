@@ -320,7 +320,7 @@ func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 	second.wantList(ranking.Query{Board: dailyBoard.ID, Season: day}, "bob 3 1")
 }
 
-// Two processes amend at the same time. The season gets one amendment.
+// Two processes or tasks amend at the same time. The season gets one amendment.
 func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
 	for _, first := range []string{"the process that sets the ban", "another process", "a second task of the same process"} {
 		t.Run(first+" amends", func(t *testing.T) {

@@ -20,8 +20,8 @@ const (
 
 type checksums struct {
 	cached *lru.Cache[checksumKey, string]
-	// turn holds a value while a checksum is computed: one at a time, because it scans the
-	// season.
+	// turn holds a value while a checksum is computed. Only one is computed at a time, because
+	// each computation scans a season.
 	turn chan struct{}
 }
 

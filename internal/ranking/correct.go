@@ -45,9 +45,9 @@ func (e *RevisionError) Error() string {
 	return fmt.Sprintf("revision %d of the result counts, not %d; read it and correct it again", e.Current.Revision, e.Given)
 }
 
-// Correct submits a stored result with the changes of c as the next revision, which it
-// reserves first, so that concurrent corrections do not undo each other. It also returns the
-// corrected result. The season in key must not be empty.
+// Correct submits a stored result, with the changes of c, as the next revision. Correct first
+// reserves this revision, so that concurrent corrections do not undo each other. It also
+// returns the corrected result. The season in key must not be empty.
 //
 // Errors: [leaderboard.ErrResultNotFound] if no result of the match stands; a
 // [leaderboard.FieldError], for example if the board is linked; a [RevisionError];
@@ -128,12 +128,12 @@ func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, k
 	if c.Revision != nil && *c.Revision != r.Revision {
 		return leaderboard.MatchResult{}, &RevisionError{*c.Revision, r}
 	}
-	// With the revision and content of a refused result, the store would repeat the refusal.
+	// If r had the revision and content of a refused result, the store would refuse r again.
 	for _, f := range record.Refusals {
 		r.Revision = max(r.Revision, f.Revision)
 	}
 	r.Revision++
-	// Assigned stays as stored, even if c sets AchievedAt: by Assigned, completeRetry
+	// Assigned stays as stored, even if c sets AchievedAt. By Assigned, completeRetry
 	// recognizes a retry of the original submit.
 	r.Amends, r.ReceivedAt = c.Amends, leaderboard.Truncate(s.now())
 	c.applyTo(&r)

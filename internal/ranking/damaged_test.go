@@ -250,7 +250,6 @@ func (f *fixture) wantDifferences(got []string, want ...string) {
 	}
 }
 
-// The data may be damaged on the source or on the linked board.
 func TestVerifyNamesUsersWhomAFillLeftOut(t *testing.T) {
 	for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {
 		synctest.Test(t, func(t *testing.T) {

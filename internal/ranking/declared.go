@@ -8,11 +8,11 @@ import (
 )
 
 // declaringBoards returns the boards with which the caller must check the results' attributes.
-// A board declares the attributes that it uses or accepts. If b declares them all, its linked
-// boards are not returned.
+// A board declares the attributes that it uses or accepts. If b declares all attributes of the
+// results, declaringBoards returns no linked boards.
 //
-// If the cached boards do not declare an attribute, another process may have changed them. So
-// declaringBoards then reads the boards from the store.
+// If the cached boards do not declare an attribute, another process may have changed the
+// boards. declaringBoards then reads the boards from the store.
 func (s *Submitter) declaringBoards(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (*leaderboard.Board, []*leaderboard.Board, error) {
 	allDeclared := func(linked []*leaderboard.Board) bool {
 		for i := range results {

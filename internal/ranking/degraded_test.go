@@ -53,8 +53,8 @@ var (
 	red    = ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "team", Value: "red"}}
 )
 
-// checkRanks checks that reads have ranks and are not degraded. lines are those of boardB: see
-// list.
+// checkRanks checks that reads have ranks and are not degraded. lines is the ladder of boardB
+// in the form of fixture.list.
 func (f outage) checkRanks(lines ...string) {
 	f.t.Helper()
 	f.wantList(boardB, lines...)
@@ -228,7 +228,7 @@ func TestAnAnswerWithARankIsNotOlderThanOneWithoutRanks(t *testing.T) {
 	})
 }
 
-// unsyncedIndex is an index that rejects reads without a request to its server, which hangs.
+// unsyncedIndex is an index whose server hangs. Page fails without a request to the server.
 type unsyncedIndex struct{ leaderboard.Index }
 
 func (unsyncedIndex) Page(context.Context, leaderboard.Ladder, int64, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
@@ -240,7 +240,6 @@ func (unsyncedIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool,
 	return false, fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, ctx.Err())
 }
 
-// Once a second, one read tests the server for a quarter of a second.
 func TestReadsDoNotWaitForALoadOnASilentIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -310,7 +309,7 @@ func TestMostReadsDoNotCallAnIndexThatRefuses(t *testing.T) {
 	})
 }
 
-// slowLadders is a store in which a read of a ladder takes a second. It counts these reads.
+// slowLadders is a store in which a read of a ladder takes a second.
 type slowLadders struct {
 	leaderboard.Store
 	reads atomic.Int64
@@ -372,7 +371,7 @@ func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 	})
 }
 
-// userReads is a store that counts the calls of HasUsers.
+// userReads is a store that counts the calls of HasUsers and Users.
 type userReads struct {
 	leaderboard.Store
 	delay time.Duration
@@ -390,7 +389,7 @@ func (s *userReads) Users(ctx context.Context, key leaderboard.SeasonKey) iter.S
 	return s.Store.Users(ctx, key)
 }
 
-// For a while, later readers need no read.
+// For a while, later readers need no read of the store.
 func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -422,7 +421,6 @@ func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 	})
 }
 
-// The race detector must find no data race.
 func TestAReaderLeavesTheSearchForUsers(t *testing.T) {
 	f := openOutage(t)
 	slow := &userReads{Store: f.store, delay: 50 * time.Millisecond}
@@ -493,7 +491,8 @@ func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 	f.checkRanks("ann 14 1", "dan 1 2")
 }
 
-// Otherwise a later board with the same id would have the ranks of the deleted board.
+// The index keeps the ranks. If the board were deleted, a later board with the same id would
+// have these ranks.
 func TestBoardIsNotDeletedWithoutTheIndex(t *testing.T) {
 	f := openOutage(t)
 	f.index.Set(faults.Refuse)

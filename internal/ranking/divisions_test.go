@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// attributedResult returns one of a series of results with attributes, many of them with equal
-// points.
+// attributedResult returns result i of a series. The results have attributes, and many have
+// equal points.
 func attributedResult(i int) leaderboard.MatchResult {
 	r := points(fmt.Sprint("u", i%40), fmt.Sprint("m", i/40), int64(i%7))
 	r.AchievedAt = start.Add(time.Duration(i%11) * time.Second)
@@ -66,8 +66,8 @@ func (f *fixture) wantNoDifferences() {
 	}
 }
 
-// Two processes apply results meanwhile. The ladders equal those of a board with these
-// divisions from the start.
+// Two processes apply results during the change. Afterwards, the ladders equal those of a
+// board that always had these divisions.
 func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	f := open(t)
 	other := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, BoardTTL: time.Hour}) // caches the old divisions for an hour
@@ -186,8 +186,8 @@ func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 	}
 }
 
-// The first process dies. After another change of the divisions, the users are recounted
-// again.
+// The first process dies during a recount, and another process finishes it. A later change of
+// the divisions starts a new recount.
 func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})

@@ -8,14 +8,14 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Advance records in the index how far it is in the log, and returns the seasons that may have
-// lost updates: see [leaderboard.Index].
+// Advance records the positions of the index in the log, and returns the seasons that may have
+// lost updates: see [leaderboard.Index].Advance.
 func (a *Applier) Advance(ctx context.Context, positions []leaderboard.LogPosition, all bool) ([]leaderboard.Doubt, error) {
 	return a.index.Advance(ctx, positions, all)
 }
 
-// Reindex passes the stored entries of users to the index, also of linked boards. It never
-// drops the season.
+// Reindex passes the stored entries of users to the index, also those on linked boards. It
+// never drops the season.
 func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	links, err := a.linksOf(ctx, key.Board)
 	if err != nil || links.source == nil {
@@ -24,8 +24,8 @@ func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users 
 	return a.refreshIndex(ctx, append([]*leaderboard.Board{links.source}, links.boards...), key, users, changedAt)
 }
 
-// Confirm states that the caller has repeated the updates of a season in doubt: see
-// [leaderboard.Index]. If the board was deleted, Confirm drops the season.
+// Confirm states that the caller has repeated the updates of a season that may lack updates:
+// see [leaderboard.Doubt]. If the board was deleted, Confirm drops the season.
 func (a *Applier) Confirm(ctx context.Context, d leaderboard.Doubt, positions []leaderboard.LogPosition, session leaderboard.LogSession) error {
 	b, err := a.BoardSince(ctx, d.Board, time.Now())
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {

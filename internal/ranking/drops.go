@@ -9,10 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// sealedSeasons are sealed seasons that the index may still contain. They only take memory.
+// sealedSeasons are sealed seasons that the index may still contain. No read needs them there;
+// they only take memory.
 type sealedSeasons struct {
 	mu sync.Mutex
-	// seasons has true if a drop has failed, and false if the index may never have had the
+	// The value is true if a drop has failed, and false if the index may never have had the
 	// season.
 	seasons map[leaderboard.SeasonKey]bool
 }
@@ -38,7 +39,8 @@ func (s *sealedSeasons) list() map[leaderboard.SeasonKey]bool {
 	return maps.Clone(s.seasons)
 }
 
-// dropFinal drops a sealed season. If the index is unavailable, dropSealed does this later.
+// dropFinal drops a sealed season. If the index is unavailable, dropSealed drops the season
+// later.
 func (x *rankIndex) dropFinal(ctx context.Context, key leaderboard.SeasonKey) error {
 	err := x.Index.Drop(ctx, key)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {

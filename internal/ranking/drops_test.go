@@ -10,7 +10,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// The index was unavailable during the seal, or the region had no process for days.
 func TestSealedSeasonsLeaveTheIndexLater(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: dailyBoard.ID, Season: day}
 	for _, tt := range []struct {

@@ -13,21 +13,23 @@ import (
 
 const (
 	listInterval = time.Hour
-	// maxCalendarGrace is more than any real grace. With a longer one, a time could overflow.
+	// maxCalendarGrace is more than any real grace. With a longer grace, a time could
+	// overflow.
 	maxCalendarGrace = 100 * 365 * 24 * time.Hour
 )
 
 // seasonPlan is what a process knows about the seasons of a board. For an idle board, Sweep
-// and Load then read only the board itself.
+// and SweepEvery then read only the board itself from the store.
 type seasonPlan struct {
 	board    leaderboard.Board
 	listedAt time.Time
 	wait     time.Duration // how long the plan holds, from listedAt
 	unsealed []leaderboard.SeasonID
-	// sealed has the SealedAt of the sealed seasons. A deleted season gets results again only
-	// after a change of the schedule.
+	// sealed has the SealedAt of the sealed seasons. It stays valid until the schedule
+	// changes: only then can a deleted season get results again.
 	sealed map[leaderboard.SeasonID]time.Time
-	// due is when a sweep must look at the board again. Zero means never.
+	// due is when a sweep must look at the board, even if the plan still holds. Zero means
+	// never.
 	due time.Time
 }
 
@@ -44,7 +46,7 @@ func (p *seasonPlan) forBoard(b *leaderboard.Board) *seasonPlan {
 	return p
 }
 
-// seasonPlans are the plans of a process. A plan in the map is never changed: put replaces it.
+// A plan in the map is never changed: put replaces it.
 type seasonPlans struct {
 	mu    sync.Mutex
 	plans map[leaderboard.BoardID]*seasonPlan
@@ -111,8 +113,8 @@ func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan
 			p.sealed[id] = sealedAt
 		}
 	}
-	// The first result of the current season changes the list. Until then, each plan holds
-	// twice as long as the previous one, from a minute to listInterval.
+	// The first result of the current season adds this season to the list. Until then, each
+	// plan holds twice as long as the previous one, from a minute to listInterval.
 	if current, err := b.Season.At(now); err == nil && !slices.Contains(ids, current.ID) {
 		p.wait = min(max(2*previous.wait, time.Minute), listInterval)
 	}
@@ -121,8 +123,8 @@ func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan
 	return p, nil
 }
 
-// untilSeal returns the time until the next season of b may be sealed, at most limit. A season
-// without results may get its first result in its grace.
+// untilSeal returns the time until the next season of b may be sealed, at most limit. Seasons
+// without results count too: they may get their first result in their grace.
 func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Duration {
 	until := limit
 	considerClose := func(closes time.Time) {
@@ -149,7 +151,7 @@ func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Du
 	return until
 }
 
-// sealedAt drops a recently sealed season from the index, and leaves an older one to
+// sealedAt drops a recently sealed season from the index, and leaves an older season to
 // dropSealed. wasOpen means that the previous plan has the season as unsealed.
 func (s *shared) sealedAt(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, wasOpen bool) (time.Time, error) {
 	season, err := b.Season.ByID(id)

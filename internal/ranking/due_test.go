@@ -262,7 +262,7 @@ func TestAShortSeasonIsSealedInTime(t *testing.T) {
 	}
 }
 
-// The process loses its lease meanwhile, and another process seals the season.
+// A process sleeps in Seal and loses its lease. Another process seals the season.
 func TestASealThatSleepsChangesNothing(t *testing.T) {
 	f, calls := serviceWithDailyResults(t, 1, 1, func(*leaderboard.Board) {})
 	f.clock.set(start.AddDate(0, 0, 1))

@@ -109,8 +109,8 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	tally, err := b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for stored, err := range s.store.Results(ctx, key.SeasonKey, key.User) {
 			if r, ok := results[stored.Match]; ok && err == nil {
-				// Known needs no other fields: r is a retraction or changes only Voids, and is
-				// received now, after every erasure and deletion.
+				// Merge needs no other fields of Known: r is a retraction or changes only
+				// Voids, and r was received after every erasure and deletion.
 				if d := b.Merge(leaderboard.Known{Result: &stored}, r); d.Put != nil {
 					stored = *d.Put
 				}
@@ -175,9 +175,9 @@ func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Chan
 	return effects, degraded, nil
 }
 
-// rankEffects sets the ranks of the effects at the given indexes, all of one season. A later
-// rank is the present rank, less the changed entries that were above, plus those that will be
-// above.
+// rankEffects sets the ranks of the effects at the given indexes, all of one season. RankAfter
+// is the present rank of the new rank key, minus the changed entries that were above this key,
+// plus those that will be above.
 func (s *Submitter) rankEffects(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, changes []leaderboard.Change, effects []ScoreEffect, indexes []int) error {
 	var before, after, keys []leaderboard.RankKey
 	for _, i := range indexes {

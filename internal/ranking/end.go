@@ -26,8 +26,8 @@ type SeasonEnding struct {
 // whose event time is before e.At. Later results are refused if they are new, and do not count
 // if they are stored. Earlier results are accepted until the season closes.
 //
-// A zero e.DecidedAt means now. If both times are zero, the season ends now. If it already has
-// an early end, that end stays.
+// A zero e.DecidedAt means now. If both times are zero, the season ends now, or keeps the
+// early end that it has.
 //
 // If e.DecidedAt is set, the end is an import from another server. EndSeason then also ends a
 // closed season, which stays closed.
@@ -36,8 +36,7 @@ type SeasonEnding struct {
 // [leaderboard.FieldError] in these cases:
 //
 //   - A time is in the future.
-//   - The season is closed or sealed, and the end is neither imported nor an early end that
-//     stays.
+//   - The season is closed or sealed, and the end is neither imported nor kept.
 //   - An imported end has no At, or its DecidedAt is before At.
 func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, e leaderboard.EarlyEnd) (SeasonEnding, error) {
 	season := e.ID
@@ -153,9 +152,9 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 	return ending, nil
 }
 
-// before is the board's previous version. recountAfterEnd returns the number of results after
-// the season's early end that counted on it, and the number of their users. If recount is
-// true, it recounts every user with a result after the end.
+// before is the previous version of b. recountAfterEnd returns the number of results that
+// counted by this version and are after the season's early end, and the number of users with
+// such results. If recount is true, it recounts every user with a result after the end.
 func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {
@@ -206,8 +205,7 @@ func (s *shared) recountUsers(ctx context.Context, b *leaderboard.Board, season 
 	return s.ranks.updateRecounted(ctx, changes, reason)
 }
 
-// unlessDamaged logs err and returns nil if err means damaged data, so that the caller continues
-// with the other users.
+// unlessDamaged logs err and returns nil if err means damaged data.
 func (s *shared) unlessDamaged(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID, err error) error {
 	if !damaged(err) {
 		return err
@@ -225,7 +223,7 @@ func damaged(err error) bool {
 }
 
 // recountLater waits until every process has read the new board, and repeats the recount: a
-// process with the old one may have counted results after the end.
+// process with the old board may have counted results after the end.
 func (s *shared) recountLater(b *leaderboard.Board, season leaderboard.SeasonID) {
 	ctx := s.tasks.ctx
 	if wait(ctx, 2*max(s.ttl, s.linkTTL)) != nil {

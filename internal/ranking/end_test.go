@@ -213,7 +213,7 @@ func TestEndSeasonOfALinkedBoard(t *testing.T) {
 		t.Errorf("ending: %+v, want 1 result and the next week", got)
 	}
 	f.wantList(week, "ann 5 1")
-	f.submit("src", points("bob", "1", 3)) // after the early end of the week, which does not count it
+	f.submit("src", points("bob", "1", 3)) // after the early end of the week, so the week does not count it
 	f.submit("src", withTime(points("bob", "2", 4), endAt.Add(-time.Minute)))
 	moved := withTime(points("ann", "2", 7), endAt.Add(-time.Minute))
 	moved.Revision = 1

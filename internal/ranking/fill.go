@@ -93,8 +93,8 @@ func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
 	}
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
-		// A new board may already have the id. If it is created after this check, its fill
-		// adds it to the list again.
+		// A new board may already have the id. If a process creates a new board after this
+		// check, the fill of this board adds the id to Links again.
 		if _, err := a.store.Board(ctx, b.ID); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return err
 		}
@@ -120,8 +120,8 @@ func wake(signal chan struct{}) {
 	}
 }
 
-// fillBoards also works at every interval: another process may have changed a board, or died
-// during a fill.
+// fillBoards fills after a signal, and at every interval: another process may have changed a
+// board, or died during a fill.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.repeat(ctx, interval, s.newLink, "filling linked boards", s.FillLinked) })
@@ -315,7 +315,7 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 		}
 	}
 	if err == nil {
-		// If the divisions have changed again, the lease has changed too.
+		// If the divisions have changed again, the lease has changed too, and setLease fails.
 		err = s.setLease(ctx, b, recountLeaseOf, time.Time{})
 	}
 	if errors.Is(err, errMustNotFill) || errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -327,8 +327,8 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 	return err
 }
 
-// fillSeason first rebuilds the index, which may ignore divisions that are newer than its load
-// of the season. It renews the lease field, unless field is nil.
+// fillSeason first rebuilds the index: an index may ignore divisions that are newer than its
+// load of the season. If field is not nil, fillSeason renews this lease.
 func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, field leaseField) error {
 	const reason = "divisions changed"
 	rebuild := func(ctx context.Context) error { return s.ranks.rebuild(ctx, b, key, reason) }
@@ -353,8 +353,8 @@ func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leade
 	})
 }
 
-// refill starts a fill of each linked board of which sel selects all seasons: a process may
-// have died before it copied results.
+// If sel selects all seasons, refill starts a fill of each selected linked board: a process
+// may have died before it copied results.
 func (s *shared) refill(ctx context.Context, sel Selection) error {
 	if sel.Season != "" {
 		return nil
@@ -375,9 +375,9 @@ func (s *shared) refill(ctx context.Context, sel Selection) error {
 
 func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add(fillLease)) }
 
-// fillLinked may be repeated, and may run while results arrive. It lists the board at the
-// source, and waits longer than Options.LinkTTL. Afterwards, every process applies new results
-// to the board too (see linksOf), and every earlier result is in the store.
+// fillLinked may be repeated, and may run while results arrive. It adds the board to the Links
+// of the source, and waits longer than Options.LinkTTL. Afterwards, every process applies new
+// results to the board too (see linksOf), and every earlier result is in the store.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	err := s.setLease(ctx, b, fillLeaseOf, s.nextLease())
 	if err == nil {
@@ -389,7 +389,7 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	if err != nil {
 		return err
 	}
-	lastWindow := b.Rolling.Opened // only of a rolling board; later windows are filled afterwards
+	lastWindow := b.Rolling.Opened // empty unless b is rolling; advanceWindows fills later windows
 	if err := wait(ctx, 2*s.linkTTL); err != nil {
 		return err
 	}
@@ -418,9 +418,9 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 	})
 }
 
-// The season in key is of the source, or of the linked board. original returns the source's
-// version of a result. offerSeason calls renew after each chunk, and leaves out users with
-// damaged data.
+// offerSeason offers (see links.go) the results of a season of the source, or of the linked
+// board. original returns the source's version of a result. offerSeason calls renew after each
+// chunk, and leaves out users with damaged data.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var results []leaderboard.MatchResult
 	flush := func() error {
@@ -471,8 +471,9 @@ func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchR
 	return err
 }
 
-// eachIntact calls f with items, which are grouped by user. After damaged data, it repeats the
-// call for each half of the users, and calls skip for each damaged user.
+// eachIntact calls f with items, which are grouped by user. If f finds damaged data,
+// eachIntact calls f again for each half of the users. It calls skip for each user with
+// damaged data.
 func eachIntact[T any](items []T, userOf func(T) leaderboard.UserID, f func([]T) error, skip func(leaderboard.UserID, error)) error {
 	err := f(items)
 	if !damaged(err) {

@@ -27,16 +27,16 @@ type fills struct {
 
 	mu      sync.Mutex
 	running map[*seasonFill]struct{}
-	sizes   *lru.Cache[leaderboard.SeasonKey, int64] // the users of a season when it was last found loaded
+	sizes   *lru.Cache[leaderboard.SeasonKey, int64] // the number of users when the season was last found loaded
 
-	users atomic.Int64 // the users that all fills have read, also ended ones
+	users atomic.Int64 // the number of users that all fills have read, ended fills included
 }
 
 type seasonFill struct {
 	key    leaderboard.SeasonKey
 	start  time.Time
-	season int64 // the users of the season when it was last loaded; 0 if unknown
-	whole  bool
+	season int64        // the number of users when the season was last found loaded; 0 if unknown
+	whole  bool         // the fill reads all users of the season
 	size   atomic.Int64 // the expected number of users that the fill reads; 0 if unknown
 	read   atomic.Int64
 }
@@ -95,7 +95,7 @@ func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[le
 	}
 }
 
-// remaining is 0 if the number of users is unknown or was too small.
+// remaining returns 0 if the expected number of users is unknown or too small.
 func (s *seasonFill) remaining(now time.Time) time.Duration {
 	read, size := s.read.Load(), s.size.Load()
 	if read == 0 || size <= read {
@@ -108,8 +108,8 @@ func (s *seasonFill) remaining(now time.Time) time.Duration {
 type Filling struct {
 	Seasons int   // the number of fills
 	Users   int64 // the users that these fills have read
-	// Remaining is the estimated time until these fills end, or 0 if it is unknown: a process
-	// knows the size of a season only if it was loaded before.
+	// Remaining is the estimated time until these fills end, or 0 if unknown: a process knows
+	// the size of a season only if the season was loaded before.
 	Remaining time.Duration
 }
 

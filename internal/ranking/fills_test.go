@@ -21,7 +21,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// slowScans is a store whose Scan takes a millisecond for each user.
+// slowScans is a store whose Scan yields each entry for many users, one in a millisecond.
 type slowScans struct {
 	leaderboard.Store
 	users int

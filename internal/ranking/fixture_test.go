@@ -46,7 +46,6 @@ func open(t *testing.T) *fixture {
 	return serviceOver(t, store, index)
 }
 
-// serviceOver returns a service whose clock is set to start.
 func serviceOver(t *testing.T, store leaderboard.Store, index leaderboard.Index) *fixture {
 	c := &clock{t: start}
 	service := ranking.New(store, index, ranking.Options{Now: c.now})
@@ -79,7 +78,6 @@ func points(user, match string, n int64) leaderboard.MatchResult {
 	}
 }
 
-// submit submits a result, which must be applied.
 func (f *fixture) submit(board leaderboard.BoardID, r leaderboard.MatchResult) ranking.Receipt {
 	f.t.Helper()
 	got := f.trySubmit(board, r)

@@ -24,10 +24,10 @@ const (
 	// probeTimeout is the longest time for a probe, a cheap read that shows whether the index
 	// answers. A read without an answer for this time causes a probe.
 	probeTimeout = 250 * time.Millisecond
-	// loadTimeout is how long readers wait for the load of a season, from its start.
+	// loadTimeout is how long readers wait for a season, counted from the start of its load.
 	// Afterwards, they get answers without ranks.
 	loadTimeout = 5 * time.Second
-	// usersAge is how long a season counts as having users after a read found one.
+	// usersAge is how long a season counts as having users after a read found a user.
 	usersAge = 10 * time.Second
 	maxUsed  = 1 << 14
 )
@@ -37,9 +37,9 @@ const (
 //
 // An index that is silent, such as a Redis server that hangs, must not delay every answer. If
 // a read has no answer after probeTimeout, one probe finds out whether the index is silent or
-// the read is long. If the probe has no answer after probeTimeout either, the circuit breaker
-// opens, and all waiting reads return. Further reads fail immediately. After indexCooldown,
-// one reader at a time makes a probe.
+// only the read takes long. If the probe has no answer after probeTimeout either, the circuit
+// breaker opens, and all waiting reads return. Further reads fail immediately. After
+// indexCooldown, one reader at a time makes a probe.
 type rankIndex struct {
 	leaderboard.Index
 	store leaderboard.Store
@@ -77,13 +77,14 @@ var (
 	errUnreachable = errors.New("the index cannot answer")
 )
 
-// Before each errUnreachable, a reader waits for the client's retries.
+// maxUnreachable is the number of errUnreachable that open the circuit breaker. Before each
+// one, a reader waits for the client's retries.
 const maxUnreachable = 10
 
-// newBreaker returns a circuit breaker. One errSilent opens it, or maxUnreachable
-// errUnreachable without a success between them. Errors of a context and
-// [leaderboard.ErrRankUnavailable] count neither as failure nor as success: an index that
-// lacks an update returns ErrRankUnavailable without a request to its server.
+// One errSilent opens the circuit breaker, or maxUnreachable errUnreachable without a success
+// between them. Errors of a context and [leaderboard.ErrRankUnavailable] count neither as
+// failure nor as success: an index that lacks an update returns ErrRankUnavailable without a
+// request to its server.
 func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 	var silent atomic.Bool
 	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -107,7 +108,7 @@ var errBreakerOpen = fmt.Errorf("ranking: earlier reads of the index got no answ
 
 func (x *rankIndex) isSilent() bool { return x.breaker.State() == gobreaker.StateOpen }
 
-// silence wakes the readers that wait for the index when a probe finds it silent.
+// silence wakes the readers that wait for the index when a probe finds the index silent.
 type silence struct {
 	mu      sync.Mutex
 	waiting chan struct{} // closed by wake; nil if no reader waits
@@ -243,8 +244,8 @@ func (x *rankIndex) load(ctx context.Context, b *leaderboard.Board, key leaderbo
 	errLoading := fmt.Errorf("ranking: the index of %s/%s is being filled: %w", key.Board, key.Season, leaderboard.ErrRankUnavailable)
 	timeout := loadTimeout
 	if start, ok := x.loadStarts.Load(key); ok {
-		// Do not join a load that is longer than loadTimeout. It may take an hour, and each
-		// caller would keep a goroutine until its end.
+		// Do not join a load that began more than loadTimeout ago. The load may take an hour,
+		// and each caller would keep a goroutine until the load ends.
 		if timeout -= time.Since(start.(time.Time)); timeout <= 0 {
 			return errLoading
 		}
@@ -323,15 +324,15 @@ func (x *rankIndex) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bo
 	return x.store.HasUsers(ctx, key)
 }
 
-// While the index is down, every read of a season calls hadUsers. Concurrent callers share one
-// read of the store.
+// While the index is down, every read of a season calls hadUsers. So hadUsers caches the
+// answer true for usersAge, and concurrent callers share one read of the store.
 func (x *rankIndex) hadUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	if at, ok := x.used.Get(key); ok && time.Since(at) < usersAge {
 		return true, nil
 	}
 	var found bool
 	if err := x.findings.Do(ctx, key, &found); err != nil {
-		return false, err // if ctx is done, findUsers may still write found
+		return false, err // do not read found: if ctx is done, findUsers may still write it
 	}
 	return found, nil
 }
@@ -373,8 +374,7 @@ func (x *rankIndex) fillOnce(ctx context.Context, b *leaderboard.Board, key lead
 		f.expect(part)
 		return x.fills.observe(ctx, f, x.store.Scan(ctx, key, part), progress)
 	}
-	// The index reports the time of the last change, not of its load. Later changes reach it
-	// by Update, with their own times.
+	// The index must report the time of the last change, not of its load.
 	changedAt, err := x.store.ChangedAt(ctx, key)
 	if err != nil {
 		return err
@@ -402,7 +402,8 @@ type missed struct {
 	count    int
 }
 
-// next returns the number of updates since the previous log line if a line is due, else 0.
+// next counts a missed update. If a log line is due, next returns the count since the previous
+// line, else 0.
 func (m *missed) next(now time.Time) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -415,8 +416,8 @@ func (m *missed) next(now time.Time) (n int) {
 }
 
 // If the index is unavailable, tryUpdate returns nil: the index will be filled from the store.
-// Entries that do not fit the layout of the season show that it is of a deleted board with the
-// same id. tryUpdate then drops it, and the next reader fills it.
+// If entries do not fit the layout of the season, the index has a season of a deleted board
+// with the same id. tryUpdate then drops the season, and the next reader fills it.
 func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, changedAt time.Time, entries []leaderboard.Entry) error {
 	if len(entries) == 0 {
 		return nil

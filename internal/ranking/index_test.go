@@ -36,8 +36,6 @@ func (x *silentIndex) Loaded(ctx context.Context, _ leaderboard.SeasonKey) (bool
 	return true, x.wait(ctx)
 }
 
-// A probe finds the index silent, and all waiting readers fail. Then one reader at a time
-// waits, for at most probeTimeout, until the index answers again.
 func TestOneReaderTestsASilentIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := &silentIndex{}

@@ -7,11 +7,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Journal records index updates that no message of the log caused, for example after a ban. If
-// a server of the index loses such an update, a consumer of the log repeats it: see
+// Journal records index updates that no message of the log caused, for example updates by a
+// fill. If a server of the index loses such an update, a consumer of the log repeats it: see
 // [leaderboard.Index].Advance.
 type Journal interface {
-	// Note writes a message for each user of a season. It returns nil once all are durable.
+	// Note writes a message for each user of a season. It returns nil once all messages are
+	// durable.
 	Note(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error
 }
 
@@ -21,8 +22,9 @@ type loggedKey struct{}
 // the log, or a later FinishRankChanges repeats them.
 func fromLog(ctx context.Context) context.Context { return context.WithValue(ctx, loggedKey{}, true) }
 
-// note writes updated entries to the journal, unless ctx is from fromLog. It must follow the
-// update of the index: a position after the message then includes the update.
+// note writes the users of updated entries to the journal, unless ctx is from fromLog. The
+// caller must update the index first: an index position after the message then includes the
+// update.
 func (w *rankWriter) note(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
 	if w.journal == nil || ctx.Value(loggedKey{}) != nil || len(users) == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// journal records the noted entries as "board user". It fails with err.
+// journal records the users that Note receives, as "board user". Note returns err.
 type journal struct {
 	noted []string
 	err   error
@@ -56,7 +56,7 @@ func TestChangesOutsideTheLogAreNoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if noted := j.take(); len(noted) > 0 {
-		t.Errorf("results and notifications noted %q, want nothing", noted)
+		t.Errorf("submits and a refresh noted %q, want nothing", noted)
 	}
 
 	f.create(leaderboard.Board{ID: "linked", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "b"}})
@@ -79,7 +79,6 @@ func TestChangesOutsideTheLogAreNoted(t *testing.T) {
 	}
 }
 
-// The caller then repeats the change.
 func TestAChangeThatCannotBeNotedFails(t *testing.T) {
 	j := &journal{err: errors.New("the log is full")}
 	f := openWith(t, j)

@@ -15,9 +15,9 @@ import (
 //
 // Before the Applier acknowledges a result of a source, it applies the result to the linked
 // boards too. A linked board keeps a copy in the season that contains the event time. A
-// rolling board keeps one in each open window that contains this time. These seasons and
-// windows are the result's places. A newer revision may have other places, or none. The older
-// revision's places must then get the newer revision, which does not count there (see
+// rolling board keeps a copy in each open window that contains the event time. These seasons
+// and windows are the result's places. A newer revision may have other places, or none. The
+// older revision's places must then get the newer revision, which does not count there (see
 // [leaderboard.Board.FromSource]).
 //
 // A writer is a call of the Applier, of a fill, or of a repair that copies results to linked
@@ -46,15 +46,15 @@ import (
 //   - If a match had no result before, and the new result has revision 0, its writer begins with
 //     step 3.
 //   - If the writer itself applied S to the source, and the first place of S has S, the writer
-//     omits step 2: the writer that offered S to this place had done step 2. (The fill of a window
-//     omits step 2, but offers nothing to the first place of a result: see findForWindow.) A writer
-//     that repeats the work of a dead writer may do the same: the dead writer had applied S before
-//     it read the source, so it offered only S.
+//     omits step 2: the writer that offered S to this place had done step 2. (The fill of a
+//     window omits step 2, but offers nothing to the first place of a result: see
+//     findForWindow.) A writer that repeats the work of a dead writer may omit step 2 too: the
+//     dead writer had applied S before it read the source, so it offered only S.
 //
 // A changed field Voids of the standing result counts as a newer revision.
 //
-// A linked board refuses a result that comes too late for its season there. An older revision
-// that came in time then still counts.
+// A place refuses a result that comes too late. An older revision that came in time then still
+// counts.
 //
 // Before a writer offers a result to a rolling board, it opens the windows that the result
 // needs (see [leaderboard.Board.NeedsWindow]). If another window was opened meanwhile, the
@@ -66,11 +66,12 @@ type linking struct {
 	*shared
 	source *leaderboard.Board
 	boards []*leaderboard.Board
-	// mostMatches means that the caller passes most matches of each user.
+	// mostMatches means that the caller passes most matches of each user. places then reads
+	// all results of a user at once.
 	mostMatches bool
 	window      leaderboard.SeasonID // if not empty, the only place that gets results: see fillWindow
-	// copied is set when a result is offered. newWindow is set when the writer learns of a
-	// window after that: see openWindows.
+	// copied is set when a result is offered. newWindow is set if the writer then learns of a
+	// new window: see openWindows.
 	copied, newWindow bool
 	// entries are the users' entries on the linked boards before and after the offers, or nil
 	// if the caller does not need them.
@@ -84,7 +85,7 @@ type linkedMatch struct {
 	key      leaderboard.ResultKey
 	arrived  []leaderboard.MatchResult // the results that the caller applied to the source
 	standing *leaderboard.MatchResult  // the result that stands on the source, as read last
-	offered  *leaderboard.MatchResult
+	offered  *leaderboard.MatchResult  // the standing result that was offered last
 	// places are the seasons of linked boards to which a result was offered, with the reason
 	// why the season refused the standing result, or "".
 	places map[leaderboard.SeasonKey]leaderboard.Reason
@@ -395,10 +396,10 @@ func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []lead
 	return nil
 }
 
-// addNewer offers each newer revision to the unfilled windows that contain the time of older,
-// which the linked board has, but not of the newer revision. Otherwise, if the newer revision
-// is late in all its own windows, another writer could copy older to such a window: see
-// addReplaced.
+// older is a revision that the linked board has. addNewer offers each newer revision to the
+// unfilled windows that contain the time of older, but not the time of the newer revision.
+// Without this, if the newer revision is late in all its own windows, another writer could
+// copy older to such a window: see addReplaced.
 func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	original, err := o.b.ToSource(o.source, older)
 	if err != nil {
@@ -418,9 +419,9 @@ func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	return nil
 }
 
-// addOlder offers r, which arrived and is older than the standing result, to the places of the
-// standing result. If a place refuses the standing result as late, r stands there. If r does
-// not count in the place, it still replaces an even older result.
+// r is an arrived result that is older than the standing result. addOlder offers r to the
+// places of the standing result. If a place refuses the standing result as late, r stands
+// there. Even if r does not count in the place, r replaces an older result there.
 func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	if sameResult(r, o.m.standing) {
 		return nil
@@ -460,7 +461,7 @@ func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) 
 
 // addReplaced offers a replaced result to the unfilled windows among places. Such a window may
 // refuse the standing result as late, and must then count the replaced result. The fill would
-// not find it, because the fill reads standing results.
+// not find the replaced result, because the fill reads standing results.
 func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	for _, p := range places {
 		if o.b.Season.Kind != leaderboard.Rolling || p <= o.b.Rolling.Filled {
@@ -477,7 +478,8 @@ func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []le
 	return nil
 }
 
-// knownPlaces caches the places of each user, so a writer must create it after step 1.
+// knownPlaces caches the places of each user. A writer must create it after step 1: an older
+// cache may lack places.
 type knownPlaces struct {
 	*linking
 	mu      sync.Mutex // held while the maps are used, not during reads
@@ -508,7 +510,7 @@ func once[K comparable, V any](mu *sync.Mutex, answers map[K]func() (V, error), 
 	return f()
 }
 
-// places may return further seasons, without the match.
+// Unless mostMatches is true, places may also return seasons without the match.
 func (k *knownPlaces) places(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (places []leaderboard.SeasonID, err error) {
 	keys, err := once(&k.mu, k.seasons, user, func() ([]leaderboard.SeasonKey, error) { return k.store.UserSeasons(ctx, user) })
 	if err != nil {
@@ -548,8 +550,8 @@ func (s *shared) recordOf(ctx context.Context, key leaderboard.ResultKey) (leade
 	return record, err
 }
 
-// offer updates the ranks even of stored results: the process that stored them may have died
-// before it updated the ranks.
+// offer updates the ranks even if the place has the result already: the process that stored
+// the result may have died before it updated the ranks.
 func (l *linking) offer(ctx context.Context, b *leaderboard.Board, offers []offer) error {
 	l.copied = true
 	for offers := range slices.Chunk(offers, MaxBatch) {

@@ -22,7 +22,7 @@ import (
 
 const century = 100 * 365 * 24 * time.Hour
 
-// lapBoards returns a source and its linked boards, not yet created.
+// lapBoards returns a source and its linked boards.
 func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Board, linked []leaderboard.Board) {
 	ties := []leaderboard.TieBreaker{{Name: "wins"}, {Name: "faults", Order: leaderboard.LowerFirst}}
 	schedule := func(k leaderboard.ScheduleKind) leaderboard.Schedule {
@@ -129,8 +129,8 @@ func (f *linkedFixture) isVoid(r *leaderboard.MatchResult) bool {
 	return state.IsVoid()
 }
 
-// setRandomVoid voids or restores a random match. It repeats the call, or leaves the match to
-// finishVoids.
+// setRandomVoid voids or restores a random match. If the call fails, setRandomVoid repeats it,
+// or leaves the match to finishVoids.
 func (f *linkedFixture) setRandomVoid(rng *rand.Rand) {
 	r := lap(rng)
 	r.Season = naiveSeason(f.source.Season.Kind, r.AchievedAt)
@@ -538,8 +538,8 @@ func TestLinkedBoardCreatedAgainIsFilled(t *testing.T) {
 	f.wantList(november, "ann 12 1")
 }
 
-// The source then accepts the attributes that only the linked board declared. CreateBoard with
-// the original settings still succeeds.
+// The source accepts the attributes that only the deleted board declared. CreateBoard with the
+// original settings still succeeds.
 func TestSourceIsCreatedAgainAfterALinkIsDeleted(t *testing.T) {
 	f := open(t)
 	rules := leaderboard.Board{ID: "src", Policy: leaderboard.Sum, StrictSubmits: true, AcceptedAttributes: []string{"mode"}}
@@ -649,7 +649,7 @@ func (s *meetingStore) UserSeasons(ctx context.Context, user leaderboard.UserID)
 	return s.Store.UserSeasons(ctx, user)
 }
 
-// For one batch, the service reads the users' seasons on the linked boards concurrently.
+// Places are the users' seasons on the linked boards.
 func TestPlacesOfUsersAreReadConcurrently(t *testing.T) {
 	store, index := embedded.Open(t)
 	f := serviceOver(t, store, index)

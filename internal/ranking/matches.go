@@ -158,9 +158,9 @@ func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID,
 	}
 }
 
-// finishVoids finishes interrupted calls of SetVoid, and calls in other regions: those matches
-// have a lower Applied than Voids. It continues after errors. Unless includeSealed is true, it
-// omits seasons that this process knows to be sealed.
+// finishVoids finishes interrupted calls of SetVoid, and calls in other regions. The matches
+// of these calls have a lower Applied than Voids. It continues after errors. Unless
+// includeSealed is true, it omits seasons that this process knows to be sealed.
 func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board, includeSealed bool) error {
 	if !b.Matches {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// metrics are the metrics of the service. Times are in Unix seconds; 0 means never.
+// Times are in Unix seconds; 0 means never.
 type metrics struct {
 	boards        *prometheus.GaugeVec
 	entries       *prometheus.GaugeVec

@@ -79,7 +79,6 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// verify_last_differences counts the differences that were not repaired.
 func TestVerifyMetrics(t *testing.T) {
 	store, index := embedded.Open(t)
 	reg := prometheus.NewRegistry()

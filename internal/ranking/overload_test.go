@@ -25,7 +25,6 @@ func (s slowStore) Apply(ctx context.Context, b *leaderboard.Board, results []le
 	return report, err
 }
 
-// The ranks include the results that the store has applied.
 func TestApplyWaitsForTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)

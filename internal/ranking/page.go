@@ -17,8 +17,8 @@ type Page struct {
 	Lines []Line
 	// Next is the token of the next page. It is empty on the last page.
 	Next string
-	// InRange is the number of entries in PageQuery.Scores, counted perhaps shortly after the
-	// page was read. It is nil if the query has no range or Degraded is true.
+	// InRange is the number of entries in PageQuery.Scores, perhaps counted shortly after the
+	// read of the page. It is nil if the query has no range or Degraded is true.
 	InRange *int64
 }
 

@@ -14,9 +14,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// The tests in test/pipeline also compare each preview with the change that the previewed call
-// makes.
-
 // A preview lists MaxEffects entries or seasons, but counts all.
 func TestPreviewsAreBounded(t *testing.T) {
 	f := open(t)

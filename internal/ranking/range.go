@@ -79,7 +79,8 @@ func (v *view) countIn(ctx context.Context, s ScoreRange) (*int64, error) {
 	return &n, nil
 }
 
-// list must be in standing order. An empty beyond cuts nothing.
+// cut returns the part of list before beyond, or the whole list if beyond is empty. list must
+// be in standing order.
 func cut[T any](list []T, beyond leaderboard.RankKey, key func(*T) leaderboard.RankKey) []T {
 	for i := range list {
 		if beyond != "" && key(&list[i]) >= beyond {

@@ -54,8 +54,6 @@ func rangeBoards() []leaderboard.Board {
 	}
 }
 
-// A range returns and counts the right entries on every kind of board, in open and sealed
-// seasons, and without ranks.
 func TestRangesOfScores(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.New(t), 0))
 	for _, b := range rangeBoards() {
@@ -133,7 +131,7 @@ func rangeText(s ranking.ScoreRange) string {
 	return text(s.Min) + " to " + text(s.Max)
 }
 
-// A page token of one range is valid in another range, and does not extend it.
+// A page token of one range is valid in another range, and does not extend the other range.
 func TestRangesWithTokensOfOtherPages(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -162,7 +160,7 @@ func TestBadRanges(t *testing.T) {
 		q.Board, q.Limit = "b", 1
 		var fault *leaderboard.FieldError
 		if _, err := f.Page(t.Context(), q); !errors.As(err, &fault) || fault.Field != field {
-			t.Errorf("a page with a bad %s: %v, want a FieldError about it", field, err)
+			t.Errorf("a page with a bad %s: %v, want a FieldError for this field", field, err)
 		}
 	}
 	for _, s := range []ranking.ScoreRange{{Min: score(-leaderboard.MaxScore), Max: score(leaderboard.MaxScore)}, {Min: score(7), Max: score(7)}} {

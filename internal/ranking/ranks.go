@@ -24,9 +24,10 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 	return &rankWriter{boards: boards, store: store, index: index, journal: journal, hub: hub, tasks: tasks, now: now}
 }
 
-// In a sealed season, update marks the users for an amendment. updates are the entries that
-// the caller has changed. repeats are entries that an earlier process may have changed before
-// it died. If a season fails, update continues.
+// update updates the index. In a sealed season, it instead marks the users for an amendment.
+// updates are the entries that the caller has changed. repeats are entries that an earlier
+// process may have changed before it died. If a season fails, update continues with the
+// others.
 func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
 	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
 		return w.updateSeason(ctx, key, updates, repeats, reason)
@@ -67,8 +68,9 @@ func (w *rankWriter) updateRecounted(ctx context.Context, changes []leaderboard.
 	return w.update(ctx, updates, repeats, reason)
 }
 
-// boardAge is the greatest age of the board by which update decides whether a season may be
-// sealed. It is less than sealDelay, so that update knows of an early end before the seal.
+// boardAge is the greatest age of the cached board by which update decides whether a season
+// may be sealed. It is less than sealDelay, so that update knows of an early end before the
+// seal.
 const boardAge = 10 * time.Second
 
 // updateSeason does not use the caller's version of the board, which a fill or a retry may
@@ -164,9 +166,9 @@ func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonReco
 
 // If repeatAmendment returns true, the final standings agree with entries, and the users need
 // no mark. A running amendment may have read older entries, and would change the final
-// standings back. So repeatAmendment calls Amend, which makes the running amendment read them
-// again. If the store is unavailable, the users are marked, so that the partition of the
-// result does not stop.
+// standings back. So repeatAmendment calls Amend, which makes the running amendment read the
+// entries again. If the store is unavailable, the caller marks the users, so that the consumer
+// does not wait.
 func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, reason string) (bool, error) {
 	agree, err := w.inFinalStandings(ctx, b, key, entries)
 	if err == nil && agree {

@@ -93,7 +93,7 @@ type About struct {
 	Season leaderboard.Season
 	leaderboard.Division
 	Method leaderboard.Method
-	// Total is the number of users in the ladder, unknown if Degraded is true.
+	// Total is the number of users in the ladder, or 0 if Degraded is true.
 	Total int64
 	// AsOf is the time of the last change in the answer, or zero if there was none. In a
 	// sealed season, it is the time of the seal or of the last amendment. If Degraded is true,

@@ -113,7 +113,7 @@ func TestInvalidArgumentsAreRejected(t *testing.T) {
 	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: "b", Season: "999912"}); loaded {
 		t.Error("a query loaded a season without users into the index, want no load")
 	}
-	// Such seasons are not cached, because readers can query any number of them.
+	// Seasons without users are not cached, because readers can query any number of them.
 	f.create(leaderboard.Board{ID: "daily", Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
 	before := f.CachedSeasons()
 	for day := range 28 {
@@ -304,8 +304,8 @@ func TestWatchSendsChanges(t *testing.T) {
 	}
 }
 
-// The sums of a and b exceed MaxScore, so their scores are limited to it. The histogram must
-// still count them.
+// The sums of users a and b exceed MaxScore, so their scores are MaxScore. The histogram must
+// still count both users.
 func TestHistogramOfSaturatedSums(t *testing.T) {
 	for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
 		f := open(t)

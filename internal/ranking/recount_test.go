@@ -48,7 +48,7 @@ func comesAfter(r *leaderboard.MatchResult, achievedAt time.Time, match string) 
 	return cmp.Or(r.AchievedAt.Compare(achievedAt), cmp.Compare(matchOf(r), match)) > 0
 }
 
-// matchOf orders the matches of the source as linked boards do.
+// matchOf returns the key by which linked boards order the matches of the source.
 func matchOf(r *leaderboard.MatchResult) string { return string(r.Season) + "/" + string(r.Match) }
 
 // add returns e with the result r, or a new entry if e is nil. ties are the tie-breakers of r

@@ -9,7 +9,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// AsOf is the time of the last change, not of the restart.
 func TestAsOfSurvivesARestart(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

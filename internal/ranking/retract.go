@@ -31,9 +31,9 @@ func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board,
 	return RetractionPreview{receipts[0], effects}, nil
 }
 
-// Retractions are the results of one board that [Submitter.RetractAll] retracts: those with
-// given keys ([Submitter.PlanRetractions]), or a purge of a user's results with event times in
-// an interval ([Submitter.PlanPurge]).
+// Retractions are the results of one board that [Submitter.RetractAll] retracts: the results
+// with given keys ([Submitter.PlanRetractions]), or a user's results with event times in an
+// interval: a purge ([Submitter.PlanPurge]).
 type Retractions struct {
 	// Closed are the keys of the results that only administrators may retract: their seasons
 	// are closed or sealed, or no longer in the board's schedule.
@@ -197,8 +197,8 @@ func filter[T any](list []T, chosen []bool) []T {
 // supersedes them.
 //
 // reserveRetraction returns false if the result was erased, or was moved out of the interval
-// of a purge. In the second case, r gets a lower revision than the stored result, so the store
-// treats r as superseded.
+// of a purge. If the result was moved, r gets a lower revision than the stored result, so the
+// store treats r as superseded.
 func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, err error) {
 	for reserved := int64(-1); ; {
 		record, err := s.recordOf(ctx, r.ResultKey)
@@ -215,13 +215,13 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 		case stored.Revision >= r.Revision:
 			r.Revision = retractionRevision(stored)
 		}
-		for _, refusal := range record.Refusals { // a correction skips the revisions of refused results
+		for _, refusal := range record.Refusals { // like a correction, skip the revisions of refused results
 			r.Revision = max(r.Revision, min(refusal.Revision, leaderboard.MaxRevision)+1)
 		}
 		if r.Revision == reserved {
 			return true, nil
 		}
-		// No correction can have a revision above MaxRevision.
+		// A revision above MaxRevision needs no reservation: no correction can have it.
 		for ; r.Revision <= leaderboard.MaxRevision; r.Revision++ {
 			now := s.now()
 			granted, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reservationTime)})

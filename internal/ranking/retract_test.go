@@ -35,7 +35,8 @@ func (f *fixture) correct(key leaderboard.ResultKey, score leaderboard.Score, ac
 	}
 }
 
-// Corrections arrive after a retraction has read the result. The result still does not count.
+// Corrections arrive after a retraction has read the result. In the end, the result does not
+// count.
 func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 	store, index := embedded.Open(t)
 	reads := &afterRead{Store: store}
@@ -77,7 +78,6 @@ func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 	}
 }
 
-// A correction moves the result out of the interval meanwhile.
 func TestPurgesLeaveResultsThatMoveOutOfTheInterval(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

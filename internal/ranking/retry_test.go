@@ -13,8 +13,8 @@ import (
 
 var errDied = errors.New("the process died")
 
-// process dies before or after one of its writes to the store or index. Each write has a step
-// before and after it. All steps from failAt on fail.
+// process dies before or after one of its writes to the store or index. Each write has one
+// step before it and one after it. Step failAt and all later steps fail.
 type process struct{ failAt, steps int }
 
 func (p *process) step() error {
@@ -149,7 +149,6 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 	}
 }
 
-// Duplicates, and refreshes or unbans that change nothing, do not amend a sealed season.
 func TestCallsWithoutAChangeDoNotAmend(t *testing.T) {
 	f := open(t)
 	b := f.create(dailyBoard)

@@ -11,7 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// week returns a query of the window of board "week" that ends with the given day after start.
+// week returns a query of the window of board "week" whose last day is the given number of
+// days after start.
 func week(days int) ranking.Query {
 	return ranking.Query{Board: "week", Season: leaderboard.SeasonID(start.AddDate(0, 0, days).Format("20060102"))}
 }
@@ -173,8 +174,8 @@ func (s *blockedStore) openWindow(t *testing.T, filler *linkedFixture, applied <
 	}
 }
 
-// The writer has not read the board with the window, and the fill does not find the result.
-// The writer must still copy the result.
+// A window opens while a writer copies a result, and the fill of the window does not find the
+// result. The writer must copy the result to the window too.
 func TestWriterNoticesThatAWindowWasOpened(t *testing.T) {
 	blocked := &blockedStore{entered: make(chan struct{}, 100), release: make(chan struct{})}
 	filler := weekBoard(openLinked(t, func(s leaderboard.Store) leaderboard.Store { blocked.Store = s; return s }), 30*24*time.Hour)
@@ -257,9 +258,9 @@ func TestVoidMatchInRollingWindows(t *testing.T) {
 	}
 }
 
-// Two corrections arrive together, after some windows closed unfilled. Both are late there, so
-// the first revision must count. But a correction replaces it in the window from which the
-// fill copies.
+// Two corrections arrive together, after some windows closed unfilled. Both are late in these
+// windows, so the first revision must count there. But a correction replaces the first
+// revision in the window from which the fill copies.
 func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
@@ -276,7 +277,7 @@ func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.fill()
-	f.wantList(week(1)) // revision 1 replaces the first revision there, but is of a later day
+	f.wantList(week(1)) // here revision 1 replaces the first revision, but does not count: it is of a later day
 	f.wantList(week(2), "ann 7 1")
 	f.wantList(week(3), "ann 7 1")
 	f.wantList(week(4), "ann 5 1")
@@ -325,8 +326,6 @@ func (f *fixture) wantNoSealedWindowIn(index leaderboard.Index, id leaderboard.B
 	return sealed
 }
 
-// Neither reads and changes of sealed windows, nor the start of a process, load them into the
-// index.
 func TestSealedWindowsAreNotInTheIndex(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	ctx := t.Context()

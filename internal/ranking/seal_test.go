@@ -52,7 +52,7 @@ func (c hookedContext) Err() error {
 	return c.Context.Err()
 }
 
-// Each round makes the changes at another call of ctx.Err by the seal.
+// In each round, a ban and a retraction happen at another call of ctx.Err by the seal.
 func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 	for call, more := 1, true; more; call += 89 {
 		f := open(t)
@@ -217,7 +217,7 @@ func TestSeasonInItsGraceIsReadWithoutTheStore(t *testing.T) {
 	f.wantList(q, "ann 5 1")
 }
 
-// slowAmends is a store whose Amend takes a minute. It counts the calls of Amend.
+// slowAmends is a store whose Amend takes a minute.
 type slowAmends struct {
 	leaderboard.Store
 	calls   atomic.Int64
@@ -231,7 +231,8 @@ func (s *slowAmends) Amend(ctx context.Context, b *leaderboard.Board, season lea
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// Changes during an amendment share the next one, whose reason contains their reasons.
+// Changes during an amendment share the next amendment. Its reason contains the reasons of the
+// changes.
 func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -309,14 +310,14 @@ func TestSealedSeasonStaysClosed(t *testing.T) {
 	}
 	var wrong *leaderboard.FieldError
 	if err := grace(1000 * time.Hour); !errors.As(err, &wrong) || wrong.Field != "season" || !strings.Contains(err.Error(), "20261120") {
-		t.Errorf("a grace that reopens a sealed season: %v, want an error for field season that names it", err)
+		t.Errorf("a grace that reopens a sealed season: %v, want an error for field season that names the season", err)
 	}
 	if err := grace(100 * time.Minute); err != nil {
 		t.Errorf("a longer grace that has also passed: %v, want no error", err)
 	}
 }
 
-// A ban and an erasure amend the season, with their reasons.
+// The seal, and a ban that is lifted, do not change the answers. An erasure amends the season.
 func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{

@@ -30,8 +30,8 @@ type SeasonInfo struct {
 	// EndedAt is when an administrator ended the season early, or zero.
 	EndedAt  time.Time
 	SealedAt time.Time // zero if the season is not sealed
-	// RemovedAt is the time, or the earliest possible time, from which a sweep deletes the
-	// season. Zero means never, or that the store has no data of the season.
+	// RemovedAt is the earliest time at which a sweep deletes the season. Zero means never, or
+	// that the store has no data of the season.
 	RemovedAt  time.Time
 	Filling    bool // the season may lack results of the source
 	Amendments []leaderboard.Amendment

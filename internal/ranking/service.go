@@ -183,8 +183,8 @@ func (s *Service) loadSeason(ctx context.Context, b *leaderboard.Board, key lead
 	return s.index.restore(ctx, b, key, progress)
 }
 
-// ChangeShards rebuilds each loaded season that does not fit its board, for example because the
-// board's number of shards has changed.
+// ChangeShards rebuilds each loaded season that does not fit its board (see
+// [leaderboard.Index].Fits), for example because the board's number of shards has changed.
 func (s *Service) ChangeShards(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Service) ChangeShards(ctx context.Context) error {
 		for _, id := range p.unsealed {
 			key := leaderboard.SeasonKey{Board: b.ID, Season: id}
 			if s.index.Fits(b, key) {
-				continue // usually, so that no request is needed
+				continue // unlike Loaded, Fits needs no request
 			}
 			loaded, err := s.index.Loaded(ctx, key)
 			if loaded && !s.index.Fits(b, key) {

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// shardedIndex notes the number of shards of the last Rebuild of each season.
+// shardedIndex records the number of shards of the last Rebuild of each season.
 type shardedIndex struct {
 	leaderboard.Index
 	shards   map[leaderboard.SeasonKey]int

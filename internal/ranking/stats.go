@@ -145,8 +145,7 @@ func buckets(lo, hi leaderboard.Score, n int) (list []Bucket) {
 // with scores outside the buckets. Such users got their scores after the bounds were read, or have
 // a decayed sum beyond ±2^53.
 func (v *view) count(ctx context.Context, buckets []Bucket) error {
-	// Each bucket needs two keys: the key of its best score, and the key of the score
-	// that is one worse than its worst score.
+	// For each bucket: the keys of its best score, and of the next worse score after the bucket.
 	var keys []leaderboard.RankKey
 	for _, b := range buckets {
 		better, beyond := b.To, b.From-1

@@ -57,8 +57,8 @@ type Receipt struct {
 	Status     leaderboard.Status
 	Reason     leaderboard.Reason // set if Status is Rejected
 	// Err is the fault of the result if Reason is INVALID. Any other Err means that the result
-	// may not be applied: Status, Reason, Score and Rank are not valid, and the caller may
-	// submit the result again.
+	// may or may not be applied: Status, Reason, Score and Rank are not valid, and the caller
+	// may submit the result again.
 	Err error
 	// Repeated means that the same result was rejected before.
 	Repeated bool
@@ -90,7 +90,7 @@ type Receipt struct {
 }
 
 // Submit accepts up to [MaxBatch] results for a board. After it returns nil, valid results are
-// durable. Those whose status is not Accepted are also visible to every read, except if the
+// durable. Results whose status is not Accepted are also visible to every read, except if the
 // amendment of a sealed season takes longer than amendTimeout.
 //
 // An empty Match becomes a new id. A zero AchievedAt becomes the present time, or the time of
@@ -170,8 +170,8 @@ func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, res
 	return stored, err
 }
 
-// If r has a season, its time must be in it; a zero time becomes the time of the stored
-// result.
+// If r has a season, the time of r must be in this season. A zero time becomes the time of the
+// stored result.
 func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult, stored *leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	season := r.Season
 	if season == "" {
@@ -269,8 +269,8 @@ func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.
 	}
 }
 
-// AddPreviousRanks sets the PreviousRank of each receipt of one Submit to board b that has a
-// Previous, if ranks are available.
+// AddPreviousRanks sets the PreviousRank of each receipt that has a Previous, if ranks are
+// available. The receipts must be of one Submit to board b.
 func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, receipts []Receipt) error {
 	bySeason := map[leaderboard.SeasonID][]*Receipt{}
 	for i := range receipts {
@@ -316,8 +316,9 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 	return nil
 }
 
-// eachRanked calls set with the score and competition rank, of the same moment, of each entry
-// i whose rank is known. If another result has changed the entry, both are of the new entry.
+// eachRanked calls set for each entry i whose rank is known, with the score and competition
+// rank at one moment. If another result has changed the entry, score and rank are those of the
+// new entry.
 //
 // The process that applied a result may have failed to update the index. So eachRanked adds
 // the missing entries: a read after the answer of the Submit then sees the result.
@@ -355,8 +356,8 @@ func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season
 }
 
 // current has the rank key that each user should have in the ladder. If a standing differs
-// from an entry, the entry in the store determines it. If the store does not answer, the rank
-// key is empty. missing are the entries that the index lacks.
+// from an entry, the entry in the store determines the rank key. If the store does not answer,
+// the rank key is empty. missing are the entries that the index lacks.
 func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, standings []leaderboard.Standing) (current []leaderboard.RankKey, missing []leaderboard.Entry) {
 	current = make([]leaderboard.RankKey, len(entries))
 	for i := range entries {

@@ -189,7 +189,7 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 		t.Errorf("retry: %+v, want a duplicate in season 202611 with score 5", got)
 	}
 	// Submit rejects a correction without a time, but Kafka's topic of results may contain
-	// one.
+	// such a correction.
 	for revision, score := range []leaderboard.Score{7, 5} {
 		corrected := points("u", "m", int64(score))
 		corrected.Revision = int64(revision) + 1
@@ -344,8 +344,8 @@ func (l *storeOnlyLog) Accept(ctx context.Context, b *leaderboard.Board, results
 	return l.Submit(ctx, b, results)
 }
 
-// The submitting process updates the index instead. If the index includes a later result too,
-// the receipt has the later score and its rank.
+// The submitting process updates the index instead of the consumer. If the index includes a
+// later result too, the receipt has the later score and its rank.
 func TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
@@ -380,7 +380,6 @@ func TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex(t *testing.T) {
 	}
 }
 
-// Neither process reaches the index.
 func TestASubmitWithoutTheIndexHasNoRank(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
@@ -412,8 +411,7 @@ func (s *meetingReads) Result(ctx context.Context, key leaderboard.ResultKey) (l
 	return s.Store.Result(ctx, key)
 }
 
-// Results without a time keep the times of the stored results that they correct. For a batch,
-// the service reads these concurrently.
+// Results without a time keep the times of the stored results that they correct.
 func TestStoredTimesAreReadConcurrently(t *testing.T) {
 	first := open(t)
 	b := first.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})

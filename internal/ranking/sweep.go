@@ -70,7 +70,7 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 		visit(id, plan.sealed[id])
 	}
 	if hasCome(updated.due, a.now()) {
-		updated.listedAt = time.Time{} // an act has changed the list
+		updated.listedAt = time.Time{} // an act has changed the list, so the plan no longer holds
 	}
 	a.plans.put(&updated)
 	return errors.Join(errs...)
@@ -134,8 +134,8 @@ func nextAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (
 	return closes.Add(sealDelay), nil
 }
 
-// perform appends an act to the audit log, and then performs it, unless the stored board has
-// changed so that the act is no longer due at that time.
+// perform appends an act to the audit log. If, by the stored board, the act is still due at
+// act.At, perform then performs the act.
 func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord, act leaderboard.Act, now time.Time) error {
 	if err := a.store.AppendAct(ctx, act); err != nil {
 		return err
@@ -225,8 +225,8 @@ func laterOf(x, y time.Time) time.Time {
 // The zero time never comes.
 func hasCome(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// dueAt is when the act is due, not the time of the sweep: so the acts of several processes or
-// sweeps are equal, and the log keeps one.
+// dueAt is when the act is due, not the time of the sweep. The acts of several processes or
+// sweeps are therefore equal, and the audit log keeps one act.
 func newSweepAct(action string, key leaderboard.SeasonKey, dueAt time.Time, reason string) leaderboard.Act {
 	sum := sha256.Sum256([]byte(action + "\n" + string(key.Board) + "\n" + string(key.Season)))
 	return leaderboard.Act{

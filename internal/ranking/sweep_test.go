@@ -27,7 +27,7 @@ func (s *sweepHooks) AppendAct(ctx context.Context, act leaderboard.Act) error {
 	return err
 }
 
-// When a sweep reaches a season, it uses the settings that the board has then.
+// A sweep uses the settings that the board has when the sweep reaches the season.
 func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 	retention := func(d time.Duration) func(*leaderboard.Board) error {
 		return func(b *leaderboard.Board) error { b.Retention = d; return nil }
@@ -118,8 +118,8 @@ func stateOf(t *testing.T, store leaderboard.Store, id leaderboard.BoardID) stri
 	return "sealed"
 }
 
-// During a sweep, a season gets an early end and closes again. The sweep recounts it before
-// the seal.
+// During a sweep, a closed season gets an early end. The sweep recounts the season before the
+// seal.
 func TestASweepRecountsASeasonThatEndsMeanwhile(t *testing.T) {
 	f := open(t)
 	for _, id := range []leaderboard.BoardID{"a", "b"} {

@@ -81,9 +81,9 @@ func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int)
 	return page, n.Standings[n.Of], nil
 }
 
-// isBehind reports whether the index lacks a change of a user that an answer from the store may
-// have shown. A consumer writes a result to the store before it updates the index. If the index
-// became available in between, a later answer would otherwise show an older score.
+// isBehind reports whether the index lacks a change of a user that an answer from the store
+// may have shown. A consumer writes a result to the store before it updates the index. If the
+// index becomes available in between, its answers would show an older score.
 func (r *Reader) isBehind(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, standing *leaderboard.Standing) bool {
 	key := leaderboard.EntryKey{SeasonKey: l.SeasonKey, User: user}
 	if at, ok := r.storeAnswers.Get(key); !ok || r.now().Sub(at) > storeAnswerAge {

@@ -9,7 +9,7 @@ import (
 // Erase removes all data of a user permanently.
 //
 // Erase first bans the user, which removes the user from all ranks. The store's Erase deletes
-// the list of the user's seasons. A retry after it could not find the ranks to correct.
+// the list of the user's seasons, so a retry after it could not find the ranks to correct.
 func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err
@@ -24,8 +24,8 @@ func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		// The entries are repeats, because the final standings already lack the user. For
-		// updates, update would write a FinalMark, which has the user's id.
+		// Pass the entries as repeats: the final standings already lack the user. For updates,
+		// update would write a FinalMark, which has the user's id.
 		err = a.ranks.update(fromLog(ctx), nil, entriesAfter(changes), reason)
 		for i := range changes {
 			if err == nil {

@@ -47,13 +47,13 @@ type VerifyReport struct {
 }
 
 // Verify recomputes every entry of the selected seasons from the stored results. It compares
-// these with the stored entries, the rows of the store's ladders, and the rank index or the
-// final standings. It also checks the Voids of results, and the copies of results on the
-// selected linked boards, except boards that are filling.
+// the computed entries with the stored entries, the rows of the store's ladders, and the rank
+// index or the final standings. It also checks the Voids of results, and the copies of results
+// on the selected linked boards, except boards that are filling.
 //
 // Verify calls send for each difference. A result that arrives meanwhile looks like a
-// difference, so Verify first checks again, except damaged data and changes that await an
-// amendment.
+// difference. So Verify checks a difference again before the call, except damaged data and
+// changes that await an amendment.
 //
 // If repair is true, Verify repairs all differences except damaged data. If sel.Season is
 // empty, it also starts a fill of each selected linked board.
@@ -302,7 +302,7 @@ func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func
 	computed = c.b.WithRules(c.rules).Entry(&t, c.key.Season, user)
 	hidden := slices.ContainsFunc(c.bans[user], func(b leaderboard.Ban) bool { return b.Hides(c.b) })
 	for rules := 0; rules <= c.b.Rules() && !c.b.RecountLease.IsZero() && !slices.Equal(computed.Divisions, stored.Divisions); rules++ {
-		// The divisions have changed, and the entry may still follow the former ones.
+		// The divisions have changed, and the entry may still follow former divisions.
 		if former := c.b.WithRules(rules).Entry(&t, c.key.Season, user); slices.Equal(former.Divisions, stored.Divisions) {
 			computed = former
 		}

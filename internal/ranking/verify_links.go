@@ -42,7 +42,7 @@ type linkCheck struct {
 	missing []missingResult
 }
 
-// missingResult is a result of the source that a place seems to lack.
+// missingResult is a result of the source that a place (see links.go) seems to lack.
 type missingResult struct {
 	original leaderboard.MatchResult
 	place    leaderboard.SeasonID
@@ -145,8 +145,8 @@ func (c *linkCheck) checkMissing(ctx context.Context) error {
 	return nil
 }
 
-// lacks reports whether a result still stands on the source, and the linked board lacks it and
-// would accept it.
+// lacks reports whether a result still stands on the source, and the linked board lacks but
+// would accept the result.
 func (c *linkCheck) lacks(ctx context.Context, m *missingResult) (bool, error) {
 	current, err := c.recordOf(ctx, m.original.ResultKey)
 	if err != nil || current.Result == nil || !sameResult(current.Result, &m.original) {

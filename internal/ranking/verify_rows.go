@@ -121,8 +121,8 @@ func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard
 // takes about 20 bytes.
 var maxUsersInPass int64 = 50_000_000
 
-// A row is missing if neither two scans of the ladder nor a read at its position finds it. To
-// limit memory, each pass handles one part of the users.
+// A row is missing if two scans of the ladder, and a read at the row's position, do not find
+// the row. To limit memory, each pass handles one part of the users.
 func (c *check) reportMissingRows(ctx context.Context, l leaderboard.Ladder) error {
 	seed, parts := maphash.MakeSeed(), uint64(c.ranked[l.Division]/maxUsersInPass+1)
 	for part := range parts {

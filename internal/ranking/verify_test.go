@@ -78,8 +78,8 @@ func TestVerifyRepairsTheIndex(t *testing.T) {
 	}
 }
 
-// corruptStore is a store that changes the entries of some users by entry, and rows by row. If
-// row returns false, the store omits the row.
+// corruptStore is a store that changes entries of users by the functions in entry, and rows by
+// the function row. If row returns false, the store omits the row.
 type corruptStore struct {
 	leaderboard.Store
 	entry map[leaderboard.UserID]func(*leaderboard.Entry)
@@ -157,7 +157,7 @@ func (s unreadableEntry) Entry(ctx context.Context, key leaderboard.SeasonKey, u
 	return s.Store.Entry(ctx, key, user)
 }
 
-// The entry of one of two users without a row cannot be read. Verify reports both.
+// Two users have no row, and the entry of one of them cannot be read.
 func TestVerifyFindsMissingRowsDespiteADamagedEntry(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)

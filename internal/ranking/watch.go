@@ -45,6 +45,7 @@ func (h *hub) notify(key leaderboard.SeasonKey) {
 	}
 }
 
+// A feed reads the page of one query for all its watchers.
 type feed struct {
 	stop context.CancelFunc
 	soon chan struct{} // has a value if a new watcher waits for a read
@@ -74,7 +75,6 @@ func (p *WatchedPage) Form(encode func(*Page) any) any {
 	return p.form
 }
 
-// feeds are the feeds of all watched queries.
 type feeds struct {
 	mu  sync.Mutex
 	all map[PageQuery]*feed
@@ -141,9 +141,9 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 	}
 }
 
-// readAfter returns the time after which a page is read again even if no change is notified. A page
-// without ranks changes when the index is available, and decayed scores change with the time.
-// Other processes do not notify seals and bans.
+// readAfter returns how long the feed waits for a notification before it reads the page again.
+// A page without ranks changes when the index is available, and decayed scores change with the
+// time. Other processes do not notify seals and bans.
 func (r *Reader) readAfter(q *PageQuery, page *Page) time.Duration {
 	if page.Degraded || page.Filling || page.Board.Policy == leaderboard.Decay {
 		return watchPoll

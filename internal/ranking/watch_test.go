@@ -27,7 +27,8 @@ func (p *pageReads) Page(ctx context.Context, l leaderboard.Ladder, position int
 
 var watchedPage = ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10}
 
-// runWatchers runs n watchers of one page until stop is called. sent counts their pages.
+// runWatchers runs n watchers of one page until stop is called. sent counts the pages that
+// they get.
 func runWatchers(tb testing.TB, f *fixture, n int, sent *atomic.Int64) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
@@ -42,7 +43,7 @@ func runWatchers(tb testing.TB, f *fixture, n int, sent *atomic.Int64) (stop fun
 	return func() { cancel(); wg.Wait() }
 }
 
-// One read follows each change, and one read happens each second.
+// A read follows each change. Without a change, a read happens every 15 seconds.
 func TestWatchersShareAReader(t *testing.T) {
 	const n = 1000
 	synctest.Test(t, func(t *testing.T) {

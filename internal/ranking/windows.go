@@ -31,17 +31,17 @@ import (
 //
 // In the end, W counts no other result X of S's match. If V still has X, the fill may offer X
 // to W. But the fill then reads the source, and offers what it reads to W, until it reads the
-// result that it offered last. It omits step 2 of other writers, because it copies to no other
-// place. If W is the first place of S, the fill does not offer S, because the writer of S
-// does: an offer by the fill would break the second shortcut of links.go. If the process of a
-// fill dies, another process repeats the fill with all matches of V.
+// result that it offered last. The fill omits step 2, because it copies to no place except W.
+// If W is the first place of S, the fill leaves the offer of S to the writer of S: an offer by
+// the fill would break the second shortcut of links.go. If the process of a fill dies, another
+// process repeats the fill with all matches of V.
 //
 // W may refuse S as late if no process was up while W was open. An older revision R of the
 // same match, received before W closed, then counts in W. If the time of S is outside V, the
-// writer of S replaces R in V, where the fill of W then no longer finds R. So the writer first
+// writer of S replaces R in V, and the fill of W no longer finds R there. So the writer first
 // copies R to W: see matchOffers.addReplaced. If the time of a revision between R and S is
-// outside W, the writer copies that revision to W too. It does not count in W, but it replaces
-// R: see matchOffers.addNewer.
+// outside W, the writer copies that revision to W too. That revision does not count in W, but
+// replaces R: see matchOffers.addNewer.
 
 // windowsOpened reports whether a linked board opened a window after l read the board. It
 // knows all windows that were opened more than Options.LinkTTL ago.

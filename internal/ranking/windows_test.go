@@ -123,8 +123,9 @@ func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	}
 	if earlier, ok := f.sent[r.ResultKey][r.Revision]; ok {
 		if f.closedSince(earlier.ReceivedAt) {
-			// An old revision may count in a window that refused a newer one, and the service
-			// may not know the revisions between them. So repeat the newest revision.
+			// An old revision may count in a window that refused a newer revision, and the
+			// service may not know the revisions between the two. So repeat the newest
+			// revision.
 			earlier = f.sent[r.ResultKey][slices.Max(slices.Collect(maps.Keys(f.sent[r.ResultKey])))]
 		}
 		return earlier
