@@ -19,7 +19,7 @@ var html string
 var policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'" +
 	"; style-src " + hashOf("style") + "; script-src " + hashOf("script")
 
-// hashOf returns the hash of an element, which the page has once, for the policy.
+// hashOf returns the policy's form of the hash of an element. The page has the element once.
 func hashOf(element string) string {
 	_, rest, _ := strings.Cut(html, "<"+element+">")
 	content, _, _ := strings.Cut(rest, "</"+element+">")
@@ -27,8 +27,8 @@ func hashOf(element string) string {
 	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 }
 
-// Page returns a handler that writes the page. frameAncestors has the origins whose pages
-// may show it in a frame.
+// Page returns a handler that writes the page. frameAncestors has the origins that may show
+// the page in a frame.
 func Page(frameAncestors string) http.Handler {
 	policy := policy + "; frame-ancestors " + frameAncestors
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
