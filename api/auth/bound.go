@@ -38,8 +38,7 @@ func (b Bound) Allows(id leaderboard.BoardID) bool {
 		})
 }
 
-// A token without the claims boards and board_prefixes has all boards. Empty claims are an
-// error, because the zero Bound has all boards.
+// boundClaims rejects a token with empty claims, because an empty Bound has all boards.
 func boundClaims(t jwt.Token) (Bound, error) {
 	if !t.Has(boardsClaim) && !t.Has(prefixesClaim) {
 		return Bound{}, nil
@@ -80,8 +79,8 @@ func textsClaim(t jwt.Token, name string) ([]string, error) {
 	return texts, nil
 }
 
-// BoardError means that a caller may not use Board, or if it is empty, may not make calls
-// that concern all boards.
+// BoardError means that a caller may not use Board. If Board is empty, the caller may not
+// make calls that concern all boards.
 type BoardError struct{ Board leaderboard.BoardID }
 
 func (e *BoardError) Error() string {
@@ -107,7 +106,8 @@ func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	return errors.Join(errs...)
 }
 
-// repeated means that an earlier value is equal. A prefix must itself be a valid id.
+// checkBoard checks a board id, or a prefix, which must be a valid board id too. repeated
+// means that an earlier value is equal.
 func checkBoard(field string, i int, id leaderboard.BoardID, repeated bool) error {
 	field = fmt.Sprintf("%s[%d]", field, i)
 	var invalid *leaderboard.FieldError

@@ -39,8 +39,8 @@ const (
 	// keyTTL is how long a cached API key is used without another read. A revoked key stays
 	// valid for this time.
 	keyTTL = 5 * time.Second
-	// keyGrace is how long after its last read a cached key stays valid while the store is
-	// unavailable, even if it was revoked.
+	// While the store is unavailable, a cached key stays valid for keyGrace after its last
+	// read, even if it was revoked.
 	keyGrace         = time.Hour
 	cachedKeyTimeout = time.Second
 
@@ -55,8 +55,8 @@ type cachedKey struct {
 
 // Options are the settings of a [Guard].
 type Options struct {
-	// Open is the scope of callers without credentials. If it is [Admin], the guard ignores
-	// credentials.
+	// Open is the scope of callers without credentials. If Open is [Admin], the guard
+	// ignores credentials.
 	Open Scope
 	// JWT.Algorithm may be empty: the guard then accepts no JSON web tokens.
 	JWT    JWT
@@ -75,7 +75,7 @@ type Guard struct {
 	byUser     *buckets
 	byPeer     *buckets
 	// invalid limits the invalid credentials from one address. Above the limit, the guard
-	// refuses the calls of the address.
+	// accepts only cached keys from the address.
 	invalid *buckets
 }
 
@@ -100,8 +100,8 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 
 // Admit identifies the caller by the values of the Authorization header, checks for the
 // scope required, and counts the call against the caller's rate. The server must call Admit
-// once per call, before it reads the body. peer is the address of the caller or of the
-// client of a trusted proxy, or nil. Errors: [ErrUnauthenticated], [*ScopeError],
+// once per call, before it reads the body. peer is the caller's address, which a trusted
+// proxy may have forwarded, or nil. Errors: [ErrUnauthenticated], [*ScopeError],
 // [*RateError], and errors of the store.
 func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, required Scope) (Caller, error) {
 	c, err := g.authenticate(ctx, peer, authorization)
@@ -119,7 +119,7 @@ func (g *Guard) checkInvalidRate(peer net.Addr) error {
 	return nil
 }
 
-// authenticate refuses invalid credentials even for methods that need none.
+// authenticate refuses invalid credentials even for methods that need no credentials.
 func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization []string) (Caller, error) {
 	if len(authorization) == 0 || g.options.Open == Admin {
 		return Caller{Scope: g.options.Open}, nil
@@ -174,7 +174,6 @@ func (g *Guard) Recheck(ctx context.Context, c Caller) error {
 	return nil
 }
 
-// While the store is unavailable, a cached key remains valid for keyGrace.
 func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
 	cached, ok := g.cachedKeys.Get(hash)
 	if ok && g.options.Now().Before(cached.refreshFrom) {
@@ -228,9 +227,9 @@ func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope
 	return &ScopeError{min(required, Admin)}
 }
 
-// TakeUsers counts results, by user id, against the rates of their users. If a user exceeds
-// the rate, it counts nothing, and returns a [*RateError] about the user with the longest
-// wait.
+// TakeUsers counts the number of results of each user id against the user's rate. If any
+// user exceeds the rate, TakeUsers counts nothing, and returns a [*RateError] about the user
+// with the longest wait.
 func (g *Guard) TakeUsers(results map[string]int) error {
 	if user, wait := g.byUser.takeAll(results, g.options.Now()); wait > 0 {
 		return &RateError{fmt.Sprintf("results of user %q", user), g.options.Limits.PerUser, wait}

@@ -32,7 +32,7 @@ import (
 // JWT describes the accepted JSON web tokens. Exactly one of Secret, PublicKey and JWKS is
 // set. Tokens must expire. Their scopes are in the claim "scope", separated by spaces, or
 // in the list "scopes"; without both, the scope is read. The claims "boards" and
-// "board_prefixes" bind a token to boards, as the fields of a key do.
+// "board_prefixes" limit a token to boards.
 type JWT struct {
 	// HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or
 	// EdDSA
@@ -47,8 +47,8 @@ type JWT struct {
 	// Refresh is how often JWKS is reloaded. Default 10 minutes. An unknown key id causes
 	// an immediate reload, at most every 10 s.
 	Refresh time.Duration
-	// MaxLifetime bounds the time from the issue of a token (iat), and from now, to its
-	// expiry (exp). 0 means no bound.
+	// MaxLifetime bounds two times: from a token's issue (iat) to its expiry (exp), and from
+	// now to its expiry. 0 means no bound.
 	MaxLifetime time.Duration
 }
 
@@ -169,8 +169,8 @@ func readPublicKey(file string) (crypto.PublicKey, error) {
 	return nil, fmt.Errorf("auth: jwt.public_key: %s: the PEM block is a %s; a PUBLIC KEY or CERTIFICATE is needed", file, block.Type)
 }
 
-// looksLikeJWT recognizes three parts separated by dots, and eyJ, the base64 form of {".
-// API keys contain no dots.
+// looksLikeJWT reports whether token has three parts separated by dots, and begins with eyJ,
+// the base64 form of {". API keys contain no dots.
 func looksLikeJWT(token string) bool {
 	return strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 2
 }
@@ -270,8 +270,8 @@ func scopesClaim(t jwt.Token) ([]string, bool) {
 	return nil, false
 }
 
-// FetchKeys implements [jws.KeyProvider]: it passes the keys that may have made the
-// signature sig to sink.
+// FetchKeys implements [jws.KeyProvider]. It passes to sink each key that may have made the
+// signature sig.
 func (v *verifier) FetchKeys(ctx context.Context, sink jws.KeySink, sig *jws.Signature, _ *jws.Message) error {
 	if alg, ok := sig.ProtectedHeaders().Algorithm(); !ok || alg != v.alg {
 		return fmt.Errorf("auth: the jwt is not signed by %s", v.alg)
@@ -309,8 +309,8 @@ func (v *verifier) FetchKeys(ctx context.Context, sink jws.KeySink, sig *jws.Sig
 	return nil
 }
 
-// keySet returns the keys of the JWKS. If they are older than Refresh, keySet reloads them
-// in the background and returns the old ones. If urgent is set, it reloads keys of any age,
+// keySet returns the keys of the JWKS. If the keys are older than Refresh, keySet returns
+// them and reloads them in the background. If urgent is set, keySet reloads keys of any age,
 // and waits. Reloads begin at least minRefresh apart, even after failures.
 func (v *verifier) keySet(ctx context.Context, urgent bool) (jwk.Set, error) {
 	v.mu.Lock()
@@ -330,7 +330,7 @@ func (v *verifier) keySet(ctx context.Context, urgent bool) (jwk.Set, error) {
 	return set, nil
 }
 
-// refresh returns the old keys if it cannot read the JWKS.
+// refresh reloads the keys. If it cannot read the JWKS, it returns the old keys.
 func (v *verifier) refresh(ctx context.Context) (jwk.Set, error) {
 	set, err := v.readJWKS(ctx)
 	v.mu.Lock()

@@ -64,7 +64,7 @@ func writeFile(t testing.TB, name string, data []byte) string {
 	return path
 }
 
-// settings accept the tokens of sign.
+// settings returns settings that accept the tokens of sign.
 func settings(change func(*JWT)) JWT {
 	o := JWT{Issuer: "https://id.example", Audience: "leaderboard"}
 	change(&o)

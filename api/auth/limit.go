@@ -25,8 +25,8 @@ type Limits struct {
 	PerPeer Rate
 }
 
-// buckets evicts the least recently used bucket above maxBuckets; its key then starts with
-// a full bucket. nil buckets limit nothing.
+// buckets has a token bucket for each key, at most maxBuckets. It evicts the least recently
+// used bucket, so that this key later starts with a full bucket. nil buckets limit nothing.
 type buckets struct {
 	limit rate.Limit
 	burst int
@@ -50,9 +50,9 @@ func newBuckets(r Rate) *buckets {
 	return &buckets{rate.Limit(r.PerSecond), burst, byKey}
 }
 
-// reserve takes n tokens, at most a full bucket. If the bucket has too few, it takes none
-// and returns the time until it has enough. CancelAt of the reservation puts the tokens
-// back. b must not be nil.
+// reserve takes n tokens, at most a full bucket. If the bucket has too few, reserve takes
+// none and returns the time until the bucket has enough. CancelAt of the reservation puts
+// the tokens back. b must not be nil.
 func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, time.Duration) {
 	l, ok := b.byKey.Get(key)
 	if !ok {
@@ -93,9 +93,9 @@ func (b *buckets) wait(key string, now time.Time) time.Duration {
 }
 
 // takeAll takes a number of tokens from the bucket of each key. If one bucket has too few,
-// takeAll takes none, and returns the key with the longest wait and this wait. For more
-// tokens than a bucket can hold, a full bucket is enough: its number of tokens becomes
-// negative.
+// takeAll takes none, and returns the key with the longest wait and this wait. If the number
+// exceeds a full bucket, takeAll waits for a full bucket only, and the bucket's number of
+// tokens becomes negative.
 func (b *buckets) takeAll(tokens map[string]int, now time.Time) (slowest string, longest time.Duration) {
 	if b == nil {
 		return "", 0
