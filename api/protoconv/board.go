@@ -57,9 +57,9 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 	return board, errors.Join(errs...)
 }
 
-// toEnum converts an enum value of a message to the same value in the root package. There,
-// values count from 0; in messages from 1, and 0 means the first value. For an unknown
-// number, toEnum returns an error about field.
+// toEnum converts an enum value of a message to the same value in the root package. The root
+// package counts values from 0. Messages count from 1, and 0 means the first value. For an
+// unknown number, toEnum returns an error about field.
 func toEnum(field string, v protoreflect.Enum) (int, error) {
 	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
 		return 0, &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("%d is not %s", v.Number(), EnumNames(v.Descriptor()))}
@@ -69,8 +69,8 @@ func toEnum(field string, v protoreflect.Enum) (int, error) {
 
 func fromOrder(o leaderboard.Order) pb.Board_Order { return pb.Board_HIGHER_FIRST + pb.Board_Order(o) }
 
-// FromBoard converts a board to a message, with the fields that only the server sets and
-// that ToBoard ignores.
+// FromBoard converts a board to a message. It also sets the fields that only a server sets,
+// such as created_at; ToBoard ignores these fields.
 func FromBoard(b *leaderboard.Board) *pb.Board {
 	board := &pb.Board{
 		BoardId: string(b.ID), Title: b.Title,
@@ -113,8 +113,8 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 	return board
 }
 
-// toDuration converts d. It rejects a value that does not fit into a [time.Duration]: for
-// such a value, AsDuration would return the nearest one without an error.
+// toDuration rejects a value that does not fit into a [time.Duration]. AsDuration alone
+// would replace it by the nearest [time.Duration], without an error.
 func toDuration(field string, d *durationpb.Duration) (time.Duration, error) {
 	if d != nil && (d.CheckValid() != nil || durationpb.New(d.AsDuration()).AsDuration() != d.AsDuration() || d.AsDuration().Seconds() < float64(d.Seconds)-1) {
 		return 0, &leaderboard.FieldError{Field: field, Problem: "is not a valid duration of at most 292 years"}

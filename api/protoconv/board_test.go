@@ -10,7 +10,7 @@ func TestOrdersKeepTheirNames(t *testing.T) {
 	for o := leaderboard.HigherFirst; o <= leaderboard.LowerFirst; o++ {
 		converted, err := toEnum("order", fromOrder(o))
 		if got := fromOrder(o).String(); got != o.String() || err != nil || leaderboard.Order(converted) != o {
-			t.Errorf("order %v: the message has %s, and toEnum returns %v, %v; want the same order twice", o, got, leaderboard.Order(converted), err)
+			t.Errorf("order %v: the message has %s, and toEnum returns %v, error %v; want the same order from both", o, got, leaderboard.Order(converted), err)
 		}
 	}
 }

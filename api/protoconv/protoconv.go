@@ -51,7 +51,7 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 		TieBreakers: r.GetTieBreakers(),
 		Attributes:  r.GetAttributes(),
 	}
-	// Board.Check checks the user later. Here, one error names all faults.
+	// Board.Check also checks the user, but later: here, the error names all faults at once.
 	errs := []error{result.User.Validate()}
 	if id := r.GetBoardId(); id != "" && id != string(b.ID) {
 		errs = append(errs, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %.128q, but the request is for board %q", id, b.ID)})
@@ -82,7 +82,8 @@ const MaxMetadataDepth = 32
 // TooDeep is the Problem of metadata that is nested deeper than MaxMetadataDepth.
 var TooDeep = fmt.Sprintf("is nested more than %d deep", MaxMetadataDepth)
 
-// Encoding large metadata would take much time and memory.
+// toMetadata checks depth and size before it encodes s: encoding large metadata would take
+// much time and memory.
 func toMetadata(s *structpb.Struct) (string, error) {
 	var problem string
 	switch {
@@ -90,8 +91,8 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		return "", nil
 	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
 		problem = TooDeep
-	// A message is at most 6 times as long as its JSON: 11 bytes for each 2 bytes of a list
-	// of zeros. A message above 8 times the limit is therefore too long.
+	// A message is at most 6 times as long as its JSON: each 0 of a list has 11 bytes, and in
+	// JSON 2. So the JSON of a message above 8 times the limit is too long.
 	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
 		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
 	default:
@@ -104,12 +105,12 @@ func toMetadata(s *structpb.Struct) (string, error) {
 	return "", &leaderboard.FieldError{Field: "metadata", Problem: problem}
 }
 
-// MaxNumberBytes limits JSON numbers. The time to parse one exactly grows with the square
-// of its length.
+// MaxNumberBytes limits JSON numbers. The time to parse a number exactly grows with the
+// square of its length.
 const MaxNumberBytes = 64
 
 // NumberProblem returns the reason why metadata cannot contain a number, or "". Messages
-// store numbers as doubles, so the number must be exactly a double.
+// store numbers as doubles.
 func NumberProblem(number json.Number) string {
 	if isDouble(string(number)) {
 		return ""
@@ -117,8 +118,8 @@ func NumberProblem(number json.Number) string {
 	return fmt.Sprintf("%.40q cannot be stored exactly, because it is not a double-precision number: send it as a string", string(number))
 }
 
-// isDouble accepts a number that equals the shortest decimal number of its double. So 0.1
-// is a double.
+// isDouble reports whether number equals the shortest decimal number that parses to the same
+// double. So 0.1 is a double.
 func isDouble(number string) bool {
 	if len(number) <= 15 && !strings.ContainsAny(number, "eE") {
 		return true // a double holds any 15 digits
@@ -170,7 +171,7 @@ func FromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
 	} else {
 		result.Score = &score
 	}
-	// A store removes trailing zeros. With all values, the message can be submitted again.
+	// Stores remove trailing zeros. A repeated submit may need all values.
 	result.TieBreakers = make([]int64, len(b.TieBreakers))
 	copy(result.TieBreakers, b.ResultTieBreakers(r))
 	result.Attributes = r.Attributes
