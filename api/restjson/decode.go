@@ -123,7 +123,7 @@ func (d *decoder) readMessage(k kind, m protoreflect.Message) error {
 		return d.fault(mustBeObject)
 	}
 	md := m.Descriptor()
-	var seen uint64 // a bit per field; no message of the API has more than 64
+	var seen uint64 // a bit per field; no message of the API has more than 64 fields
 	return d.readMembers(func(name string) error {
 		fd := md.Fields().ByJSONName(name)
 		switch {
@@ -152,7 +152,8 @@ func fieldNames(md protoreflect.MessageDescriptor) string {
 	return strings.Join(names, ", ")
 }
 
-// The JSON form of m is a string. problem is the error text for other values.
+// readWellKnown reads a message whose JSON form is a string. problem is the error text for
+// an invalid value.
 func (d *decoder) readWellKnown(k kind, m proto.Message, problem string) error {
 	if k != '"' {
 		return d.fault(problem)
@@ -247,8 +248,8 @@ func (d *decoder) readMap(fd protoreflect.FieldDescriptor, values protoreflect.M
 	})
 }
 
-// checkMembers returns an error if an object with n members is full. The last step of d.path
-// is its next member.
+// checkMembers returns an error if an object with n members may have no further member. The
+// last step of d.path is this further member.
 func (d *decoder) checkMembers(n int) error {
 	if n == MaxElements {
 		return fault(d.path[:len(d.path)-1], tooMany)
@@ -304,7 +305,7 @@ func (d *decoder) readMembers(readValue func(name string) error) error {
 	}
 }
 
-// hasMore also reads the comma before the next element, or the end.
+// hasMore also reads the comma before the next element, or the byte end.
 func (d *decoder) hasMore(end byte, first bool) (bool, error) {
 	switch {
 	case d.skip(end):
@@ -366,7 +367,7 @@ func (d *decoder) readScalar(k kind, fd protoreflect.FieldDescriptor) (protorefl
 	return d.integerValue(k, text, fd)
 }
 
-// Numbers are valid because protojson accepts them.
+// enumValue accepts names and, like protojson, numbers.
 func (d *decoder) enumValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case '"':
@@ -411,8 +412,8 @@ func IntegerProblem(fd protoreflect.FieldDescriptor, text string) string {
 	return problem
 }
 
-// parseInteger accepts 1e3 and 5.0, but not 5.00000000000000000001. problem is the reason
-// why text is not valid.
+// parseInteger accepts 1e3 and 5.0, but not 5.00000000000000000001. problem is empty if text
+// is valid.
 func parseInteger(fd protoreflect.FieldDescriptor, text string) (n int64, problem string) {
 	bits, limits := integerSize(fd)
 	if len(text) > protoconv.MaxNumberBytes {
@@ -448,7 +449,8 @@ func integerSize(fd protoreflect.FieldDescriptor) (bits int, limits string) {
 	return 64, "within ±2^53"
 }
 
-// depth is the nesting level of s: 1 for the whole metadata, whose path has root steps.
+// depth is the nesting level of s; the whole metadata has depth 1. root is the length of
+// d.path at the whole metadata.
 func (d *decoder) readMetadataObject(s *structpb.Struct, root, depth int) error {
 	s.Fields = map[string]*structpb.Value{}
 	return d.readMembers(func(name string) error {

@@ -5,8 +5,8 @@
 //   - A 64-bit integer is a number, not a string. Every integer of the API is within ±2^53,
 //     where JSON numbers are exact.
 //   - A field has its name from the proto file, such as user_id.
-//   - A field that is not set has its zero value. It is absent only if it is a message, a
-//     map, declared optional, or a list with the option omit_empty.
+//   - A field that is not set appears with its zero value. It is absent only if it is a
+//     message, a map, declared optional, or a list with the option omit_empty.
 package restjson
 
 import (
@@ -66,7 +66,7 @@ func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
 	return appendFields(dst, m, '{')
 }
 
-// open precedes the first field. The closing brace follows the last.
+// appendFields writes open before the first field, and a closing brace after the last field.
 func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error) {
 	fields := m.Descriptor().Fields()
 	ofAPI := m.Descriptor().ParentFile().Package() == apiPackage // other messages are error details; their empty fields are omitted

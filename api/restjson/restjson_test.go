@@ -201,7 +201,7 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 	}
 }
 
-// Decode may refuse bodies that protojson accepts, with a problem that stricter matches.
+// Decode may refuse a body that protojson accepts only if the problem matches stricter.
 func TestDecodeAgreesWithProtojson(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
@@ -225,7 +225,7 @@ func TestDecodeAgreesWithProtojson(t *testing.T) {
 		}
 	}
 	if refusals < 500 {
-		t.Errorf("Decode refused %d bodies, want at least 500; breakJSON breaks too few", refusals)
+		t.Errorf("Decode refused %d bodies, want at least 500; breakJSON breaks too few bodies", refusals)
 	}
 }
 
@@ -337,7 +337,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		decoded := &pb.Result{}
 		if err := Decode(again, decoded); err != nil || !proto.Equal(m, decoded) {
-			t.Errorf("Decode of %s and Append return %s; Decode of this text returns another message, or the error %v; want the same message", data, again, err)
+			t.Errorf("%s decodes to a message that Append writes as %s; Decode of this text returns a different message, or the error %v", data, again, err)
 		}
 	})
 }

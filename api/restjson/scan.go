@@ -12,7 +12,8 @@ type scanner struct {
 	pos  int
 }
 
-// kind is the first byte of a value, '0' for every number, and 0 if no valid value follows.
+// kind is the first byte of a value. Every number has the kind '0'. kind is 0 if no valid
+// value follows.
 type kind byte
 
 func (s *scanner) peek() kind {
@@ -104,10 +105,10 @@ const (
 	noFault textFault = iota
 	badSyntax
 	badUTF8
-	badSurrogate // one half of an escaped surrogate pair without the other
+	badSurrogate // a single half of an escaped surrogate pair
 )
 
-// At badSurrogate, the text has U+FFFD for each single half of a surrogate pair.
+// If readText returns badSurrogate, the text has U+FFFD for each single half.
 func (s *scanner) readText() (string, textFault) {
 	s.pos++ // the quotation mark
 	start, ascii := s.pos, true
@@ -196,7 +197,7 @@ func (s *scanner) readEscape() (rune, bool) {
 		if pair := utf16.DecodeRune(r, low); pair != utf8.RuneError {
 			return pair, true
 		}
-		s.pos = end // the second escape is not the other half
+		s.pos = end // the two escapes are not a pair
 		return r, true
 	}
 	return 0, false
