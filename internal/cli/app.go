@@ -50,8 +50,8 @@ func (a *App) terminalSize() (columns, rows int) {
 	return 80, 24
 }
 
-// Confirm asks the user to type word, unless yes is true, and returns an error for another
-// answer. If it cannot ask, because stdin is not a terminal, it returns a [UsageError].
+// Confirm asks the user to type word, and returns an error for another answer. If yes is
+// true, Confirm does not ask. If stdin is not a terminal, it returns a [UsageError].
 func (a *App) Confirm(yes bool, question, word string) error {
 	if yes {
 		return nil

@@ -32,8 +32,8 @@ func Escape(text string) string { return escape(text, "", goEscape) }
 // EscapeLines is like [Escape], but it keeps line breaks.
 func EscapeLines(text string) string { return escape(text, "\n", goEscape) }
 
-// EscapeJSON replaces each character of a JSON text that is not [harmless] by its \u
-// sequence, except line breaks. The text still encodes the same value.
+// EscapeJSON replaces each character that is not [harmless] by its \u sequence, but keeps
+// line breaks. The JSON text still encodes the same value.
 func EscapeJSON(text []byte) []byte {
 	return []byte(escape(string(text), "\n", func(r rune, _ string) string {
 		if high, low := utf16.EncodeRune(r); high != utf8.RuneError {
@@ -122,8 +122,8 @@ func escapeValue(v any) any {
 
 type styled string
 
-// Styled marks a text, such as colors, to be printed unchanged. It must not come from a
-// server or a file.
+// Styled marks a text, such as colors, to be printed unchanged. The text must not come from
+// a server or a file.
 func Styled(text string) any { return styled(text) }
 
 type escapingTable struct{ table.Writer }

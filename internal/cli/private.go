@@ -8,7 +8,7 @@ import (
 	"runtime"
 )
 
-// OpenToOthers reports whether other users than the owner may read, change or enter a file
+// OpenToOthers reports whether users other than the owner may read, change or enter a file
 // or folder, and returns its permissions, such as 0755. It returns false on Windows, where
 // Go cannot read these permissions.
 func OpenToOthers(path string) (permissions string, open bool) {
@@ -20,7 +20,7 @@ func OpenToOthers(path string) (permissions string, open bool) {
 	return fmt.Sprintf("%04o", mode), mode&0o077 != 0
 }
 
-// CreatePrivate creates a file that only its owner may read and write, in place of any file
+// CreatePrivate creates a file that only its owner may read and write. It replaces any file
 // or symbolic link.
 func CreatePrivate(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

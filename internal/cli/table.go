@@ -33,8 +33,8 @@ func NewTable(header table.Row, rightAligned ...string) table.Writer {
 // WriteTable writes t to w.
 func WriteTable(w io.Writer, t table.Writer) { fmt.Fprintln(w, t.Render()) }
 
-// Fold breaks line into lines of at most columns columns, by a line break in place of a
-// separator. A longer part gets a line of its own.
+// Fold replaces some separators by line breaks, so that each line has at most columns
+// columns. A longer part gets its own line.
 func Fold(line, separator string, columns int) string {
 	var folded strings.Builder
 	width := 0

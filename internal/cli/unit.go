@@ -12,8 +12,8 @@ type Unit struct {
 	Decimals int
 }
 
-// clock reports whether scores are written as times, and returns the number of decimals
-// then.
+// clock reports whether scores are times, which are written in seconds, and returns the
+// number of decimals.
 func (u Unit) clock() (places int, ok bool) {
 	if u.Name == "ms" {
 		return u.Decimals + 3, true

@@ -47,7 +47,7 @@ func TestParseReadsWhatFormatWrites(t *testing.T) {
 			score = r.Int64N(20_000) - 10_000
 		}
 		if got, err := u.Parse(u.Format(score)); err != nil || got != score {
-			t.Fatalf("seed %d: %+v formats %[3]d as %[4]q and parses that as %[5]d, %[6]v, want %[3]d", runSeed, u, score, u.Format(score), got, err)
+			t.Fatalf("seed %d: %+v formats %[3]d as %[4]q and parses %[4]q as %[5]d, error %[6]v; want %[3]d", runSeed, u, score, u.Format(score), got, err)
 		}
 	}
 }
@@ -77,6 +77,6 @@ func TestParseRejectsOtherTexts(t *testing.T) {
 		}
 	}
 	if got, err := (Unit{"ms", 0}).Parse("1:23.456"); err != nil || got != 83456 {
-		t.Errorf("1:23.456 on a board of ms = %d, %v; want 83456", got, err)
+		t.Errorf("Parse(1:23.456) with the unit ms = %d, %v; want 83456", got, err)
 	}
 }

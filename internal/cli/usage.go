@@ -20,7 +20,7 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 
 const connectionFlag = "connection"
 
-// MarkConnection marks flags that the help lists last.
+// MarkConnection marks flags that the help lists last, under Connection.
 func MarkConnection(f *pflag.FlagSet) {
 	f.VisitAll(func(fl *pflag.Flag) { fl.Annotations = map[string][]string{connectionFlag: nil} })
 }
