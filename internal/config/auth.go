@@ -23,7 +23,7 @@ type JWT struct {
 	MaxLifetime time.Duration `key:"max_lifetime" unit:"duration" help:"Maximum time from the claim iat (if missing, from now) to the claim exp. 0 is unlimited."`
 }
 
-// Limits contains the limits for callers. A rate and a burst with the same prefix are one
+// Limits contains the limits for callers. A rate and a burst with the same prefix form one
 // token bucket.
 type Limits struct {
 	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit of each API key, and each subject of tokens."`

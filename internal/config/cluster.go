@@ -86,8 +86,8 @@ func (c *Config) ConsumerGroup() string {
 	return c.Kafka.Group + "-" + c.Region
 }
 
-// A mirrored topic is named by its region, a dot and the topic, so a region and a topic
-// prefix have no dot. Kafka accepts at most 249 characters in a name.
+// A topic that is mirrored from another region has the name REGION.TOPIC, so a region and a
+// topic prefix must not contain a dot. Kafka accepts at most 249 characters in a name.
 var (
 	regionForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,50}$`)
 	prefixForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,150}$`)
@@ -102,7 +102,7 @@ func (c *Config) Distributed() bool { return len(c.Cassandra.Hosts) > 0 }
 // Has reports whether Roles contains role. Only a distributed server uses roles.
 func (c *Config) Has(role string) bool { return slices.Contains(c.Roles, role) }
 
-// ServesAPI reports whether the server answers the API, and not health probes only.
+// ServesAPI reports whether the server answers API calls, not health probes only.
 func (c *Config) ServesAPI() bool { return !c.Distributed() || c.Has(RoleAPI) }
 
 func (c *Config) validateCluster(v *validator) {
@@ -132,8 +132,8 @@ func (c *Config) validateCluster(v *validator) {
 	}
 }
 
-// With empty addresses but other settings of a distributed server, the server must not
-// start with an empty embedded store.
+// validateServers rejects settings of a distributed server without addresses. The server
+// would otherwise start with an empty embedded store.
 func (c *Config) validateServers(v *validator) {
 	const required = "cassandra.hosts, redis.addresses and kafka.brokers"
 	addresses := map[string][]string{"cassandra.hosts": c.Cassandra.Hosts, "redis.addresses": c.Redis.Addresses, "kafka.brokers": c.Kafka.Brokers}

@@ -189,7 +189,7 @@ const minAdminKeyBytes = 16
 // SlogLevel returns Level as a [slog.Level].
 func (l Log) SlogLevel() slog.Level {
 	var level slog.Level
-	_ = level.UnmarshalText([]byte(l.Level)) // Validate has checked it
+	_ = level.UnmarshalText([]byte(l.Level)) // Validate has checked Level
 	return level
 }
 
@@ -223,8 +223,8 @@ func (v *validator) checkForm(key, value string, form *regexp.Regexp, descriptio
 	}
 }
 
-// checkReadable reports whether a file can be read, and otherwise adds an error. An empty
-// path adds no error.
+// checkReadable reports whether a file can be read. It adds an error for an unreadable file,
+// but not for an empty path.
 func (v *validator) checkReadable(key, path string) bool {
 	if path == "" {
 		return false

@@ -57,7 +57,7 @@ func TestFlagsOverrideEnvironmentOverridesFile(t *testing.T) {
 	}
 }
 
-// YAML would read these texts as a number, a boolean or a date.
+// YAML would read most of these texts as numbers or as a date.
 func TestFileKeepsTheTextOfValues(t *testing.T) {
 	got, err := load(t, "data: 007\nadmin_key: 12345678901234567890\nbackup_dir: 2026-01-01\nfirst_key_file: 0x10\njwt: &j {leeway: 1m}\nlimits.key_rate: 1e3\ntrusted_proxies: []\n", nil)
 	if err != nil {
@@ -77,7 +77,7 @@ func TestConfigFileFromEnvironment(t *testing.T) {
 	}
 	got, err := load(t, "", []string{"LEADERBOARD_CONFIG=" + path})
 	if err != nil || got.Log.Level != "error" {
-		t.Errorf("Load = level %q, %v; want error, nil", got.Log.Level, err)
+		t.Errorf("Load = level %q, error %v; want level \"error\" and no error", got.Log.Level, err)
 	}
 }
 
@@ -180,7 +180,7 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		t.Errorf("Load with a misspelled setting: %v, want an error, but not one about a missing setting", err)
 	}
 	if _, err := load(t, "", nil, "--config=/no/such/file"); err == nil || !strings.Contains(err.Error(), "config file") {
-		t.Errorf("Load of a missing file = %v, want an error with config file", err)
+		t.Errorf("Load of a missing file = %v, want an error that contains \"config file\"", err)
 	}
 }
 
@@ -348,7 +348,7 @@ PEM files. The server reloads changed TLS files. ~limits~ apply per process. The
 of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the other limits are at least 1.
 `))
 	var groups []string
-	lines, shared := map[string]string{}, map[string]string{} // by group; by the last part of the key
+	lines, shared := map[string]string{}, map[string]string{} // lines by group, shared by the key without its group
 	for _, s := range all {
 		key := "`" + s.Key + "`"
 		group, rest, ok := strings.Cut(s.Key, ".")
@@ -398,7 +398,7 @@ func TestConsumerGroupNamesTheRegion(t *testing.T) {
 	} {
 		got, err := load(t, "", append([]string{"LEADERBOARD_REGION=" + tt.region, "LEADERBOARD_KAFKA_GROUP=" + tt.group}, servers...))
 		if err != nil || got.ConsumerGroup() != tt.want {
-			t.Errorf("region %q, group %q: %q, %v; want %q", tt.region, tt.group, got.ConsumerGroup(), err, tt.want)
+			t.Errorf("region %q, group %q: ConsumerGroup = %q, error %v; want %q", tt.region, tt.group, got.ConsumerGroup(), err, tt.want)
 		}
 	}
 	for _, region := range []string{"eu.west", "eu west", "é", "eu.match-results"} {

@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// A value keeps its text: 007 remains 007, although YAML reads the number 7.
+// loadFile keeps the text of each value: 007 remains 007, although YAML reads the number 7.
 func (l *loader) loadFile(path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -31,7 +31,7 @@ func (l *loader) loadFile(path string) error {
 	return nil
 }
 
-// prefix begins the keys of the group.
+// collect adds the values of group, whose keys begin with prefix, to values.
 func (l *loader) collect(path, prefix string, group *yaml.Node, values map[string]any) {
 	for i := 0; i+1 < len(group.Content); i += 2 {
 		key, node := prefix+group.Content[i].Value, resolveAlias(group.Content[i+1])

@@ -19,8 +19,8 @@ var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "C
 // The flag --config overrides fileEnv.
 const fileEnv = EnvPrefix + "CONFIG"
 
-// Kubernetes sets the first two for a service called leaderboard, the tests of this project
-// the others.
+// For a service called leaderboard, Kubernetes sets variables with the first two prefixes.
+// The tests of this project set the others.
 var ignoredPrefixes = []string{EnvPrefix + "SERVICE_", EnvPrefix + "PORT", EnvPrefix + "TEST_", EnvPrefix + "DATASETS"}
 
 // AddFlags adds --config and a flag for each setting that is not secret.
@@ -40,11 +40,11 @@ func AddFlags(fs *pflag.FlagSet) {
 	}
 }
 
-// usage returns the first sentence of the setting's help, with a unit that lists several
-// values.
+// usage returns the first sentence of the setting's help. If the unit lists several values,
+// usage adds the unit.
 func (s Setting) usage() string {
 	first, _, _ := strings.Cut(strings.TrimSuffix(s.Help, "."), ". ")
-	if second := first[1:2]; second == strings.ToLower(second) { // not of an abbreviation such as TLS
+	if second := first[1:2]; second == strings.ToLower(second) { // not an abbreviation such as TLS
 		first = strings.ToLower(first[:1]) + first[1:]
 	}
 	if (&flagValue{unit: s.Unit}).Type() == "value" {
@@ -53,7 +53,7 @@ func (s Setting) usage() string {
 	return first
 }
 
-// [Load] parses text later, to report the errors of all sources at once.
+// flagValue does not parse text: [Load] does, and reports the errors of all sources at once.
 type flagValue struct{ text, unit string }
 
 func (v *flagValue) String() string     { return v.text }
@@ -140,7 +140,8 @@ func (l *loader) addSources(err error) error {
 }
 
 // omitFaultyGroups omits the errors about groups that already have an error in l. A
-// misspelled or unreadable setting keeps its default, which may not fit its group.
+// misspelled or unreadable setting keeps its default, and errors about this default would
+// mislead.
 func (l *loader) omitFaultyGroups(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {

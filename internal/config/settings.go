@@ -54,7 +54,7 @@ func (s Setting) Equal(t Setting) bool {
 	return reflect.DeepEqual(s.value.Interface(), t.value.Interface())
 }
 
-// String returns the value as flags accept it. It hides secrets.
+// String returns the value in the form that flags accept. It hides secrets.
 func (s Setting) String() string {
 	switch v := s.value.Interface().(type) {
 	case []string:
