@@ -16,8 +16,8 @@ import (
 )
 
 // ErrRejected means that the brokers refuse the credentials or the certificate of this
-// client, or that their certificate is not valid. [errors.Is] treats it as a
-// [leaderboard.ErrUnavailable] too. A retry can succeed only after an operator has
+// client, or that the brokers' certificate is not valid. For [errors.Is], ErrRejected is
+// also a [leaderboard.ErrUnavailable]. A retry can succeed only after an operator has
 // corrected the settings or the brokers.
 var ErrRejected error = rejectedError{}
 
@@ -27,9 +27,9 @@ func (rejectedError) Error() string { return "the brokers reject this client" }
 
 func (rejectedError) Is(target error) bool { return target == leaderboard.ErrUnavailable }
 
-// ConnectError describes err, the error of connecting to brokers with the configuration c,
-// in one line that names the settings to correct. It wraps [ErrRejected] or an error that
-// [Unavailable] returns. If err is nil, the result is nil.
+// ConnectError describes err, the error of connecting to brokers with the configuration c.
+// The result has one line, which names the settings to correct. It wraps [ErrRejected] or an
+// error that [Unavailable] returns. If err is nil, the result is nil.
 func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	if err == nil {
 		return nil
@@ -57,8 +57,8 @@ func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	return fmt.Errorf("%s: %w", address, Unavailable(err))
 }
 
-// cause returns the error of one broker that caused err, an [sarama.ErrOutOfBrokers]. If
-// err does not contain one, cause connects to the first broker to get it.
+// cause returns the error of one broker that caused err, an [sarama.ErrOutOfBrokers]. If err
+// contains no error of a broker, cause connects to the first broker to get its error.
 func cause(brokers []string, c *sarama.Config, err error) error {
 	if wrapped, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
 		return wrapped.Unwrap()[0]

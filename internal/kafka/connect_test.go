@@ -29,7 +29,7 @@ func startSecured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []st
 	return fake(t, append(opts, kfake.TLS(config))...)
 }
 
-// Real brokers answer wrong credentials with an error; these brokers close the connection.
+// Real brokers answer wrong credentials with an error. The fake brokers close the connection.
 func TestConnectWithCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {

@@ -20,11 +20,11 @@ type Options struct {
 	// Mechanism is PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512. If Username is empty, the client
 	// does not authenticate.
 	Mechanism, Username, Password string
-	// Dial connects to a broker with TLS, within a timeout. If it is nil, connections have
+	// Dial connects to a broker with TLS, within a timeout. If Dial is nil, connections have
 	// no TLS.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 	Rack string
-	// ConnectTimeout is 5 s by default. With Dial, it has no effect.
+	// ConnectTimeout is 5 s by default. It has no effect if Dial is set.
 	ConnectTimeout time.Duration
 	// Timeout of an answer, 30 s by default.
 	Timeout time.Duration
@@ -85,8 +85,8 @@ func Unavailable(err error) error {
 }
 
 // Retry calls f until f returns nil, at intervals that grow to about 10 s. After each
-// failure, it calls notify, unless it is nil, with the time until the next call. If ctx is
-// done first, Retry returns its error.
+// failure, Retry calls notify with the time until the next call of f. notify may be nil. If
+// ctx is done first, Retry returns the error of ctx.
 func Retry(ctx context.Context, f func() error, notify func(err error, wait time.Duration)) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.MaxInterval = 10 * time.Second

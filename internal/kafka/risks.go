@@ -11,7 +11,8 @@ import (
 
 // Risks returns a line for each topic setting that could make Kafka lose results, with the
 // correction. Risks also reports topics with fewer replicas than o.ReplicationFactor. If
-// that is 1, it also reports missing topics: they would be created with one replica.
+// o.ReplicationFactor is 1, Risks also reports missing topics, because [EnsureTopics] would
+// create them with one replica.
 //
 // Errors: [leaderboard.ErrUnavailable], [ErrRejected]. A retry cannot correct other errors.
 func Risks(brokers []string, c *sarama.Config, o TopicOptions) (risks []string, err error) {

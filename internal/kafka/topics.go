@@ -30,8 +30,8 @@ func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
 // TopicOptions are the settings that [EnsureTopics] sets and [Risks] requires.
 type TopicOptions struct {
 	Topics
-	// Partitions is the same for every topic, also for mirrored ones. It must never grow:
-	// users would move to other partitions.
+	// Partitions is the number of partitions of each topic, mirrored topics included. It
+	// must never grow: users would move to other partitions.
 	Partitions int
 	// A majority of the replicas must acknowledge a message.
 	ReplicationFactor int
@@ -72,14 +72,14 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync, "cleanup.policy": &cleanup}
 		if topic == o.Results() {
 			// A consumer compares the times in a result with the time of its message. The
-			// producer's clock may be wrong.
+			// broker sets the message's time, because a producer's clock may be wrong.
 			config["message.timestamp.type"] = new("LogAppendTime")
 		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{
 			NumPartitions: int32(o.Partitions), ReplicationFactor: int16(o.ReplicationFactor), ConfigEntries: config,
 		}, false)
 		switch {
-		case errors.Is(err, sarama.ErrTopicAlreadyExists): // by another process
+		case errors.Is(err, sarama.ErrTopicAlreadyExists): // another process created it
 		case err != nil:
 			return created, fmt.Errorf("kafka: topic %q: %w", topic, Unavailable(err))
 		default:
@@ -104,7 +104,8 @@ func awaitLeaders(ctx context.Context, brokers []string, c *sarama.Config, topic
 	return err
 }
 
-// Only the leader of a partition can return its newest offset.
+// checkLeaders returns an error unless each partition has a leader. Only a leader can return
+// the newest offset.
 func checkLeaders(client sarama.Client, topics []string) error {
 	if err := client.RefreshMetadata(topics...); err != nil {
 		return fmt.Errorf("kafka: topics: %w", Unavailable(err))

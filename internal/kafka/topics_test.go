@@ -31,11 +31,11 @@ func TestEnsureTopics(t *testing.T) {
 		return kafka.EnsureTopics(t.Context(), brokers, kafka.Options{}.Config("test"), o)
 	}
 	if created, err := ensure(); err != nil || len(created) != 3 {
-		t.Fatalf("EnsureTopics created %v, %v, want 3 topics", created, err)
+		t.Fatalf("EnsureTopics created %v, error %v; want 3 topics", created, err)
 	}
 	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "1"})
 	if created, err := ensure(); err != nil || len(created) != 0 {
-		t.Errorf("the second EnsureTopics created %v, %v, want none", created, err)
+		t.Errorf("the second EnsureTopics created %v, error %v; want no topics and no error", created, err)
 	}
 	risks, err := kafka.Risks(brokers, kafka.Options{}.Config("test"), o)
 	if err != nil || len(risks) != 3 || !strings.Contains(risks[0], "has 1 replica, and the loss of its broker") {
@@ -57,7 +57,7 @@ func TestSettingsOfNewTopics(t *testing.T) {
 	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "2"})
 }
 
-// Defaults of the brokers do not count as settings of a topic.
+// checkSettings ignores settings that a topic has from the brokers' defaults.
 func checkSettings(t *testing.T, brokers []string, o kafka.TopicOptions, want map[string]string) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, kafka.Options{}.Config("test"))
@@ -88,9 +88,9 @@ func TestRisks(t *testing.T) {
 	tests := []struct {
 		name     string
 		replicas int
-		settings map[string]string // other than in safe
+		settings map[string]string // in place of those in safe
 		factor   int
-		want     []string // of the topic match-results
+		want     []string // parts of the risks of match-results
 	}{
 		{"safe settings", 3, nil, 3, nil},
 		{"more replicas and a longer retention than required", 3, map[string]string{"retention.ms": "-1"}, 2, nil},

@@ -11,12 +11,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// InjectTrace sets the W3C trace headers of m to the span of ctx, if there is one.
+// InjectTrace sets the W3C trace headers of m to the span of ctx, if ctx has a span.
 func InjectTrace(ctx context.Context, m *sarama.ProducerMessage) {
 	propagation.TraceContext{}.Inject(ctx, producerHeaders{m})
 }
 
-// TraceOf returns the span that the headers of m name, which may be invalid.
+// TraceOf returns the span that the headers of m name. Without such headers, the span is
+// invalid.
 func TraceOf(m *sarama.ConsumerMessage) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), consumerHeaders{m}))
 }
