@@ -69,6 +69,6 @@ func TestChangelogNamesTheOldestBuild(t *testing.T) {
 	_, section, _ := strings.Cut(read("CHANGELOG.md"), "\n### Upgrading\n")
 	section, _, _ = strings.Cut(section, "\n### ")
 	if want := "commit " + oldCommit[1] + " "; !strings.Contains(section, want) {
-		t.Errorf("the section does not contain %q: %s", want, section)
+		t.Errorf("the newest section Upgrading of CHANGELOG.md does not contain %q:\n%s", want, section)
 	}
 }

@@ -30,7 +30,7 @@ func TestGoVersionHasOnePlace(t *testing.T) {
 			t.Errorf("%s needs Go %q, want at most %s, the toolchain of go.mod", name, need, toolchain[1])
 		}
 		if name != "go.mod" && strings.Contains(text, "\ntoolchain ") {
-			t.Errorf("%s has a toolchain line: only go.mod has one", name)
+			t.Errorf("%s has a toolchain line, but only the root's go.mod may have such a line", name)
 		}
 	}
 	images := regexp.MustCompile(`golang:([0-9.]+)`)

@@ -156,7 +156,7 @@ func TestForbiddenImports(t *testing.T) {
 		for to := range deps {
 			for _, r := range rules {
 				if isUnder(from, r.from...) && isUnder(to, r.to...) {
-					t.Errorf("%s: but %s, or its test, depends on %s; see go list -deps -test ./%s", r.rule, from, to, from)
+					t.Errorf("%s: but %s, or its test, depends on %s; run \"go list -deps -test ./%s\"", r.rule, from, to, from)
 				}
 			}
 		}
@@ -197,8 +197,8 @@ func testedPackage(path string) string {
 	return strings.TrimSuffix(strings.TrimSuffix(path, ".test"), "_test")
 }
 
-// The field code lists where any file may import the driver. The field tests lists where only tests
-// may import it.
+// code lists the folders in which any file may import the driver. tests lists the folders in
+// which only tests may import it.
 func TestDriversHaveOnePlace(t *testing.T) {
 	places := map[string]struct{ code, tests []string }{
 		"github.com/cockroachdb/pebble": {code: []string{"storage/pebble", "test"}},

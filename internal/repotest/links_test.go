@@ -36,7 +36,7 @@ func TestLinksOfDocuments(t *testing.T) {
 	}
 }
 
-// prose omits blocks of code.
+// prose returns a document without blocks of code.
 func prose(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, name))

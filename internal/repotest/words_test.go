@@ -39,7 +39,7 @@ func trackedFiles(t *testing.T, endings ...string) []string {
 	return files
 }
 
-// In the folders and files of allow, the words have the meaning in the comment beside.
+// In the folders and files of allow, the words have the meaning that the line's comment states.
 var retired = []struct {
 	words       string
 	replacement string
@@ -66,7 +66,7 @@ var retired = []struct {
 	{"letter letters", "deadLetter", []string{"cache/redis/read.go"}},                    // the counts of a reply
 }
 
-// compounds contain a retired word but have a meaning of their own.
+// compounds contain a retired word, but have their own meaning.
 var compounds = strings.NewReplacer("dead letters", "", "dead letter", "")
 
 func retiredWords(name, file string) map[string]string {
@@ -81,7 +81,7 @@ func retiredWords(name, file string) map[string]string {
 	return found
 }
 
-// A longer name may contain a name of retiredWhole.
+// A longer name may contain a name that is retired here.
 var retiredWhole = map[string]string{
 	"Ask": "Do", "Most": "MaxBatch", "Number": "AssignRanks", "Succeed": "RankAfter",
 	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang", "atOnce": "batch limit",
@@ -107,7 +107,7 @@ func words(name string) []string {
 	return append(all, strings.ToLower(strings.Trim(string(runes[start:]), "_")))
 }
 
-// The test does not check strings, so formats on disk and on the wire keep their names.
+// The test does not check strings, because formats on disk and on the wire keep their names.
 func TestRetiredNames(t *testing.T) {
 	for _, name := range trackedFiles(t) {
 		stem, _, _ := strings.Cut(filepath.Base(name), ".")
