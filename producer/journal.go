@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Journal writes messages about entries that have changed in the store without a message of the
-// log. Consumers then pass these entries to the rank index.
+// Journal writes messages about entries that changed in the store without a message of the log,
+// for example after a ban. A consumer passes these entries to the rank index again.
 type Journal struct {
 	producer *Producer
 	topic    string
@@ -20,10 +20,11 @@ type Journal struct {
 // NewJournal returns a journal that writes to the topic of results.
 func NewJournal(p *Producer, t kafka.Topics) *Journal { return &Journal{p, t.Results()} }
 
-// unused is a match id for messages about no match. Older consumers require one.
+// unused is the match id of messages that concern no match. Older consumers require a match id.
 const unused = "-"
 
-// Note writes a message for each user of a season. It returns nil once Kafka has acknowledged all.
+// Note writes a message for each user of a season. It returns nil once Kafka has acknowledged all
+// messages.
 func (j *Journal) Note(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
 	messages := make([]*sarama.ProducerMessage, len(users))
 	for i, user := range users {

@@ -44,7 +44,7 @@ func TestTooLargeIsNotUnavailable(t *testing.T) {
 	}
 }
 
-// Otherwise a later Send would wait forever.
+// Acknowledgements of a Send that timed out must not block a later Send.
 func TestSendAgainAfterTimeout(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	if err != nil {

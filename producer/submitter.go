@@ -27,7 +27,7 @@ type Submitter struct {
 	waiters map[revision][]waiter
 }
 
-// revision identifies results that may differ in content.
+// revision is one revision of a match result. Results with this revision may differ in content.
 type revision struct {
 	key    leaderboard.ResultKey
 	number int64
@@ -43,8 +43,8 @@ func NewSubmitter(p *Producer, t kafka.Topics, timeout time.Duration) *Submitter
 	return &Submitter{producer: p, topic: t.Results(), timeout: timeout, waiters: map[revision][]waiter{}}
 }
 
-// Accept publishes results, which must be complete, and gives each the status Accepted. It returns
-// an error if Kafka has not stored all of them durably.
+// Accept publishes results that ranking.Applier.Complete has completed, and gives each the status
+// Accepted. It returns an error if Kafka has not stored all results durably.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	ctx, end := kafka.TraceSend(ctx, s.topic, len(results))
 	outcomes, err := s.send(ctx, b, results)
@@ -80,8 +80,8 @@ func message(topic string, b *leaderboard.Board, r *leaderboard.MatchResult) (*s
 	return m, nil
 }
 
-// Submit publishes results as [Submitter.Accept] does, and waits for their outcomes. A result
-// without an outcome in time has the status Accepted.
+// Submit publishes results like [Submitter.Accept], and waits for their outcomes. If an outcome
+// does not arrive in time, the result has the status Accepted.
 func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	waits := make([]<-chan leaderboard.Outcome, len(results))
 	for i := range results {
@@ -108,7 +108,7 @@ func (s *Submitter) Submit(ctx context.Context, b *leaderboard.Board, results []
 	return outcomes, nil
 }
 
-// expect registers a waiter for the outcome of a result. stop removes it.
+// expect registers a waiter for the outcome of a result. stop removes the waiter.
 func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan leaderboard.Outcome, stop func()) {
 	c := make(chan leaderboard.Outcome, 1)
 	r := revision{result.ResultKey, result.Revision}
@@ -123,8 +123,8 @@ func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan lead
 }
 
 // Deliver passes the outcome in an update to a Submit call. If several calls wait for the same
-// content, each update answers one. An update of an older consumer has no content, and answers a
-// call only if all waiting calls have the same one.
+// content, each update answers one of them. An update of an older consumer does not identify the
+// content. Such an update answers a call only if all waiting calls have equal content.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	status, ok := protoconv.ToStatus(u.GetStatus())
 	if !ok {

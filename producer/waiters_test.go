@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// An update of an older consumer answers none of the calls.
+// An update of an older consumer, without a content, answers no call, because the contents differ.
 func TestEachSubmitGetsTheOutcomeOfItsContent(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, kafka.Topics{}.Results()))
 	if err != nil {
