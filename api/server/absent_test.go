@@ -60,8 +60,8 @@ func scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// dropFields calls f with copies of root. Each lacks one field of the message that find returns, or
-// of a message inside it.
+// dropFields calls f with copies of root. Each copy lacks one field of the message that find
+// returns, or of a message inside this message.
 func dropFields(root proto.Message, find func(protoreflect.Message) protoreflect.Message, path string, f func(path string, m proto.Message)) {
 	find(root.ProtoReflect()).Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		name := path + "." + string(fd.Name())
@@ -79,7 +79,7 @@ func dropFields(root proto.Message, find func(protoreflect.Message) protoreflect
 	})
 }
 
-// No method panics if one field of the request is absent, or if all are.
+// No method panics if one field, or every field, of the request is absent.
 func TestAbsentFields(t *testing.T) {
 	h := newHarness(t, Options{})
 	calls := 0

@@ -66,7 +66,7 @@ func (s *Server) ListKeys(ctx context.Context, _ *pb.ListKeysRequest) (*pb.ListK
 	return res, nil
 }
 
-// RevokeKey deletes an API key. Other servers cache keys, and accept it for a few more seconds.
+// RevokeKey deletes an API key. Other servers cache the key, and accept it for a few more seconds.
 func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.RevokeKeyResponse, error) {
 	s.revokeMu.Lock() // two concurrent calls must not delete the last two admin keys
 	defer s.revokeMu.Unlock()
@@ -95,9 +95,9 @@ func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.R
 
 var errLastAdminKey = newStatus(codes.FailedPrecondition, "this is the last admin key: create another admin key first, or set force; a server that starts without an admin key creates one", errorInfo("LAST_ADMIN_KEY"))
 
-// restoreIfLast stores the deleted key again if no admin key is left, because two servers deleted
-// the last two concurrently. Each server reads the keys after its own deletion, so at least the
-// later reader finds no other admin key.
+// restoreIfLast stores the deleted key again if no admin key is left. Two servers may have deleted
+// the last two admin keys concurrently. Each server reads the keys after its own deletion, so the
+// server that reads later finds no admin key.
 func (s *Server) restoreIfLast(ctx context.Context, deleted *leaderboard.APIKey) error {
 	keys, err := s.keys.APIKeys(ctx)
 	if err != nil || s.hasAdmin(keys) {
@@ -113,8 +113,8 @@ func (s *Server) hasAdmin(keys []leaderboard.APIKey) bool {
 	return slices.ContainsFunc(keys, func(k leaderboard.APIKey) bool { return auth.IsAdmin(&k, s.options.Now()) })
 }
 
-// selection returns the seasons that a request selects. An empty season means all seasons, an empty
-// board all boards.
+// selection returns the seasons that a request selects. An empty season means all seasons, and an
+// empty board means all boards.
 func selection(board, season string) (ranking.Selection, error) {
 	if season != "" && board == "" {
 		return ranking.Selection{}, &leaderboard.FieldError{Field: "board", Problem: "is required with a season"}

@@ -159,9 +159,9 @@ func (m jsonMarshaler) Unmarshal(data []byte, v any) error {
 	return m.NewDecoder(bytes.NewReader(data)).Decode(v)
 }
 
-// NewDecoder returns a decoder of a request body. If r is a *body, admit has already decoded it.
-// For a PATCH, the gateway decodes the bytes a second time. Decode accepts a message or a pointer
-// to a message.
+// NewDecoder returns a decoder of a request body. If r is a *body, Decode copies the message that
+// admit has decoded. For a PATCH, the gateway passes another reader, and Decode decodes the bytes
+// again. Decode accepts a message or a pointer to a message.
 func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		if b, ok := r.(*body); ok {
@@ -201,7 +201,7 @@ func (eventMarshaler) StreamContentType(any) string { return eventStream }
 func (eventMarshaler) Delimiter() []byte            { return []byte("\n\n") }
 
 // rewriteEvent replaces a message of WatchScores by its encoding, which all watchers share. The
-// gateway writes this encoding as it is.
+// gateway writes this encoding unchanged.
 func rewriteEvent(ctx context.Context, m proto.Message) (any, error) {
 	last, ok := ctx.Value(lastEventKey{}).(*lastEvent)
 	if _, isEvent := m.(*pb.WatchScoresResponse); !ok || !isEvent {
@@ -217,7 +217,7 @@ func (e eventMarshaler) Marshal(v any) ([]byte, error) {
 }
 
 // errorEvent returns the first lines of the event that ends a stream with an error. If the server
-// is stopping, they state the reconnect delay in milliseconds.
+// is stopping, the lines state the reconnect delay in milliseconds.
 func errorEvent(v any) string {
 	wrapped, _ := v.(map[string]proto.Message)
 	s, _ := wrapped["error"].(*spb.Status)

@@ -32,7 +32,7 @@ func TestUndeclaredAttributes(t *testing.T) {
 	if got := fmt.Sprint(statuses(batch)); got != "[cup REJECTED cup APPLIED]" || !strings.Contains(fmt.Sprint(batch), "club") {
 		t.Errorf("a batch has %v, want its first result rejected because of club", batch)
 	}
-	// This process has cached the board without the attribute.
+	// The server still caches the board without the attribute club.
 	if _, err := h.store.AmendBoard(t.Context(), "cup", func(b *leaderboard.Board) error {
 		b.AcceptedAttributes = []string{"mode", "club"}
 		return nil

@@ -33,7 +33,7 @@ func requestID(values []string) string {
 }
 
 // audit appends act to the audit log before it calls perform. If perform fails, audit appends a
-// second record with Failed set. The server's log also gets act, with the attributes in object.
+// second record with Failed set. The server also logs act, with the attributes in object.
 func (s *Server) audit(ctx context.Context, act leaderboard.Act, perform func() error, object ...slog.Attr) error {
 	act.ID, act.At, act.Actor = rand.Text(), leaderboard.Truncate(s.options.Now()), actor(ctx)
 	if a := admissionFrom(ctx); a != nil {
@@ -79,7 +79,7 @@ func messageJSON(m proto.Message) string {
 func fieldJSON(name string, value any) string {
 	message, err := structpb.NewStruct(map[string]any{name: value})
 	if err != nil {
-		panic(err) // value has another type
+		panic(err) // structpb does not support the type of value
 	}
 	return messageJSON(message)
 }

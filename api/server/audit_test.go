@@ -65,13 +65,13 @@ func TestEveryAdministrativeActHasARecord(t *testing.T) {
 	h.must("admin", "DELETE", "/v1/keys/"+get(key, "key", "key_id").(string), nil)
 	h.must("admin", "DELETE", "/v1/boards/x", nil)
 	if acts := h.acts("?action=board.delete"); len(acts) != 1 || get(acts[0], "before", "board_id") != "x" || acts[0]["after"] != nil {
-		t.Errorf("acts board.delete: %v, want one with the board before and nothing after", acts)
+		t.Errorf("acts board.delete: %v, want one with the board in \"before\" and no \"after\"", acts)
 	}
 	if acts := h.acts("?action=key"); len(acts) != 3 || get(acts[0], "before", "name") != "k" || strings.Contains(fmt.Sprint(acts), "secret") {
-		t.Errorf("acts on keys: %v, want 3, the first with the key k before, and no secret", acts)
+		t.Errorf("acts on keys: %v, want 3, the first with the key k in \"before\", and no secret", acts)
 	}
 	if acts := h.acts("?action=board.update"); len(acts) != 1 || get(acts[0], "before", "title") != "" || get(acts[0], "after", "title") != "t" {
-		t.Errorf("acts board.update: %v, want one with the title \"\" before and \"t\" after", acts)
+		t.Errorf("acts board.update: %v, want one with the title \"\" in \"before\" and \"t\" in \"after\"", acts)
 	}
 	if acts := h.acts("?action=backup"); len(acts) != 1 || len(backups) != 1 || acts[0]["reason"] != backups[0] {
 		t.Errorf("acts backup: %v, want one with the name of the backup in %v", acts, backups)
@@ -120,7 +120,7 @@ func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 		t.Errorf("acts on boards: %v, want 3: the first failed, with the request id of the second", acts)
 	}
 	if acts := h.acts("?user_id=ann"); len(acts) != 2 || get(acts[0], "before", "banned") != true || acts[1]["before"] != nil || get(acts[0], "after", "reason") != "aimbot" {
-		t.Errorf("acts on ann: %v, want two bans with reason aimbot, only the newer one with a ban before", acts)
+		t.Errorf("acts on ann: %v, want two bans with reason aimbot, of which only the newer has a \"before\"", acts)
 	}
 	if acts := h.acts("?actor=key:none"); len(acts) != 0 {
 		t.Errorf("acts of an unknown actor: %v, want none", acts)
@@ -156,7 +156,7 @@ func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 		req.Header.Set("X-Request-Id", id)
 		answer := h.send(req).header.Get("X-Request-Id")
 		if got := h.acts("?limit=1")[0]["request_id"]; got != answer || want != "" && got != want || got == id && want == "" {
-			t.Errorf("request id %q: the record has %q and the answer %q; want the sent id if it is valid, and otherwise one new id", id, got, answer)
+			t.Errorf("request id %q: the record has %q and the answer %q; want equal ids: the sent id if it is valid, otherwise a new id", id, got, answer)
 		}
 	}
 }
@@ -184,7 +184,7 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 		}
 		h.must("admin", act.method, act.path, body)
 		if got := h.acts(""); len(got) != i+2 || got[0]["action"] != act.action || got[0]["user_id"] != "mallory" || !strings.Contains(fmt.Sprint(got[0]["reason"], got[0]["after"]), "Mallory Smith") {
-			t.Errorf("%s %s: the last of %d records is %v, want %s of mallory with its reason as record %d", act.method, act.path, len(got), got[0], act.action, i+2)
+			t.Errorf("%s %s: the last of %d records is %v; want %d records, the last with the action %s, the user mallory and the reason", act.method, act.path, len(got), got[0], i+2, act.action)
 		}
 	}
 	end := firstOfNovember.AddDate(0, 0, 20)
@@ -196,7 +196,7 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	}
 	got := h.acts("")
 	if len(got) != len(acts)+2 || got[0]["action"] != "user.erase" {
-		t.Fatalf("records after the erasure: %v, want user.erase after %d others", got, len(acts)+1)
+		t.Fatalf("records after the erasure: %v, want user.erase after %d other records", got, len(acts)+1)
 	}
 	for i, act := range acts {
 		if r := got[len(acts)-i]; r["action"] != act.action || r["erased"] != true || !strings.HasPrefix(r["actor"].(string), "key:") {
@@ -251,7 +251,7 @@ func TestActsHappenOnlyAfterTheirRecord(t *testing.T) {
 		}
 	}
 	if diff := cmp.Diff(before, state()); diff != "" {
-		t.Errorf("acts without a record changed (-before +after):\n%s", diff)
+		t.Errorf("acts without a record changed the state (-before +after):\n%s", diff)
 	}
 	u.broken = false
 	for _, act := range acts {

@@ -258,7 +258,7 @@ func TestTwoServersKeepTheLastAdminKey(t *testing.T) {
 			}
 		}
 		if want := !force; refused > 0 != want || remaining > 0 != want || refused != remaining {
-			t.Errorf("revoke with force = %v: %d of 2 calls are refused, and %d keys remain; want one key for each refused call: at least one without force, none with force", force, refused, remaining)
+			t.Errorf("revoke with force = %v: %d of 2 calls are refused, and %d keys remain; want one key for each refused call: without force at least one, with force none", force, refused, remaining)
 		}
 		for _, h := range servers {
 			_ = base.store.DeleteAPIKey(t.Context(), adminKeyID(h))
@@ -346,8 +346,8 @@ func TestSecretsStaySecret(t *testing.T) {
 	}
 }
 
-// By DNS rebinding, a web page can make a browser call this server. Only the Host header then shows
-// the attack.
+// By DNS rebinding, a web page can make a browser call this server. Only the Host header shows such
+// an attack.
 func TestInsecureServerAnswersOnlyLoopbackNames(t *testing.T) {
 	open, keyed := newHarness(t, Options{Insecure: true}), newHarness(t, Options{})
 	status := func(h *harness, path, host string) int {

@@ -97,8 +97,8 @@ func fromBanPreview(p *ranking.BanPreview) *pb.BanEffect {
 	return effect
 }
 
-// addBans adds the bans in force to data: on every board, and on boards that the caller may use.
-// data.Banned reports whether the ban on every board is in force.
+// addBans adds the user's bans in force to data, except bans on boards that the caller may not use.
+// data.Banned reports whether a ban on every board is in force.
 func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
 	bans, err := s.service.UserBans(ctx, user)
 	if err != nil {

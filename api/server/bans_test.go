@@ -78,7 +78,8 @@ func showsBan(answer string) bool {
 	return strings.Contains(strings.ToLower(answer), "banned") || strings.Contains(answer, "secret")
 }
 
-// Every submit for a banned user has the reason USER_BANNED. Its result counts after the ban.
+// The answer to a submit for a banned user has the reason USER_BANNED. The result counts after the
+// ban.
 func TestSubmitOfABannedUserHasTheReason(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)

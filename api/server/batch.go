@@ -22,7 +22,7 @@ type batch struct {
 	err     error // why the board could not be read or written
 }
 
-// add converts r and adds it to b. If r is invalid, add returns its outcome, and otherwise nil.
+// add converts r and adds the result to b. If r is invalid, add returns an outcome instead.
 func (b *batch) add(index int, r *pb.Result) *pb.Outcome {
 	result, err := newResult(&b.board, r)
 	if err != nil {
@@ -50,8 +50,7 @@ func (s *Server) submitBatch(ctx context.Context, method string, o submitOptions
 	return nil
 }
 
-// BatchSubmitScores records many results of one board. Each result has an outcome, also an invalid
-// one.
+// BatchSubmitScores records many results of one board. Each result, valid or not, has an outcome.
 func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScoresRequest) (*pb.BatchSubmitScoresResponse, error) {
 	board, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -70,7 +69,7 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 
 const parallelBoards = 32
 
-// BatchSubmitResults records results of many boards, with an outcome for each. The failure of a
+// BatchSubmitResults records results of many boards. Each result has an outcome. The failure of a
 // board affects only its own results. If no board was written and a retry may succeed,
 // BatchSubmitResults returns an error.
 func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResultsRequest) (*pb.BatchSubmitResultsResponse, error) {
@@ -100,8 +99,8 @@ func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResu
 	return res, s.addFailures(ctx, req.GetResults(), res.Outcomes, batches)
 }
 
-// addFailures sets each outcome's board, and the missing outcomes, whose boards failed. If every
-// board failed, it returns the first failure that a retry may fix.
+// addFailures sets the board of each outcome, and adds outcomes for the results of failed boards.
+// If every board failed, addFailures returns the first failure that a retry may fix.
 func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes []*pb.Outcome, batches map[leaderboard.BoardID]*batch) error {
 	written := false
 	var failure error

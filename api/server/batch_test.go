@@ -52,7 +52,7 @@ func TestBatchAcrossBoards(t *testing.T) {
 		}
 	}
 	if o := get(got, "outcomes", 6); get(o, "new_score") != number(9) || get(o, "previous_score") != number(5) || get(o, "previous_rank") != number(1) || get(o, "rank") != number(1) {
-		t.Errorf("the last result on cup has %v, want 9 after 5, both on rank 1", o)
+		t.Errorf("the last result on cup has %v, want score 9, previous score 5 and both ranks 1", o)
 	}
 	if o := get(got, "outcomes", 7); get(o, "match_id") == "" {
 		t.Errorf("the result without a match has %v, want a match id", o)
@@ -136,7 +136,7 @@ func TestBatchAcrossBoardsWithFaults(t *testing.T) {
 		t.Errorf("outcomes %q, want %q", list, want)
 	}
 	if o := get(got, "outcomes", 0); !strings.Contains(get(o, "detail").(string), "try again") || get(o, "match_id") != "m" || get(o, "new_score") != nil {
-		t.Errorf("the outcome on the failed board is %v, want its match, advice and no score", o)
+		t.Errorf("the outcome on the failed board is %v, want its match id, \"try again\" and no score", o)
 	}
 	if log := h.log.String(); !strings.Contains(log, "hunter2") || !strings.Contains(log, `"board":"cup"`) {
 		t.Errorf("the log is %s, want the board and the cause", log)

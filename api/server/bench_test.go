@@ -60,8 +60,8 @@ func BenchmarkREST(b *testing.B) {
 	}
 }
 
-// BenchmarkWatchers measures a second of watching: processor time, and pages sent. The watchers of
-// gRPC are in this process too: the time includes the receipt of their messages, but no decoding.
+// BenchmarkWatchers measures the processor time and the pages sent in a second of watching. The
+// gRPC clients are in this process too, so the time includes receiving messages, but not decoding.
 func BenchmarkWatchers(b *testing.B) {
 	for _, form := range []string{"rest", "grpc"} {
 		for _, n := range []int{1, 10_000} {

@@ -12,11 +12,12 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
+// reach is the set of boards that the calls of a method concern.
 type reach int8
 
 const (
-	// everyBoard: all boards. A key that is bound to boards may not make the call. Methods without
-	// an entry in reaches have this reach.
+	// everyBoard: all boards. A key for some boards only may not make the call. Methods without an
+	// entry in reaches have this reach.
 	everyBoard reach = iota
 	// seenBoards: checkBoards checks no board, and the handler lists only boards that the caller may
 	// see.
@@ -25,8 +26,8 @@ const (
 	oneBoard
 	// givenBoard: the board that the request names, or all boards.
 	givenBoard
-	// resultBoards: the boards that the results name. A result without a board is of the default
-	// board.
+	// resultBoards: the boards that the results name. A result that names no board is for the
+	// default board.
 	resultBoards
 )
 
@@ -97,8 +98,8 @@ func boardOf(r reach, req any) leaderboard.BoardID {
 }
 
 // checkBoards checks that the caller may call a method for the boards of the request. Errors:
-// [auth.BoardError] if the caller's key is bound to other boards; [leaderboard.ErrBoardNotFound] if
-// the caller may not see a board.
+// [auth.BoardError] if the caller's key is for other boards; [leaderboard.ErrBoardNotFound] if the
+// caller may not see a board.
 func (s *Server) checkBoards(ctx context.Context, method string, req any) error {
 	a := admissionFrom(ctx)
 	if a == nil || scopeOf(method) == auth.Public {
@@ -116,7 +117,7 @@ func (s *Server) checkBoards(ctx context.Context, method string, req any) error 
 	return nil
 }
 
-// checkBoard checks one board. If it reads the board, it sets a.board.
+// checkBoard checks one board. If checkBoard reads the board, it sets a.board.
 func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leaderboard.BoardID) error {
 	if bound := a.caller.Bound; !bound.AllBoards() && (r == everyBoard || id == "" || !bound.Allows(id)) {
 		if r == everyBoard {
@@ -135,8 +136,8 @@ func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leade
 func (s *Server) seesAll(a *admission) bool { return s.options.Insecure || !a.anonymous() }
 
 // publicBoard returns a board. Errors: [leaderboard.ErrBoardNotFound] if the board is private or
-// unknown. It must run before the handler, whose other errors would show that a private board
-// exists.
+// unknown. publicBoard must run before the handler, whose other errors would show that a private
+// board exists.
 func (s *Server) publicBoard(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.service.Board(ctx, id)
 	if err == nil && b.Private {

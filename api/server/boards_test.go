@@ -63,7 +63,7 @@ func TestEveryMethodHasAReach(t *testing.T) {
 			t.Errorf("%s needs only the scope read: want a reach other than everyBoard in the map reaches", method)
 		}
 		if named := r == oneBoard || r == givenBoard; named != hasBoard {
-			t.Errorf("%s has the reach %d; its request has the field board: %v; want oneBoard or givenBoard if it has the field, and another reach if not", method, r, hasBoard)
+			t.Errorf("%s has the reach %d; its request has the field board: %v; want oneBoard or givenBoard if the request has the field, otherwise another reach", method, r, hasBoard)
 		} else if named && boardOf(r, req) != "x" {
 			t.Errorf("boardOf(%v) = %q, want \"x\"", req, boardOf(r, req))
 		}
@@ -85,7 +85,7 @@ func (h *harness) newKey(name string, body map[string]any) {
 // to the board cup and the prefix "eu-".
 func newBoundHarness(t *testing.T) *harness {
 	h := newHarness(t, Options{})
-	h.http.Client().Timeout = 20 * time.Second // a stream ends only if it is refused
+	h.http.Client().Timeout = 20 * time.Second // a stream that is not refused would not end
 	for _, id := range []string{"cup", "eu-1", "eu-", "other", "cup2", "Cup", "x-eu-1", "*"} {
 		h.createBoard(fmt.Sprintf(`{"board_id":%q,"policy":"SUM"}`, id))
 		h.must("admin", "POST", "/v1/boards/"+url.PathEscape(id)+"/scores", `{"user_id":"u","match_id":"m","points":1}`)
@@ -116,7 +116,7 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 			if !hasBoard || id == "" && reaches[method] == givenBoard {
 				names = "all boards"
 			}
-			switch req := req.(type) { // an empty list would be refused before the board
+			switch req := req.(type) { // an empty list would be refused before the board is checked
 			case *pb.BatchSubmitScoresRequest:
 				req.Results = []*pb.Result{{UserId: "u"}}
 			case *pb.BatchSubmitResultsRequest:
@@ -293,8 +293,8 @@ var publicReads = [][3]string{
 	{"PATCH", "/v1/boards/BOARD", `{"title":"t"}`}, {"DELETE", "/v1/boards/BOARD", ""}, {"GET", "/v1/boards/BOARD/results", ""},
 }
 
-// Without a key, a private board answers as if it did not exist, also to requests with other
-// errors.
+// A caller without a key gets the same answer for a private board as for a board that does not
+// exist, even if the request has other errors.
 func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
 	h.http.Client().Timeout = 20 * time.Second

@@ -23,8 +23,8 @@ func newCORS(origins []string) *cors.Cors {
 	})
 }
 
-// newCrossOriginProtection returns a protection that rejects a browser's writes unless the page
-// is of this server or of one of origins.
+// newCrossOriginProtection returns a protection that rejects a browser's writes, except from pages
+// of this server or of origins.
 func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, error) {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range origins {
@@ -54,7 +54,7 @@ func frameAncestors(ancestors []string) string {
 	return strings.Join(ancestors, " ")
 }
 
-// minGzipBytes is the size of the smallest compressed answer. A shorter one fits in a packet.
+// minGzipBytes is the size from which answers are compressed. A shorter answer fits in a packet.
 const minGzipBytes = 1400
 
 // newGzip compresses the answers of a handler. The handler must not stream. Its answers must not

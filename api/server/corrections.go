@@ -23,7 +23,7 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 	key := resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId())
 	season, closed, err := s.service.ResultSeason(ctx, &b, key)
 	if errors.Is(err, leaderboard.ErrResultNotFound) && req.Revision != nil {
-		err = nil // the retraction arrives before its result: the season is the current one
+		err = nil // the retraction arrives before its result, and belongs to the current season
 	}
 	if err != nil {
 		return nil, err
@@ -143,7 +143,7 @@ func correctResponse(o *pb.Outcome, result *pb.Result) *pb.CorrectResultResponse
 
 // toCorrection converts a request. It checks everything that does not depend on the stored result.
 func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.Correction, error) {
-	// A result with the request's fields passes the checks of new results.
+	// ToResult checks the request's fields like those of a new result.
 	r := &pb.Result{
 		UserId: req.GetUserId(), MatchId: req.GetMatchId(), Score: req.Score, Points: req.Points, TieBreakers: req.GetTieBreakers(),
 		AchievedAt: req.GetAchievedAt(), Metadata: req.GetMetadata(),

@@ -192,14 +192,14 @@ func TestRetractionsDuringCorrections(t *testing.T) {
 				for n := range 4 {
 					// 404: the result is retracted
 					if a := h.do("submit", "PATCH", path, fmt.Sprintf(`{"score":%d}`, n+i)); a.status != http.StatusOK && a.status != http.StatusNotFound {
-						t.Errorf("a correction: %d %s", a.status, a.raw)
+						t.Errorf("a correction: %d %s, want 200 or 404", a.status, a.raw)
 					}
 				}
 			})
 		}
 		collides := round%2 == 1
 		if collides {
-			wg.Go(func() { submit(1) }) // has the revision of a correction, or of the retraction
+			wg.Go(func() { submit(1) }) // a correction or the retraction has the same revision
 		}
 		wg.Go(func() {
 			retract := func() answer {
@@ -217,8 +217,8 @@ func TestRetractionsDuringCorrections(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		// Submits reserve no revision: a correction of the submitted result may replace a
-		// retraction of the same revision.
+		// A submit does not reserve its revision. So a correction of the submitted result and a
+		// retraction may have the same revision, and the correction may replace the retraction.
 		if a := h.must("read", "GET", path, nil); a["status"] != "RETRACTED" && !collides {
 			t.Errorf("after the retraction, the result is %v, want it RETRACTED", a)
 		}
@@ -313,7 +313,7 @@ func TestMatchesAreFoundInTheirSeason(t *testing.T) {
 	}
 }
 
-// Without a time, such a submit would make a second result in the current season.
+// Without a time, a submit meant as a correction would add a second result in the current season.
 func TestCorrectionsBySubmitNeedATime(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"ever","policy":"BEST"}`)
@@ -447,7 +447,7 @@ func TestRandomCorrections(t *testing.T) {
 	for _, user := range []string{"u0", "u1", "u2"} {
 		e, err := h.store.Entry(t.Context(), leaderboard.SeasonKey{Board: "cup", Season: "202610"}, leaderboard.UserID(user))
 		if score, ok := best(user); ok != (err == nil) {
-			t.Errorf("seed %d: entry of %s: %+v, %v; want the score %d, %v", runSeed, user, e, err, score, ok)
+			t.Errorf("seed %d: entry of %s: %+v, error %v; the model has the score %d, %v; want both or none", runSeed, user, e, err, score, ok)
 		}
 	}
 }

@@ -160,15 +160,15 @@ func find(v any, key string) []any {
 	return all
 }
 
-// checkAnswers checks the answers to reads. want has "degraded", or "503 " and a reason, by the
-// name of the read. Other reads must have complete answers.
+// checkAnswers checks the answers to reads. By the name of a read, want has "degraded", or "503 "
+// and a reason. Reads that are not in want must have complete answers.
 func (h *faultyHarness) checkAnswers(want map[string]string) {
 	h.t.Helper()
 	for name, r := range reads {
 		code, reason, raw := h.ask(r)
 		wantReason, fails := strings.CutPrefix(want[name], "503 ")
 		if (code == http.StatusServiceUnavailable) != fails || fails && reason != wantReason || !fails && code != http.StatusOK {
-			h.t.Errorf("%s: %d %s %s, want %q, where \"\" is a complete answer", name, code, reason, raw, want[name])
+			h.t.Errorf("%s: %d %s %s, want %q, where \"\" means a complete answer", name, code, reason, raw, want[name])
 		}
 		if code != http.StatusOK {
 			continue
@@ -257,7 +257,8 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	}
 }
 
-// While the store is unavailable, a cached key stays valid for an hour, unless revoked or expired.
+// While the store is unavailable, a cached key stays valid for an hour, unless the key expires. A
+// server that has already found the key revoked rejects it.
 func TestKeysWithoutTheStore(t *testing.T) {
 	h := newFaultyHarness(t)
 	h.must("read", "GET", "/v1/scores", nil)

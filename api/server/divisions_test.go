@@ -122,11 +122,11 @@ func TestPatchOfDivisions(t *testing.T) {
 	}
 	board := h.must("admin", "PATCH", "/v1/boards/race", `{"divisions":["age","gender+age"]}`)
 	if fmt.Sprint(get(board, "divisions"), get(board, "filling_divisions")) != "[gender+age age] [age]" || get(board, "filling") != true {
-		t.Errorf("the board is %v, want a filling division age", board)
+		t.Errorf("the board is %v, want filling true and [age] in filling_divisions", board)
 	}
 	const path = "/v1/boards/race/scores?division=age:30-34"
 	if data := get(h.must("read", "GET", path, nil), "data"); get(data, "filling") != true {
-		t.Errorf("the list is %v, want it filling", data)
+		t.Errorf("the list is %v, want filling true", data)
 	}
 	if data := get(h.must("read", "GET", "/v1/boards/race/scores?division=gender:F&division=age:30-34", nil), "data"); get(data, "filling") != nil || get(data, "count") != number(2) {
 		t.Errorf("the list of an old division is %v, want two users and no filling", data)

@@ -199,7 +199,8 @@ func pretty(answer string) string {
 	})
 }
 
-// agrees reports whether text matches pattern, where … means any text. All white space is alike.
+// agrees reports whether text matches pattern, where … means any text. It ignores differences in
+// white space.
 func agrees(pattern, text string) bool {
 	parts := strings.Split(oneLine(pattern), "…")
 	for i := range parts {
@@ -212,7 +213,7 @@ func oneLine(text string) string {
 	return strings.NewReplacer("{ ", "{", " }", "}", "[ ", "[", " ]", "]").Replace(strings.Join(strings.Fields(text), " "))
 }
 
-// vary replaces the parts of an answer that differ in each run by ….
+// vary writes … in place of the parts of an answer that differ in each run.
 func vary(answer string) string {
 	for pattern, text := range map[string]string{
 		`"[A-Z2-7]{26}"`:            `"…"`, // a generated match id

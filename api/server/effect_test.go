@@ -56,8 +56,8 @@ func TestSubmitStatesWhatItChanged(t *testing.T) {
 	}
 }
 
-// Each outcome of a batch has the score after its own result. Only the user's current score has a
-// rank.
+// Each outcome of a batch has the score after its own result. Only the outcome with the user's
+// current score has a rank.
 func TestBatchOutcomesHaveTheirOwnScores(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"ever","policy":"SUM"}`)
@@ -79,7 +79,8 @@ func TestBatchOutcomesHaveTheirOwnScores(t *testing.T) {
 	}
 }
 
-// A rejected result stays rejected, even if the board would now accept it. The answer states this.
+// A rejected result stays rejected, even if the board would now accept it. The answer to a repeated
+// submit states the earlier rejection.
 func TestRepeatedRejectionIsStated(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"purse","policy":"SUM","floor":0}`)

@@ -21,8 +21,9 @@ import (
 const errorDomain = "leaderboard"
 
 // codeOf maps each error of the root package to a gRPC code and a reason. The first row that
-// matches applies. If verbatim is set, the caller receives the whole text of the error; otherwise
-// only the text of err, and the server logs the cause. Both texts end with the advice.
+// matches applies. If verbatim is set, the caller receives the whole text of the error. Otherwise,
+// the caller receives the text of the row's err, and the server logs the cause. Both texts end with
+// the advice.
 //
 // The reason SEASON_OPEN must not be used: old documentation listed it, although no call returned
 // it.

@@ -32,7 +32,7 @@ func (s *Server) client(remote net.Addr, forwarded []string) net.Addr {
 			break
 		}
 		if ip, ok = parseAddr(strings.TrimSpace(hop)); !ok {
-			break // not an address: the trusted proxy that sent it counts as the client
+			break // hop is not an address: the trusted proxy that sent hop counts as the client
 		}
 		client = httpAddr(netip.AddrPortFrom(ip, 0).String())
 	}

@@ -298,10 +298,10 @@ func TestGzip(t *testing.T) {
 		}
 		text, err := io.ReadAll(r)
 		if err != nil || string(text) != plain || len(zipped) > len(plain)/2 {
-			t.Errorf("%s: %d bytes are compressed to %d and decompressed to %d (%v), want at most half and then the same text", path, len(plain), len(zipped), len(text), err)
+			t.Errorf("%s: %d bytes are compressed to %d and decompressed to %d (%v), want compression to at most half, and then the original text", path, len(plain), len(zipped), len(text), err)
 		}
 	}
-	// The compressed length of an answer with a secret and text from the caller would reveal parts
+	// If an answer had a secret and text from the caller, its compressed length would reveal parts
 	// of the secret.
 	for _, tt := range [][2]string{{"GET", "/v1/scores?limit=1"}, {"POST", "/v1/keys"}} {
 		body := ""

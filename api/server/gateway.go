@@ -20,7 +20,8 @@ import (
 )
 
 // gateway turns REST requests into gRPC calls on an in-process connection. For an invalid request,
-// it makes the call with the error in the admission, and the interceptors return this error.
+// the gateway makes the call with the error in the admission (see scope.go), and the interceptors
+// return this error.
 type gateway struct {
 	*runtime.ServeMux
 	admission    func(ctx context.Context, authorization []string, method string) *admission
@@ -130,8 +131,8 @@ func verbAndPath(rule *annotations.HttpRule) (verb, path string) {
 func pattern(template string) string { return strings.ReplaceAll(template, "}", "=*}") }
 
 func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// If RawPath is set, the ServeMux splits RawPath and then unescapes each segment. Otherwise it
-	// splits Path, and unescapes the segments twice.
+	// If RawPath is set, the ServeMux splits RawPath and then unescapes each segment. Otherwise, the
+	// ServeMux splits Path, which is already unescaped, and unescapes each segment again.
 	u := *r.URL
 	u.RawPath = u.EscapedPath()
 	r = r.WithContext(r.Context())
@@ -161,8 +162,8 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		if a.refusal != nil {
 			// The generated code would answer an invalid body or query with its own error.
 			b, r.URL.RawQuery = &body{}, ""
-			// net/http cancels the context if it cannot read the body, but the interceptors must
-			// run.
+			// If net/http cannot read the body, it cancels the context. The interceptors must run
+			// all the same.
 			r = r.WithContext(context.WithoutCancel(r.Context()))
 		} else {
 			_ = connection.SetReadDeadline(time.Time{}) // a deadline would end streams

@@ -32,7 +32,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// Parallel tests mostly wait.
+	// Parallel tests mostly wait, so 16 may run at once.
 	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}

@@ -16,7 +16,7 @@ var healthServices = []string{"", pb.LeaderboardService_ServiceDesc.ServiceName,
 
 const healthInterval = time.Second
 
-// health is the gRPC health service. It requires no key, so it must not store data of requests.
+// health is the gRPC health service. Callers need no key, so health must not store data of requests.
 type health struct {
 	healthpb.UnimplementedHealthServer
 	*Server
@@ -55,7 +55,7 @@ func (h health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.He
 	return res, nil
 }
 
-// Watch sends the status of a service now and after each change. It counts as a watcher.
+// Watch sends the status of a service now and after each change. The call counts as a watcher.
 func (h health) Watch(req *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	if err := checkService(req.GetService()); err != nil {
 		return err

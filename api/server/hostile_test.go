@@ -258,7 +258,7 @@ func TestBoundsOverGRPC(t *testing.T) {
 	if err := decodeMessage("", deepest, &structpb.ListValue{}); err == nil || !strings.Contains(err.Error(), "messages deep") {
 		t.Errorf("decodeMessage of a message 8,000 deep: %v, want an error about its depth", err)
 	}
-	// The refused calls took no tokens.
+	// The refused calls did not count against the user's rate.
 	res, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: []*pb.Result{
 		result(deep), result(structpb.NewStringValue(strings.Repeat("x", 1<<20))),
 	}})
@@ -402,7 +402,7 @@ func TestLongBodies(t *testing.T) {
 	}
 	longest := strings.Repeat(`"`+strings.Repeat(`\u0041`, 128)+`",`, ranking.MaxLookup)
 	if a := h.do("submit", "POST", "/v1/scores:lookup", `{"user_ids":[`+longest[:len(longest)-1]+`]}`); a.status != http.StatusOK {
-		t.Errorf("a lookup of the most and longest ids: %d %.300s, want 200", a.status, a.raw)
+		t.Errorf("a lookup of as many ids of the greatest length as are allowed: %d %.300s, want 200", a.status, a.raw)
 	}
 	if a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`+strings.Repeat(" ", maxBodyBytes)); a.status != http.StatusOK {
 		t.Errorf("a batch longer than maxBodyBytes: %d %s, want 200", a.status, a.raw)
@@ -504,8 +504,8 @@ func (h *harness) storeResult(id string) {
 	}
 }
 
-// New ids must be visible, and must not be removed from URLs by clients. TestIDsInPaths covers
-// older ids.
+// A new id must be visible, and must not be a path segment that HTTP clients remove from URLs.
+// TestIDsInPaths covers older ids.
 func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"cups","season":{"schedule":"EXPLICIT","windows":[{"id":"old","start":"2026-01-01T00:00:00Z","end":"2027-01-01T00:00:00Z"}]}}`)
@@ -581,7 +581,7 @@ func TestUnknownRoutes(t *testing.T) {
 	}
 }
 
-// curl -d sends the content type of forms, so the server ignores it.
+// The server ignores the content type, because curl -d sends the content type of forms.
 func TestContentTypeDoesNotMatter(t *testing.T) {
 	h := newHarness(t, Options{})
 	for i, contentType := range []string{"", "application/x-www-form-urlencoded", "text/plain", "application/json; charset=utf-8", "text/event-stream", "multipart/form-data; boundary=x", "nonsense"} {

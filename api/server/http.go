@@ -77,8 +77,8 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// boundUnreadBody lets a request's body take at most drainTimeout. Otherwise a slow client could
-// delay the answer: net/http reads the unread body first.
+// boundUnreadBody lets a request's body take at most drainTimeout. net/http reads the unread body
+// before it answers, so a slow client could otherwise delay the answer.
 func boundUnreadBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		// The ResponseWriters of tests have no deadlines.

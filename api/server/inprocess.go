@@ -70,7 +70,8 @@ func (c *inProcessConn) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	}
 }
 
-// incomingContext returns the handler's context: the client's outgoing metadata is incoming there.
+// incomingContext returns the handler's context. Its incoming metadata is the client's outgoing
+// metadata.
 func incomingContext(ctx context.Context, t grpc.ServerTransportStream) context.Context {
 	md, _ := metadata.FromOutgoingContext(ctx)
 	ctx = metadata.NewIncomingContext(metadata.NewOutgoingContext(ctx, nil), md)
@@ -99,7 +100,7 @@ func (c *inProcessConn) Invoke(ctx context.Context, method string, args, reply a
 	return copyMessage(reply, answer)
 }
 
-// asStatus converts the error of a handler as a connection over the network would.
+// asStatus converts the error of a handler to a status, like a connection over the network.
 func asStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -153,8 +154,8 @@ type callStream struct {
 	client, server context.Context
 	transport      callTransport
 	requests       chan any
-	targets        chan any // the client's empty messages; SendMsg copies into them
-	filled         chan error
+	targets        chan any      // the client's empty messages; SendMsg copies into them
+	filled         chan error    // the error of copying into a target
 	started        chan struct{} // closed by the first header or message
 	done           chan struct{} // closed after the handler has returned err
 	err            error
@@ -189,8 +190,8 @@ func (s *clientStream) SendMsg(m any) error {
 	case s.requests <- m:
 		return nil
 	case <-s.done:
-		// For an error, the generated code would not call RecvMsg, which returns the handler's
-		// error.
+		// After an error of SendMsg, the generated code would not call RecvMsg, which returns the
+		// handler's error.
 		return nil
 	}
 }
@@ -211,8 +212,8 @@ func (s *clientStream) RecvMsg(m any) error {
 
 type serverStream callStream
 
-// lastEvent has the encoding of the message that a client has received last. SendMsg sets it before
-// RecvMsg returns.
+// lastEvent encodes the last message that a client received. SendMsg sets encode before RecvMsg
+// returns.
 type lastEvent struct{ encode func() ([]byte, error) }
 
 type lastEventKey struct{}

@@ -58,7 +58,7 @@ func TestLimitsPerKey(t *testing.T) {
 	}
 }
 
-// A call that is refused because of its rate or scope is not read.
+// The server does not read the message of a call that it refuses because of its rate or scope.
 func TestLimitedCallsAreNotRead(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerKey: auth.Rate{PerSecond: 1, Burst: 1}}})
@@ -123,8 +123,8 @@ func TestLimitsPerUser(t *testing.T) {
 	if got := submit("v"); got != http.StatusOK {
 		t.Errorf("submit for another user: %d, want 200", got)
 	}
-	// A batch takes a token for each result of a user. For more results than the bucket holds, a
-	// full bucket is enough.
+	// A batch takes a token for each result of a user. If a user has more results than a bucket has
+	// tokens, a full bucket is enough.
 	now = now.Add(10 * time.Second)
 	three := `{"results":[{"user_id":"u","points":1},{"user_id":"w","points":1},{"user_id":"u","points":1},{"user_id":"u","points":1}]}`
 	if a := h.do("admin", "POST", "/v1/scores:batch", three); a.status != http.StatusOK {
@@ -228,8 +228,8 @@ func (h *harness) getFrom(client, key, path string) answer {
 	return h.send(req)
 }
 
-// After some invalid keys from an address, the server refuses its unknown keys without reading the
-// store. Cached keys are not limited.
+// After some invalid keys from an address, the server refuses unknown keys from this address without
+// reading the store. Cached keys are not limited.
 func TestInvalidKeysAreLimitedBeforeTheStore(t *testing.T) {
 	base := newHarness(t, Options{})
 	keys := &countingStore{Store: base.store}
@@ -261,8 +261,8 @@ func TestInvalidKeysAreLimitedBeforeTheStore(t *testing.T) {
 	}
 }
 
-// After some invalid tokens from an address, the server refuses its tokens without checking their
-// signatures, also valid ones.
+// After some invalid tokens from an address, the server refuses all tokens from this address, valid
+// or not, without checking their signatures.
 func TestInvalidTokensAreLimitedBeforeTheirSignature(t *testing.T) {
 	key := []byte(strings.Repeat("s", 32))
 	h := newHarness(t, Options{

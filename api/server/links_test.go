@@ -18,7 +18,7 @@ func TestLinkedBoards(t *testing.T) {
 	linked := h.must("admin", "POST", "/v1/boards", `{"board_id":"best","policy":"BEST","tie_breakers":[{"name":"falls"}],
 		"private":true,"source":{"board_id":"laps","match":{"mode":"ranked"}}}`)
 	if get(linked, "filling") != true || get(linked, "source", "match", "mode") != "ranked" || get(linked, "unit") != "pt" {
-		t.Errorf("the linked board is %v, want it filling, with its source and the unit of the source", linked)
+		t.Errorf("the linked board is %v, want filling true, its source, and the source's unit", linked)
 	}
 	h.must("submit", "POST", "/v1/boards/laps/scores", `{"user_id":"ann","match_id":"m","points":3,"tie_breakers":[1,2],"attributes":{"mode":"ranked"}}`)
 	h.must("submit", "POST", "/v1/boards/laps/scores", `{"user_id":"bob","match_id":"m","points":4,"attributes":{"mode":"casual"}}`)
@@ -35,7 +35,7 @@ func TestLinkedBoards(t *testing.T) {
 		t.Errorf("the source lists %v, want best", got)
 	}
 	if got := get(h.must("", "GET", "/v1/boards/laps", nil), "linked_boards"); got != nil {
-		t.Errorf("a caller without a key sees the private linked boards %v", got)
+		t.Errorf("a caller without a key sees the private linked boards %v, want none", got)
 	}
 	h.must("admin", "PATCH", "/v1/boards/laps", `{"title":"Laps"}`)
 	if got := get(h.must("admin", "GET", "/v1/boards/laps", nil), "linked_boards", 0); got != "best" {
@@ -58,7 +58,7 @@ func TestLinkedBoards(t *testing.T) {
 	}
 	h.newKey("bound", map[string]any{"scopes": []string{"admin"}, "boards": []string{"mine"}})
 	if a := h.do("bound", "POST", "/v1/boards", `{"board_id":"mine","source":{"board_id":"laps"}}`); a.status != http.StatusForbidden {
-		t.Errorf("a key that is bound to another board links to laps: %d %s, want 403", a.status, a.raw)
+		t.Errorf("a board with the source laps, created with a key for another board: %d %s, want 403", a.status, a.raw)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestUnseenBoardsAreNotNamed(t *testing.T) {
 			}
 			for _, id := range unseen {
 				if strings.Contains(raw, `"`+id) {
-					t.Errorf("%s of %s names %s: %s", what, name, id, raw)
+					t.Errorf("%s of %s names the board %s, which the key must not see: %s", what, name, id, raw)
 				}
 			}
 		}

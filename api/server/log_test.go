@@ -77,7 +77,7 @@ func TestFaultsAreLoggedAsErrors(t *testing.T) {
 	}
 }
 
-// The log has no reasons, because they may contain personal data.
+// The log has no reasons of acts, because reasons may contain personal data.
 func TestAdministrativeActsAreLogged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"cup"}`)

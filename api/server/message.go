@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// Does not compile if a JSON list could not hold the largest batch and the largest lookup.
+// This line compiles only if a JSON list can hold the largest batch and the largest lookup.
 const _ uint = restjson.MaxElements - max(ranking.MaxBatch, ranking.MaxLookup)
 
 // rawCodec is gRPC's codec, but receives a rawMessage without decoding it.
@@ -56,8 +56,8 @@ func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 	return nil
 }
 
-// maxMessageDepth bounds the nesting of messages. A level of metadata needs at most three: a value,
-// an object and an entry of it.
+// maxMessageDepth bounds the nesting of messages. A level of metadata needs at most three messages: a
+// value, an object, and an entry of the object.
 const maxMessageDepth = 4 * protoconv.MaxMetadataDepth
 
 // spendValues returns budget minus the number of values in b, an encoded message of type md. It

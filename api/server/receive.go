@@ -19,7 +19,7 @@ const (
 )
 
 // startReceive returns the time that a caller may take to send a message or a body. A caller
-// without a key first waits for a slot of its address, at most as long. The server must call
+// without a key first waits, for at most this time, for a slot of its address. The server must call
 // release after it has received the message.
 func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Duration, release func(), err error) {
 	limit = s.options.ReceiveTimeout
@@ -35,7 +35,8 @@ func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Dur
 	return limit, release, nil
 }
 
-// receive receives the message of a gRPC call in time; gRPC itself has no such timeout.
+// receive receives the message of a gRPC call within the time of startReceive. gRPC itself has no
+// such timeout.
 func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) error) error {
 	limit, release, err := s.startReceive(ctx, admissionFrom(ctx))
 	if err != nil {
@@ -84,7 +85,7 @@ type slot struct {
 	callers int // number of callers that wait for the semaphore or have acquired it
 }
 
-// acquire waits for one of the n slots of a key. Without an error, the caller must call release.
+// acquire waits for one of the n slots of a key. If the error is nil, the caller must call release.
 func (s *slots) acquire(ctx context.Context, key string, n int64) (release func(), err error) {
 	s.mu.Lock()
 	if s.byKey == nil {

@@ -87,8 +87,8 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 
 var errBodyEndedEarly = &leaderboard.FieldError{Field: restjson.BodyField, Problem: "ended early; send it again"}
 
-// discardBody reads the body of a request whose route uses none. It must run before the gateway
-// removes the read deadline, because net/http later waits for an unread body.
+// discardBody reads the body of a request whose route uses no body. It must run before admit
+// removes the read deadline: without the deadline, net/http may wait long for an unread body.
 func discardBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
@@ -127,7 +127,7 @@ func (rt *route) checkQuery(raw string) (url.Values, error) {
 	return values, nil
 }
 
-// queryProblem returns why value is invalid for the field fd, or "".
+// queryProblem returns the reason why value is invalid for the field fd, or "".
 func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
@@ -154,9 +154,9 @@ func (rt *route) parameters() string {
 	return "the known parameters are " + strings.Join(slices.Sorted(maps.Keys(rt.query)), ", ")
 }
 
-// checkBody compares the body with the path and the query. A field in the path and the body must be
-// the same in both. If the body is the whole request, checkBody adds the query's fields to it; none
-// may be in both.
+// checkBody compares the body with the path and the query. A field that is in the path and in the
+// body must have equal values. If the body is the whole request, checkBody adds the fields of the
+// query to the body. No field may be in the query and in the body.
 func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[string]string) error {
 	fields := m.Descriptor().Fields()
 	for param, value := range params {

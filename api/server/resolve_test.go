@@ -48,7 +48,7 @@ func TestARequestReadsItsBoardOnce(t *testing.T) {
 	} {
 		store.reads.Store(0)
 		if a := h.do(tt.scope, tt.method, tt.path, tt.body); a.status != http.StatusOK {
-			t.Fatalf("%s: %d %s", tt.name, a.status, a.raw)
+			t.Fatalf("%s: %d %s, want 200", tt.name, a.status, a.raw)
 		}
 		if n := store.reads.Load(); n != 1 {
 			t.Errorf("%s: the board was read %d times, want once", tt.name, n)

@@ -23,7 +23,8 @@ func resultLines(a map[string]any) []string {
 	return out
 }
 
-// A user's results come with the newest season first, and include results that do not count.
+// The list of a user's results begins with the newest season, and includes results that do not
+// count.
 func TestResultsOfAUser(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	october := firstOfNovember.Add(-36 * time.Hour)
@@ -64,7 +65,7 @@ func TestResultsOfAUser(t *testing.T) {
 		t.Errorf("the results of October (-want +got):\n%s", d)
 	}
 	if got := resultLines(h.must("read", "GET", "/v1/boards/cup/results/nobody", nil)); got != nil {
-		t.Errorf("the results of a user without any: %v, want none", got)
+		t.Errorf("the results of a user without results: %v, want none", got)
 	}
 	res, err := h.client().ListUserResults(h.as("read"), &pb.ListUserResultsRequest{Board: "cup", UserId: "ann", Season: "202611"})
 	if err != nil || len(res.GetResults()) != 2 || res.GetResults()[0].GetResult().GetScore() != 9 {

@@ -10,7 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// BatchRetractResults undoes many results. Each result has an outcome, also if it cannot be undone.
+// BatchRetractResults undoes many results. Each result has an outcome, even a result that cannot be
+// undone.
 func (s *Server) BatchRetractResults(ctx context.Context, req *pb.BatchRetractResultsRequest) (*pb.BatchRetractResultsResponse, error) {
 	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -111,7 +112,7 @@ func (s *Server) auditAll(ctx context.Context, acts []leaderboard.Act, perform f
 const actMatches = 100
 
 // retractionActs returns the acts of retracting results of closed seasons. Each act concerns one
-// user, because an erasure empties the acts of its user.
+// user, because erasing a user empties the acts about this user.
 func retractionActs(keys []leaderboard.ResultKey, reason string) (acts []leaderboard.Act) {
 	byUser := map[leaderboard.EntryKey][]any{}
 	var users []leaderboard.EntryKey

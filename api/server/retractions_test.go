@@ -12,7 +12,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// The ranks of a dry run are those after all retractions.
+// A dry run returns the ranks after all retractions.
 func TestRetractManyResults(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	for user, score := range map[string]int{"ann": 90, "bob": 80, "cyd": 70, "dan": 60} {

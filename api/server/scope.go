@@ -75,7 +75,7 @@ func scopeOf(method string) auth.Scope {
 // refusal and still makes the call, so that it is counted and logged.
 type admission struct {
 	caller  auth.Caller
-	request string
+	request string // the id of the request
 	source  string // the caller's id, or the address of a caller without an id
 	refusal error  // nil if the call may proceed
 	// board is the board of the request if checkBoards has read it.

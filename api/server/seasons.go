@@ -91,7 +91,7 @@ func fromEnding(e *ranking.SeasonEnding) *pb.EndSeasonResponse {
 func endRefusalMessage(b *leaderboard.Board, id leaderboard.SeasonID) string {
 	season, err := b.Season.ByID(id)
 	if _, early := b.Season.EarlyEnd(id); err != nil || !early {
-		return fmt.Sprintf("an administrator ended season %s before the time of this result", id) // the cached board lacks the end
+		return fmt.Sprintf("an administrator ended season %s before the time of this result", id) // the cached board does not have the end yet
 	}
 	advice := "the board has no later season"
 	if following, ok := b.Season.After(season.End); ok {

@@ -106,7 +106,7 @@ func TestEndSeasonRefusesBadInput(t *testing.T) {
 	}
 	for include, want := range map[string]bool{"": false, "?include_ends=true": true} {
 		if a := h.do("admin", "GET", "/v1/boards/cup/results"+include, nil); strings.Contains(a.raw, `"end":{"season":"202610","at":"2026-10-19T00:00:00Z","decided_at":"2026-10-19T00:00:00Z"}`) != want {
-			t.Errorf("export%s: %s; it must contain the early end: %v", include, a.raw, want)
+			t.Errorf("export%s: %s; want the early end in it: %v", include, a.raw, want)
 		}
 	}
 	_, err := h.client().EndSeason(h.as("admin"), &pb.EndSeasonRequest{Board: "cup", Season: "202611", Reason: "r", At: timestamppb.New(later.Add(time.Hour))})
@@ -163,7 +163,7 @@ func TestChecksumFollowsFromTheAPI(t *testing.T) {
 		change()
 		got := get(h.must("read", "GET", "/v1/boards/cup/seasons/202610?checksum=true", nil), "data", "checksum")
 		if got != fromAPI() || got == last {
-			t.Errorf("checksum: %v, want %s, and another one than %v", got, fromAPI(), last)
+			t.Errorf("checksum: %v, want %s, and not the checksum %v from before the change", got, fromAPI(), last)
 		}
 		last = got
 	}

@@ -36,12 +36,12 @@ import (
 // Options are the settings of a [Server]. With the zero value, every caller needs an API key and
 // rates are unlimited.
 type Options struct {
-	// Insecure lets every caller do everything without a key. It is for the loopback interface
+	// Insecure lets every caller do everything without a key. Use Insecure on the loopback interface
 	// only: see [auth.CheckLoopback].
 	Insecure bool
 	// PublicRead lets callers without credentials read rankings.
 	PublicRead bool
-	// JWT describes the accepted JSON web tokens. Without an Algorithm, none is accepted.
+	// JWT describes the accepted JSON web tokens. Without JWT.Algorithm, no token is accepted.
 	JWT auth.JWT
 	// TLS is the configuration of both listeners: see [Certificates.Config]. If it is nil,
 	// connections are not encrypted.
@@ -51,20 +51,21 @@ type Options struct {
 	Timeout time.Duration
 	// ReceiveTimeout bounds the time that a client takes to send a request. Default 30 s.
 	ReceiveTimeout time.Duration
-	// HandshakeTimeout bounds the TLS handshake, over gRPC also the HTTP/2 handshake, and over REST
-	// the time to send the headers of a request. Default 10 s.
+	// HandshakeTimeout bounds the TLS handshake. Over gRPC, it also bounds the HTTP/2 handshake;
+	// over REST, the time to send the headers of a request. Default 10 s.
 	HandshakeTimeout time.Duration
 	// IdleTimeout is how long a connection may be open without a call. Default 2 minutes.
 	IdleTimeout time.Duration
-	// MaxConnections bounds the connections of each listener. Further ones wait. Default 20,000.
+	// MaxConnections bounds the connections of each listener. Further connections wait. Default
+	// 20,000.
 	MaxConnections int
 	// MaxStreams bounds the concurrent calls on one HTTP/2 connection. Default 250.
 	MaxStreams uint32
 	// MaxWatchers bounds the concurrent calls of WatchScores and of the health service's Watch.
 	// Default 10,000.
 	MaxWatchers int64
-	// MaxCallerWatchers bounds these calls for each key, or for each address without a key.
-	// Insecure switches it off. Default 1,000.
+	// MaxCallerWatchers bounds these calls for each key, or for each address without a key. An
+	// insecure server has no such bound. Default 1,000.
 	MaxCallerWatchers int64
 	// NoReflection switches off gRPC reflection, which needs no key.
 	NoReflection bool
@@ -88,8 +89,8 @@ type Options struct {
 	// Backup copies the store to a backup with a name, which has no path separators. If Backup is
 	// nil, the API method fails with UNIMPLEMENTED.
 	Backup func(ctx context.Context, name string) error
-	// TracerProvider, unless nil, records a span of each call, except streams of changes. Its
-	// parent is the caller's traceparent.
+	// TracerProvider, unless nil, records a span of each call, except watches, health checks and
+	// reflection. The parent of a span is the caller's traceparent.
 	TracerProvider trace.TracerProvider
 	// LogCalls logs calls without a fault of the server at level info, not debug.
 	LogCalls bool
@@ -190,8 +191,8 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	return s, nil
 }
 
-// The server pings a connection that is idle for keepaliveTime. Without an answer within
-// keepaliveTimeout, it closes the connection.
+// The server pings a connection that is idle for keepaliveTime. If the client does not answer within
+// keepaliveTimeout, the server closes the connection.
 const (
 	keepaliveTime    = time.Minute
 	keepaliveTimeout = 20 * time.Second
@@ -247,7 +248,7 @@ func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) err
 		return nil
 	})
 	g.Go(func() error {
-		// shutdown may run before Serve.
+		// If shutdown runs first, Serve returns ErrServerStopped.
 		if err := s.grpc.Serve(grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("server: grpc: %w", err)
 		}

@@ -99,7 +99,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// openapi.json describes every route, integers not as strings, and every reference has a target.
+// openapi.json describes every route and describes no integer as a string. Every reference has a
+// target.
 func TestOpenAPI(t *testing.T) {
 	h := newHarness(t, Options{})
 	a := h.do("", "GET", "/openapi.json", nil)
@@ -293,7 +294,7 @@ func (f *fixedOutcomes) Accept(_ context.Context, _ *leaderboard.Board, results 
 	return slices.Repeat([]leaderboard.Outcome{{Status: f.accept}}, len(results)), nil
 }
 
-// A result that is durable but not applied in time has the status 202 and success false.
+// The answer about a result that is durable but not applied in time is 202 with success false.
 func TestAccepted(t *testing.T) {
 	base := newHarness(t, Options{})
 	svc := ranking.New(base.store, nil, ranking.Options{Results: &fixedOutcomes{submit: leaderboard.Accepted, accept: leaderboard.Accepted}})
@@ -351,7 +352,7 @@ func TestNoWait(t *testing.T) {
 	if err != nil || batch.GetOutcomes()[0].GetStatus() != pb.Outcome_ACCEPTED {
 		t.Errorf("BatchSubmitScores over gRPC: %v, %v; want ACCEPTED", batch, err)
 	}
-	// An embedded store makes a result durable by applying it.
+	// An embedded store makes a result durable by applying it, so no_wait has no effect.
 	if got := base.must("submit", "POST", "/v1/scores?no_wait=true", result); got["status"] != "APPLIED" || got["new_score"] != number(1) {
 		t.Errorf("submit with no_wait to an embedded store: %v, want APPLIED with score 1", got)
 	}

@@ -68,7 +68,7 @@ func dial(t testing.TB, address string) *grpc.ClientConn {
 	return conn
 }
 
-// Other names could fill the server's memory, and make List fail.
+// If the server stored other names, callers could fill its memory, and make List fail.
 func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 	t.Parallel()
 	var notReady atomic.Bool
@@ -141,7 +141,7 @@ func TestReflectionMessagesAreBounded(t *testing.T) {
 	client := reflectionpb.NewServerReflectionClient(dial(t, address))
 	for size, want := range map[int]codes.Code{maxBodyBytes: codes.OK, maxBodyBytes + 1: codes.OutOfRange} {
 		req := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
-		req.Host = strings.Repeat("h", size-proto.Size(req)-4) // a tag of one byte and a length of three
+		req.Host = strings.Repeat("h", size-proto.Size(req)-4) // without the tag of 1 byte and the length of 3 bytes
 		if got := proto.Size(req); got != size {
 			t.Fatalf("the message has %d bytes, want %d", got, size)
 		}
@@ -368,8 +368,8 @@ func (c *h2) begin(stream uint32, method, authorization string) {
 	}
 }
 
-// grants returns the bytes that the server granted to each stream. It waits for n streams, and half
-// a second for further ones.
+// grants returns the number of bytes that the server granted to each stream by window updates. It
+// waits for grants to n streams, and then half a second for grants to further streams.
 func (c *h2) grants(n int) map[uint32]uint32 {
 	c.t.Helper()
 	granted := map[uint32]uint32{}
@@ -464,8 +464,8 @@ func TestMessagesWithoutAKeyAreBounded(t *testing.T) {
 		c.open(2*i+1, "/grpc.health.v1.Health/Check", "", announced)
 	}
 	h.waitForAnonymous(calls)
-	// For a message that it receives, gRPC grants as many bytes as the message announces. For other
-	// streams, it grants no more than the initial window.
+	// gRPC grants as many bytes as a message announces, but only to streams whose message it
+	// receives. Other streams have only the initial window.
 	granted := c.grants(4)
 	if len(granted) != 4 {
 		t.Errorf("the server receives %d messages, want 4: it granted %v", len(granted), granted)
@@ -524,10 +524,10 @@ func TestAShortReceiveTimeoutBoundsEveryCaller(t *testing.T) {
 	}
 }
 
-// lookup is a request without a key. Its last byte is the last of its body.
+// lookup is a request without a key. Without its last byte, the body is incomplete.
 const lookup = "POST /v1/scores:lookup HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 18\r\n\r\n" + `{"user_ids":["u"]}`
 
-// A fifth body of an address without a key waits until one of four ends.
+// A fifth body without a key from one address waits until one of four earlier bodies ends.
 func TestBodiesWithoutAKeyAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour, ReceiveTimeout: time.Hour})
@@ -673,7 +673,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	if !strings.HasPrefix(got, "HTTP/1.1 431") {
 		t.Errorf("a REST request with headers of 36 KiB: %.60q, want status 431", got)
 	}
-	// The gRPC client above obeys the server's setting. The client c does not.
+	// The gRPC client above obeys the server's limit for headers. The client c does not.
 	c := dialH2(t, address)
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
@@ -782,7 +782,7 @@ func TestStreamsAreBoundedOverREST(t *testing.T) {
 func TestHandshakesHaveADeadline(t *testing.T) {
 	t.Parallel()
 	_, rest, overGRPC := tlsHarness(t, Options{HandshakeTimeout: time.Second})
-	half := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("r", 100) // of the 512 bytes that it announces
+	half := "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + strings.Repeat("r", 100) // a part of the 512 bytes that the header announces
 	for name, address := range map[string]string{"REST": rest, "gRPC": overGRPC} {
 		if got, took := exchangeWithin(t, address, half); took < time.Second/2 || took >= handshakeTimeout {
 			t.Errorf("%s: half a ClientHello was answered with %.60q, and the connection closed after %v; want about 1 s", name, got, took)
@@ -910,7 +910,7 @@ func (h *harness) watchBriefly(client pb.LeaderboardServiceClient, credential fu
 	}
 }
 
-// The handler of a stream that the client does not read also ends after its key is revoked.
+// After a key is revoked, the handler of its stream ends even if the client does not read the stream.
 func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{})

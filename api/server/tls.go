@@ -8,12 +8,12 @@ import (
 )
 
 // TLS names the files of a server's certificate. The zero value means no TLS. The server reads a
-// file again when it changes.
+// file again when the file changes.
 type TLS struct {
 	CertFile string // PEM, with intermediates
 	KeyFile  string // PEM
 	// ClientCAFile is a PEM file of certificate authorities. If it is set, every client must have a
-	// certificate of one of them (mTLS), and still needs an API key.
+	// certificate of one of these authorities (mTLS), and still needs an API key.
 	ClientCAFile string
 }
 
@@ -36,7 +36,7 @@ func (t TLS) config() (*tls.Config, error) {
 	c.ClientCAs, c.ClientAuth = pool.Current(), tls.RequireAndVerifyClientCert
 	c.SessionTicketsDisabled = true // a resumed session would skip the check of the client's certificate
 	withClientCAs := c.Clone()
-	withClientCAs.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add them to c only
+	withClientCAs.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add these protocols to c only
 	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		current := withClientCAs.Clone()
 		current.ClientCAs = pool.Current()

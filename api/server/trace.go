@@ -19,8 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// hasSpans reports whether calls of a method have spans. A watch lasts for hours; public methods do
-// no work.
+// hasSpans reports whether calls of a method have spans. Watches have none, because they last for
+// hours. Public methods have none, because they do no work.
 func hasSpans(method string) bool {
 	return method != pb.LeaderboardService_WatchScores_FullMethodName && scopeOf(method) != auth.Public
 }
@@ -32,8 +32,8 @@ func traceGRPC(provider trace.TracerProvider) grpc.ServerOption {
 	))
 }
 
-// traceMiddleware begins a span for each REST request. The span has the route, not the path, which
-// may name a user.
+// traceMiddleware begins a span for each REST request. The span has the route instead of the path,
+// because the path may name a user.
 func (gw *gateway) traceMiddleware(provider trace.TracerProvider) runtime.Middleware {
 	tracer := provider.Tracer(observe.Instrumentation)
 	return func(next runtime.HandlerFunc) runtime.HandlerFunc {

@@ -46,7 +46,7 @@ const (
 	traceparent = "00-" + traceID + "-b7ad6b7169203331-01"
 )
 
-// A submit has one trace, which continues the caller's. No span names the user.
+// All spans of a call continue the caller's trace. No span names the user.
 func TestCallHasOneTrace(t *testing.T) {
 	h, spans := newTracedHarness(t)
 	submit := func() {
@@ -87,7 +87,7 @@ func TestCallHasOneTrace(t *testing.T) {
 		})
 		for _, s := range spans.GetSpans() {
 			if got := s.SpanContext.TraceID().String(); got != traceID {
-				t.Errorf("%s is in trace %s, want the caller's", s.Name, got)
+				t.Errorf("%s is in trace %s, want the caller's trace", s.Name, got)
 			}
 			for _, a := range s.Attributes {
 				if strings.Contains(a.Value.String(), "mallory") {
@@ -111,7 +111,8 @@ func TestCallHasOneTrace(t *testing.T) {
 	}
 }
 
-// Watches, probes and unknown routes have no spans. Only a fault of the server is an error.
+// Watches, probes and unknown routes have no spans. A span has the status Error only after a fault
+// of the server.
 func TestOnlyAPICallsHaveSpans(t *testing.T) {
 	h, spans := newTracedHarness(t)
 	for _, path := range []string{"/healthz", "/metrics", "/v1/nothing", "/"} {
@@ -125,7 +126,7 @@ func TestOnlyAPICallsHaveSpans(t *testing.T) {
 	}
 	for _, s := range got {
 		if s.SpanContext.TraceID() != root.SpanContext.TraceID() {
-			t.Errorf("%s has a span of its own, want none", s.Name)
+			t.Errorf("the span %s is in another trace than the call of /v1/scores/nobody, want spans of this call only", s.Name)
 		}
 	}
 	if hasSpans(pb.LeaderboardService_WatchScores_FullMethodName) || hasSpans("/grpc.health.v1.Health/Check") {
@@ -138,7 +139,7 @@ func TestOnlyAPICallsHaveSpans(t *testing.T) {
 	}
 	got = spans.GetSpans()
 	if root := got[len(got)-1]; root.Status.Code != codes.Error || strings.Contains(root.Status.Description, "mallory") {
-		t.Errorf("a fault: %v, want an error without its text", root.Status)
+		t.Errorf("the span of a failed backup has the status %v, want Error without the text of the cause", root.Status)
 	}
 }
 

@@ -37,7 +37,7 @@ func toQuery(ctx context.Context, req ladderRequest) (ranking.Query, error) {
 	return q, err
 }
 
-// toDivision returns the division that crosses all parts of the given ones.
+// toDivision returns the division that crosses all parts of first and others.
 func toDivision(first string, others []string) (leaderboard.Division, error) {
 	if len(others) > leaderboard.MaxAttributes { // [leaderboard.Board.Division] checks the smaller limit, MaxCrossed
 		return leaderboard.Division{}, &leaderboard.FieldError{Field: "division", Problem: fmt.Sprintf("%d given, at most %d are allowed", len(others), leaderboard.MaxCrossed)}

@@ -24,15 +24,15 @@ import (
 // recheckInterval is how often the server checks the credentials of a running stream.
 const recheckInterval = 2 * time.Second
 
-// prepareStream returns a context for the handler of a stream. It is canceled
+// prepareStream returns a context for the handler of a stream. The context is canceled
 //
 //   - with the context of the stream;
 //   - when the server stops;
 //   - soon after the caller's credentials expire or are revoked;
 //   - soon after the board becomes private, if the caller has no credentials.
 //
-// board may be empty. The handler must send with send, which returns when the context is done, and
-// must call stop at the end. gRPC itself waits without limit for a client that does not read.
+// board may be empty. The handler must send with send, and must call stop at the end. send returns
+// when the context is done. gRPC itself waits without limit for a client that does not read.
 func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board leaderboard.BoardID) (ctx context.Context, send func(*M) error, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	stopAfterFunc := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
@@ -46,7 +46,7 @@ func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board
 // sendUntil calls send, and returns its error. If ctx is done first, it returns the error of ctx.
 func (s *Server) sendUntil(ctx context.Context, send func() error) error {
 	if err := ctx.Err(); err != nil {
-		return err // an earlier message may still wait for the client
+		return err // do not call send: an earlier call may still wait for the client
 	}
 	sent := make(chan error)
 	go s.sendTo(ctx, send, sent)
@@ -84,7 +84,7 @@ func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- erro
 func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
 	defer func() {
 		if p := recover(); p != nil {
-			cancel(s.panicError(p)) // nothing else checks the credentials
+			cancel(s.panicError(p)) // without recheck, nothing checks the credentials
 		}
 	}()
 	ticker := time.NewTicker(recheckInterval)
@@ -141,7 +141,7 @@ func stoppingStatus() error {
 }
 
 // addWatcher counts a watcher until done is called. It returns an error if the server, the key or
-// the address has too many.
+// the address has too many watchers.
 func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
 	source := ""
 	if a := admissionFrom(ctx); a != nil {

@@ -217,7 +217,7 @@ func TestWatchersShareTheEncoding(t *testing.T) {
 			t.Fatalf("encoding: %q, %v; want bytes", b, err)
 		}
 		if again, _ := encode(); &again[0] != &b[0] {
-			t.Error("the second call encoded the message again")
+			t.Error("the second call encoded the message again, want one encoding")
 		}
 		return b
 	}
@@ -358,8 +358,8 @@ func (s panickingStream) Send(*pb.WatchScoresResponse) error {
 	panic("hunter2")
 }
 
-// The server counts a panic of a stream and continues. If the handler has returned, it logs the
-// panic.
+// The server counts a panic of a stream and continues. If the handler has returned, the server logs
+// the panic.
 func TestPanicsOfStreamsAreRecovered(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	h := newHarness(t, Options{Insecure: true, Metrics: metrics})
