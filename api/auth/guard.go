@@ -75,7 +75,7 @@ type Guard struct {
 	byUser     *buckets
 	byPeer     *buckets
 	// invalid limits the invalid credentials from one address. Above the limit, the guard
-	// accepts only cached keys from the address.
+	// refuses all credentials from the address except cached keys.
 	invalid *buckets
 }
 
@@ -204,7 +204,6 @@ func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, err
 // Forget empties the cache of API keys. Call it after revoking a key.
 func (g *Guard) Forget() { g.cachedKeys.Purge() }
 
-// authErr is the error of authenticate.
 func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope) error {
 	if errors.Is(authErr, ErrUnauthenticated) {
 		g.invalid.take(PeerKey(peer), g.options.Now())

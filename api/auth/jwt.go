@@ -61,7 +61,6 @@ const (
 	minSecretBytes = 32
 )
 
-// verifier implements [jws.KeyProvider].
 type verifier struct {
 	alg    jwa.SignatureAlgorithm
 	key    any // nil with JWKS

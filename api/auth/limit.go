@@ -25,8 +25,8 @@ type Limits struct {
 	PerPeer Rate
 }
 
-// buckets has a token bucket for each key, at most maxBuckets. It evicts the least recently
-// used bucket, so that this key later starts with a full bucket. nil buckets limit nothing.
+// buckets evicts the least recently used bucket above maxBuckets. The key of this bucket then
+// starts with a full bucket. nil buckets limit nothing.
 type buckets struct {
 	limit rate.Limit
 	burst int
@@ -92,10 +92,9 @@ func (b *buckets) wait(key string, now time.Time) time.Duration {
 	return time.Duration(max(0, missing) / float64(b.limit) * float64(time.Second))
 }
 
-// takeAll takes a number of tokens from the bucket of each key. If one bucket has too few,
-// takeAll takes none, and returns the key with the longest wait and this wait. If the number
-// exceeds a full bucket, takeAll waits for a full bucket only, and the bucket's number of
-// tokens becomes negative.
+// takeAll takes tokens[key] tokens from the bucket of each key. If one bucket has too few,
+// takeAll takes none, and returns the key with the longest wait and this wait. A full bucket
+// always has enough tokens: its number of tokens may become negative.
 func (b *buckets) takeAll(tokens map[string]int, now time.Time) (slowest string, longest time.Duration) {
 	if b == nil {
 		return "", 0
