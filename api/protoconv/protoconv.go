@@ -51,7 +51,7 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 		TieBreakers: r.GetTieBreakers(),
 		Attributes:  r.GetAttributes(),
 	}
-	// Board.Check also checks the user, but later: here, the error names all faults at once.
+	// Board.Check would check the user later, but one error must name all faults.
 	errs := []error{result.User.Validate()}
 	if id := r.GetBoardId(); id != "" && id != string(b.ID) {
 		errs = append(errs, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %.128q, but the request is for board %q", id, b.ID)})
@@ -82,8 +82,8 @@ const MaxMetadataDepth = 32
 // TooDeep is the Problem of metadata that is nested deeper than MaxMetadataDepth.
 var TooDeep = fmt.Sprintf("is nested more than %d deep", MaxMetadataDepth)
 
-// toMetadata checks depth and size before it encodes s: encoding large metadata would take
-// much time and memory.
+// toMetadata checks s before it encodes s, because encoding large metadata takes much time and
+// memory.
 func toMetadata(s *structpb.Struct) (string, error) {
 	var problem string
 	switch {
