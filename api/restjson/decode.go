@@ -259,7 +259,6 @@ func (d *decoder) checkMembers(n int) error {
 
 var tooMany = fmt.Sprintf("more than %d given", MaxElements)
 
-// readElement must read one element.
 func (d *decoder) readElements(readElement func() error) error {
 	d.pos++ // the bracket
 	for i := 0; ; i++ {
@@ -277,7 +276,6 @@ func (d *decoder) readElements(readElement func() error) error {
 	}
 }
 
-// readValue must read the value of one member.
 func (d *decoder) readMembers(readValue func(name string) error) error {
 	d.pos++ // the brace
 	for first := true; ; first = false {

@@ -114,7 +114,6 @@ var omitEmpty = func() map[protoreflect.FullName]bool {
 
 const apiPackage = "leaderboard.v1"
 
-// apiFiles have the messages that REST clients send and receive.
 var apiFiles = []protoreflect.FileDescriptor{
 	pb.File_leaderboard_v1_types_proto,
 	pb.File_leaderboard_v1_leaderboard_service_proto,
