@@ -140,8 +140,7 @@ func (l *loader) addSources(err error) error {
 }
 
 // omitFaultyGroups omits the errors about groups that already have an error in l. A
-// misspelled or unreadable setting keeps its default, and errors about this default would
-// mislead.
+// misspelled or unreadable setting keeps its default, so further errors may mislead.
 func (l *loader) omitFaultyGroups(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
