@@ -24,8 +24,8 @@ type Producer struct {
 	err   error                // the last failure to connect
 }
 
-// New connects to the brokers. If no broker answers, the producer retries in the background, and
-// Send fails until then. Errors: [kafka.ErrRejected], and other errors that a retry cannot fix.
+// New connects to the brokers. If no broker answers, the producer retries in the background. Until
+// it is connected, Send fails. Errors: [kafka.ErrRejected], and others that a retry cannot fix.
 func New(brokers []string, c *sarama.Config) (*Producer, error) {
 	ctx, stop := context.WithCancel(context.Background())
 	p := &Producer{stop: stop}
@@ -81,16 +81,16 @@ func (p *Producer) Close() error {
 	return nil
 }
 
-// Send publishes messages, and waits until Kafka has acknowledged all of them. It then sets their
-// Partition and Offset. After an error, some messages may be published, and a retry may publish
-// them twice. Errors: [leaderboard.ErrUnavailable] if a retry may succeed.
+// Send publishes messages, waits until Kafka has acknowledged all of them, and sets their Partition
+// and Offset. After an error, some messages may be published, and a retry may publish them twice.
+// Errors: [leaderboard.ErrUnavailable] if a retry may succeed.
 func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage) error {
 	async, err := p.connection()
 	if err != nil {
 		return err
 	}
 	acks := make(chan error, len(messages))
-	// After an error, the client may still use the copies, while the caller retries with messages.
+	// After an error, the client may still use the copies while the caller retries.
 	copies := make([]sarama.ProducerMessage, len(messages))
 	for i, m := range messages {
 		copies[i] = sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Key: m.Key, Value: m.Value, Headers: m.Headers, Timestamp: m.Timestamp, Metadata: acks}

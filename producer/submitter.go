@@ -27,7 +27,7 @@ type Submitter struct {
 	waiters map[revision][]waiter
 }
 
-// revision is one revision of a match result. Results with this revision may differ in content.
+// Results with the same revision may differ in content.
 type revision struct {
 	key    leaderboard.ResultKey
 	number int64
@@ -123,8 +123,8 @@ func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan lead
 }
 
 // Deliver passes the outcome in an update to a Submit call. If several calls wait for the same
-// content, each update answers one of them. An update of an older consumer does not identify the
-// content. Such an update answers a call only if all waiting calls have equal content.
+// content, each update answers one of them. An update of an older consumer has no content id, and
+// answers a call only if all waiting calls have equal content.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	status, ok := protoconv.ToStatus(u.GetStatus())
 	if !ok {

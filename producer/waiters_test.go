@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// An update of an older consumer, without a content, answers no call, because the contents differ.
+// The contents differ, so an update without a content id answers no call.
 func TestEachSubmitGetsTheOutcomeOfItsContent(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, kafka.Topics{}.Results()))
 	if err != nil {
