@@ -25,8 +25,6 @@ func (h *harness) acts(query string) (acts []map[string]any) {
 	return acts
 }
 
-// Every method that needs the admin scope and changes something appends one record to the audit
-// log.
 func TestEveryAdministrativeActHasARecord(t *testing.T) {
 	var backups []string
 	h := newHarness(t, Options{Backup: func(_ context.Context, name string) error {

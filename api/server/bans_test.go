@@ -104,7 +104,6 @@ func TestSubmitOfABannedUserHasTheReason(t *testing.T) {
 	}
 }
 
-// A search for bans ignores case, and finds lifted and ended bans on request only.
 func TestBansAreSearched(t *testing.T) {
 	now := &atomic.Pointer[time.Time]{}
 	now.Store(&firstOfNovember)

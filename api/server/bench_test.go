@@ -130,7 +130,6 @@ func benchmarkWatchers(b *testing.B, form string, n int, busy bool) {
 	}
 }
 
-// countingWriter counts the events of a watcher over REST.
 type countingWriter struct {
 	header http.Header
 	sent   *atomic.Int64
@@ -142,19 +141,16 @@ func (w countingWriter) Flush()              { w.sent.Add(1) }
 
 func (w countingWriter) Write(p []byte) (int, error) { return len(p), nil }
 
-// watchREST watches the default board until ctx is done.
 func (h *harness) watchREST(ctx context.Context, sent *atomic.Int64) {
 	req := httptest.NewRequestWithContext(ctx, http.MethodGet, "/v1/boards/default/watch", nil)
 	req.Header.Set("Authorization", "Bearer "+h.keys["read"])
 	h.Handler().ServeHTTP(countingWriter{http.Header{}, sent}, req)
 }
 
-// discardCodec encodes requests, and discards answers.
 type discardCodec struct{ encoding.CodecV2 }
 
 func (discardCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
-// watchGRPC watches the default board until ctx is done.
 func (h *harness) watchGRPC(ctx context.Context, sent *atomic.Int64) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+h.keys["read"])
 	stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{}, grpc.ForceCodecV2(discardCodec{encoding.GetCodecV2("proto")}))
@@ -168,7 +164,6 @@ func (h *harness) watchGRPC(ctx context.Context, sent *atomic.Int64) {
 	}
 }
 
-// processorTime returns the processor time of the test's process.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

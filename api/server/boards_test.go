@@ -293,8 +293,7 @@ var publicReads = [][3]string{
 	{"PATCH", "/v1/boards/BOARD", `{"title":"t"}`}, {"DELETE", "/v1/boards/BOARD", ""}, {"GET", "/v1/boards/BOARD/results", ""},
 }
 
-// A caller without a key gets the same answer for a private board as for a board that does not
-// exist, even if the request has other errors.
+// To a caller without a key, a private board does not exist, even if the request has other errors.
 func TestPrivateBoardsAreAsIfAbsent(t *testing.T) {
 	h := newHarness(t, Options{PublicRead: true})
 	h.http.Client().Timeout = 20 * time.Second

@@ -533,7 +533,6 @@ func TestRESTAndGRPCAnswerAlike(t *testing.T) {
 	}
 }
 
-// A sealed season refuses results. A retraction amends its final standings.
 func TestSealedSeason(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }

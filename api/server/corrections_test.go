@@ -217,8 +217,8 @@ func TestRetractionsDuringCorrections(t *testing.T) {
 			}
 		})
 		wg.Wait()
-		// A submit does not reserve its revision. So a correction of the submitted result and a
-		// retraction may have the same revision, and the correction may replace the retraction.
+		// A submit does not reserve its revision, so a correction of the submitted result may
+		// replace a retraction with the same revision.
 		if a := h.must("read", "GET", path, nil); a["status"] != "RETRACTED" && !collides {
 			t.Errorf("after the retraction, the result is %v, want it RETRACTED", a)
 		}

@@ -160,8 +160,8 @@ func find(v any, key string) []any {
 	return all
 }
 
-// checkAnswers checks the answers to reads. By the name of a read, want has "degraded", or "503 "
-// and a reason. Reads that are not in want must have complete answers.
+// checkAnswers checks the answers to reads. want maps the name of a read to "degraded", or to "503
+// " and a reason. Other reads must have complete answers.
 func (h *faultyHarness) checkAnswers(want map[string]string) {
 	h.t.Helper()
 	for name, r := range reads {
@@ -257,8 +257,8 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	}
 }
 
-// While the store is unavailable, a cached key stays valid for an hour, unless the key expires. A
-// server that has already found the key revoked rejects it.
+// While the store is unavailable, a cached key stays valid for an hour, unless the key expires or
+// the server has found it revoked.
 func TestKeysWithoutTheStore(t *testing.T) {
 	h := newFaultyHarness(t)
 	h.must("read", "GET", "/v1/scores", nil)

@@ -13,7 +13,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// A dry run needs the same scope as the act, changes nothing, and adds no audit record.
+// A dry run needs the scope of the act, changes nothing and adds no audit record.
 func TestDryRun(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","policy":"SUM","season":{"schedule":"DAILY"}}`)

@@ -9,7 +9,6 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// The answer to a repeated submit has no previous score and no personal best.
 func TestSubmitStatesWhatItChanged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"race","order":"LOWER_FIRST","policy":"BEST"}`)

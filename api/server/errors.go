@@ -112,7 +112,6 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// tooManyError returns a RESOURCE_EXHAUSTED status with a retry delay.
 func tooManyError(reason, message string) error {
 	return newStatus(codes.ResourceExhausted, message, errorInfo(reason), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 }

@@ -131,8 +131,8 @@ func verbAndPath(rule *annotations.HttpRule) (verb, path string) {
 func pattern(template string) string { return strings.ReplaceAll(template, "}", "=*}") }
 
 func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// If RawPath is set, the ServeMux splits RawPath and then unescapes each segment. Otherwise, the
-	// ServeMux splits Path, which is already unescaped, and unescapes each segment again.
+	// If RawPath is set, the ServeMux splits RawPath and then unescapes each segment. Otherwise,
+	// the ServeMux splits Path, which is already unescaped, and unescapes each segment again.
 	u := *r.URL
 	u.RawPath = u.EscapedPath()
 	r = r.WithContext(r.Context())
@@ -162,8 +162,8 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		if a.refusal != nil {
 			// The generated code would answer an invalid body or query with its own error.
 			b, r.URL.RawQuery = &body{}, ""
-			// If net/http cannot read the body, it cancels the context. The interceptors must run
-			// all the same.
+			// net/http cancels the context if reading the body fails, but the interceptors must
+			// run.
 			r = r.WithContext(context.WithoutCancel(r.Context()))
 		} else {
 			_ = connection.SetReadDeadline(time.Time{}) // a deadline would end streams

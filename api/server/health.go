@@ -16,7 +16,8 @@ var healthServices = []string{"", pb.LeaderboardService_ServiceDesc.ServiceName,
 
 const healthInterval = time.Second
 
-// health is the gRPC health service. Callers need no key, so health must not store data of requests.
+// health is the gRPC health service. Callers need no key, so health must not store data of
+// requests.
 type health struct {
 	healthpb.UnimplementedHealthServer
 	*Server

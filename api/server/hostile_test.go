@@ -217,7 +217,6 @@ func TestLongNumbers(t *testing.T) {
 	}
 }
 
-// The bounds of REST also hold for gRPC.
 func TestBoundsOverGRPC(t *testing.T) {
 	h := newHarness(t, Options{Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 1, Burst: 1}}})
 	one := int64(1)
@@ -272,7 +271,6 @@ func TestBoundsOverGRPC(t *testing.T) {
 	}
 }
 
-// Integers may also be written as strings, 5.0 or 5e0.
 func TestGoodNumbers(t *testing.T) {
 	h := newHarness(t, Options{})
 	for i, number := range []string{`5`, `"5"`, `5.0`, `5e0`, `0.5e1`, `50e-1`, `"5e0"`} {
@@ -505,7 +503,6 @@ func (h *harness) storeResult(id string) {
 }
 
 // A new id must be visible, and must not be a path segment that HTTP clients remove from URLs.
-// TestIDsInPaths covers older ids.
 func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"cups","season":{"schedule":"EXPLICIT","windows":[{"id":"old","start":"2026-01-01T00:00:00Z","end":"2027-01-01T00:00:00Z"}]}}`)

@@ -78,10 +78,10 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 }
 
 // boundUnreadBody lets a request's body take at most drainTimeout. net/http reads the unread body
-// before it answers, so a slow client could otherwise delay the answer.
+// before it answers, so a slow client could otherwise delay the answer. The ResponseWriters of
+// tests have no deadlines.
 func boundUnreadBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
-		// The ResponseWriters of tests have no deadlines.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTimeout))
 	}
 }
@@ -176,7 +176,7 @@ type answerWriter struct {
 	wroteHeader  bool
 }
 
-// extendDeadline ignores the error, because the ResponseWriters of tests have no deadlines.
+// The ResponseWriters of tests have no deadlines.
 func (w *answerWriter) extendDeadline() { _ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 
 func (w *answerWriter) WriteHeader(status int) {

@@ -58,7 +58,7 @@ func TestLimitsPerKey(t *testing.T) {
 	}
 }
 
-// The server does not read the message of a call that it refuses because of its rate or scope.
+// The server refuses a call because of its rate or scope without reading the message.
 func TestLimitedCallsAreNotRead(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerKey: auth.Rate{PerSecond: 1, Burst: 1}}})
@@ -228,8 +228,8 @@ func (h *harness) getFrom(client, key, path string) answer {
 	return h.send(req)
 }
 
-// After some invalid keys from an address, the server refuses unknown keys from this address without
-// reading the store. Cached keys are not limited.
+// After some invalid keys from an address, the server refuses unknown keys from this address
+// without reading the store. Cached keys are not limited.
 func TestInvalidKeysAreLimitedBeforeTheStore(t *testing.T) {
 	base := newHarness(t, Options{})
 	keys := &countingStore{Store: base.store}

@@ -202,7 +202,6 @@ func TestDryRunsHideOtherBoards(t *testing.T) {
 	}
 }
 
-// withoutExtras applies results, but cannot read the previous ranks and the linked boards.
 type withoutExtras struct{ *ranking.Service }
 
 var errExtra = errors.New("hunter2")

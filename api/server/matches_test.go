@@ -12,7 +12,6 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// A void also excludes results that arrive later, and results on linked boards.
 func TestVoidMatch(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	h.createBoard(`{"board_id":"arena","policy":"SUM","matches":true,"season":{"schedule":"MONTHLY"}}`)

@@ -56,8 +56,8 @@ func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 	return nil
 }
 
-// maxMessageDepth bounds the nesting of messages. A level of metadata needs at most three messages: a
-// value, an object, and an entry of the object.
+// maxMessageDepth bounds the nesting of messages. A level of metadata needs at most three messages:
+// a value, an object, and an entry of the object.
 const maxMessageDepth = 4 * protoconv.MaxMetadataDepth
 
 // spendValues returns budget minus the number of values in b, an encoded message of type md. It

@@ -88,7 +88,7 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 var errBodyEndedEarly = &leaderboard.FieldError{Field: restjson.BodyField, Problem: "ended early; send it again"}
 
 // discardBody reads the body of a request whose route uses no body. It must run before admit
-// removes the read deadline: without the deadline, net/http may wait long for an unread body.
+// removes the read deadline, because net/http later waits for an unread body.
 func discardBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
@@ -154,9 +154,9 @@ func (rt *route) parameters() string {
 	return "the known parameters are " + strings.Join(slices.Sorted(maps.Keys(rt.query)), ", ")
 }
 
-// checkBody compares the body with the path and the query. A field that is in the path and in the
-// body must have equal values. If the body is the whole request, checkBody adds the fields of the
-// query to the body. No field may be in the query and in the body.
+// checkBody compares the body with the path and the query. A field in the path and in the body must
+// have equal values. If the body is the whole request, checkBody adds the query's fields to the
+// body. No field may be in the query and in the body.
 func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[string]string) error {
 	fields := m.Descriptor().Fields()
 	for param, value := range params {

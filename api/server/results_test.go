@@ -23,8 +23,6 @@ func resultLines(a map[string]any) []string {
 	return out
 }
 
-// The list of a user's results begins with the newest season, and includes results that do not
-// count.
 func TestResultsOfAUser(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	october := firstOfNovember.Add(-36 * time.Hour)

@@ -55,8 +55,6 @@ func TestRetractManyResults(t *testing.T) {
 	}
 }
 
-// A purge undoes a user's results by event time, in every season. In closed seasons it needs the
-// scope admin and a reason.
 func TestPurge(t *testing.T) {
 	h, clock := newMonthlyHarness(t, firstOfNovember)
 	for match, achievedAt := range map[string]string{"a": "2026-10-30T08:00:00Z", "b": "2026-10-31T08:00:00Z", "c": "2026-11-01T08:00:00Z", "d": "2026-11-01T09:00:00Z"} {

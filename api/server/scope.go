@@ -91,8 +91,7 @@ func admissionFrom(ctx context.Context) *admission {
 
 func (a *admission) anonymous() bool { return a == nil || a.caller.ID == "" }
 
-// admit lets the guard decide about a call. authorization has the values of the header
-// Authorization.
+// admit lets the guard decide about a call.
 func (s *Server) admit(ctx context.Context, authorization []string, method string) *admission {
 	var addr net.Addr
 	if p, ok := peer.FromContext(ctx); ok {

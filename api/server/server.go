@@ -36,8 +36,8 @@ import (
 // Options are the settings of a [Server]. With the zero value, every caller needs an API key and
 // rates are unlimited.
 type Options struct {
-	// Insecure lets every caller do everything without a key. Use Insecure on the loopback interface
-	// only: see [auth.CheckLoopback].
+	// Insecure lets every caller do everything without a key. Use Insecure on the loopback
+	// interface only: see [auth.CheckLoopback].
 	Insecure bool
 	// PublicRead lets callers without credentials read rankings.
 	PublicRead bool
@@ -51,8 +51,8 @@ type Options struct {
 	Timeout time.Duration
 	// ReceiveTimeout bounds the time that a client takes to send a request. Default 30 s.
 	ReceiveTimeout time.Duration
-	// HandshakeTimeout bounds the TLS handshake. Over gRPC, it also bounds the HTTP/2 handshake;
-	// over REST, the time to send the headers of a request. Default 10 s.
+	// HandshakeTimeout bounds the TLS handshake, the HTTP/2 handshake of gRPC, and the time to send
+	// the headers of a REST request. Default 10 s.
 	HandshakeTimeout time.Duration
 	// IdleTimeout is how long a connection may be open without a call. Default 2 minutes.
 	IdleTimeout time.Duration
@@ -143,7 +143,7 @@ type Server struct {
 	// anonymous limits the messages that callers without a key send concurrently.
 	anonymous        slots
 	anonymousTimeout time.Duration // [anonymousReceiveTimeout]; only tests change it
-	revokeMu         sync.Mutex    // locked while a key is revoked
+	revokeMu         sync.Mutex
 	// stopping is canceled at shutdown and ends streams.
 	stopping context.Context
 	stop     context.CancelFunc
@@ -191,8 +191,8 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	return s, nil
 }
 
-// The server pings a connection that is idle for keepaliveTime. If the client does not answer within
-// keepaliveTimeout, the server closes the connection.
+// The server pings a connection that is idle for keepaliveTime. If the client does not answer
+// within keepaliveTimeout, the server closes the connection.
 const (
 	keepaliveTime    = time.Minute
 	keepaliveTimeout = 20 * time.Second

@@ -99,8 +99,6 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// openapi.json describes every route and describes no integer as a string. Every reference has a
-// target.
 func TestOpenAPI(t *testing.T) {
 	h := newHarness(t, Options{})
 	a := h.do("", "GET", "/openapi.json", nil)
@@ -320,7 +318,7 @@ func TestNoWait(t *testing.T) {
 	for _, tt := range []struct {
 		path, body string
 		status     int
-		statusPath []any // path of the status in the answer
+		statusPath []any
 	}{
 		{"/v1/scores", result, http.StatusOK, []any{"status"}},
 		{"/v1/scores?no_wait=false", result, http.StatusOK, []any{"status"}},

@@ -368,8 +368,8 @@ func (c *h2) begin(stream uint32, method, authorization string) {
 	}
 }
 
-// grants returns the number of bytes that the server granted to each stream by window updates. It
-// waits for grants to n streams, and then half a second for grants to further streams.
+// grants returns the bytes that window updates of the server granted to each stream. It waits for n
+// streams, and then half a second for further streams.
 func (c *h2) grants(n int) map[uint32]uint32 {
 	c.t.Helper()
 	granted := map[uint32]uint32{}
@@ -568,7 +568,6 @@ func TestBodiesWithoutAKeyAreBounded(t *testing.T) {
 	h.waitForAnonymous(0)
 }
 
-// A body without a key must arrive within 5 s.
 func TestBodiesWithoutAKeyHaveADeadline(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour, ReceiveTimeout: time.Hour})
@@ -706,7 +705,6 @@ func (c *h2) readReset() (stream uint32, code http2.ErrCode) {
 	}
 }
 
-// The server closes a connection without a request, with slow headers, or idle for too long.
 func TestSilentConnectionsEnd(t *testing.T) {
 	h := newHarness(t, Options{HandshakeTimeout: time.Second, IdleTimeout: time.Second})
 	rest, overGRPC := h.onSockets()
@@ -910,7 +908,8 @@ func (h *harness) watchBriefly(client pb.LeaderboardServiceClient, credential fu
 	}
 }
 
-// After a key is revoked, the handler of its stream ends even if the client does not read the stream.
+// After a key is revoked, the handler of its stream ends even if the client does not read the
+// stream.
 func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{})

@@ -95,7 +95,6 @@ func scoredAt(a *ranking.About) *timestamppb.Timestamp {
 	return protoconv.Timestamp(a.ScoredAt)
 }
 
-// trueOrNil returns nil if v is false, so that the answer omits the field.
 func trueOrNil(v bool) *bool {
 	if !v {
 		return nil

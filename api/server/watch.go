@@ -84,7 +84,7 @@ func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- erro
 func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
 	defer func() {
 		if p := recover(); p != nil {
-			cancel(s.panicError(p)) // without recheck, nothing checks the credentials
+			cancel(s.panicError(p)) // nothing else checks the credentials
 		}
 	}()
 	ticker := time.NewTicker(recheckInterval)

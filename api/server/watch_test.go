@@ -175,7 +175,6 @@ func TestWatchOverGRPC(t *testing.T) {
 	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
 }
 
-// sentMessages is a stream that records its messages.
 type sentMessages struct {
 	grpc.ServerStreamingServer[pb.WatchScoresResponse]
 	ctx  context.Context
@@ -332,7 +331,6 @@ func TestExportThatBreaks(t *testing.T) {
 	}
 }
 
-// breaking fails after the first exported result.
 type breaking struct{ *ranking.Service }
 
 func (breaking) Export(_ context.Context, _ ranking.Selection, _ bool, send func(leaderboard.MatchResult) error) error {
