@@ -33,8 +33,8 @@ const (
 	// leaseTime is the time after which the lock of a dead process expires.
 	leaseTime = 2 * time.Minute
 	lockPoll  = 250 * time.Millisecond
-	// spreadTime bounds the time until every node knows a new keyspace or table. Other processes
-	// than its creator must retry their statements until then.
+	// spreadTime bounds the time until every node knows a new keyspace or table. Until
+	// then, processes that did not create it must retry their statements.
 	spreadTime = time.Minute
 )
 

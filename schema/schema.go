@@ -26,8 +26,8 @@ var (
 	ErrReplicas = errors.New("the replication of the keyspace differs")
 	// ErrDataCenter means that no node is in the configured data center.
 	ErrDataCenter = errors.New("no node is in the local data center; correct cassandra.data_center")
-	// ErrChanged means that an applied migration differs from this program's one of the same
-	// version.
+	// ErrChanged means that an applied migration differs from this program's migration of
+	// the same version.
 	ErrChanged = errors.New("the schema was created from different migration files; restore the original files, or use another keyspace")
 )
 

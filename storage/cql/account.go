@@ -15,32 +15,34 @@ import (
 
 // # Why bans and erasures need no lock
 //
-// This shows that the account and its version only grow. The argument in state.go then
-// covers the account: a writer first adds its element, and then reads the account.
+// This section shows that the account and its version only grow. The argument in state.go
+// then covers the account: a writer first adds its element, and then reads the account.
 //
-// A row of the table accounts has two sets: the states of the user's bans, and the erasures.
-// Writers only add elements, with a constant timestamp. So order and repetition do not
-// matter, also between data centers. These values follow from the sets:
+// A row of the table accounts has two sets: the states of the user's bans, and the
+// erasures. Writers only add elements, with a constant timestamp. So the order and the
+// repetition of writes do not matter, even between data centers. These values follow from
+// the sets:
 //
 //   - The epoch is the number of erasures. A state of a ban has an effect only in the epoch
 //     in which it was set.
 //   - Of the states of a ban, the greatest by [leaderboard.Ban.Compare] stands.
 //   - The serial of a ban counts the changes of Banned, from false, along the states in the
-//     order of Compare. A new state never lowers the serial, and raises it if it hides or
-//     shows the user.
+//     order of Compare. A new state never lowers the serial, and raises the serial if it
+//     hides or shows the user.
 //   - The base is the number from which versions of entries start after an erasure. It is
 //     the greatest base of an [erasure], plus the steps of all erasures. Each erasure
-//     raises it by its own step or more.
+//     raises the base by at least its step.
 //
-// A writer removes a state of a ban only if its epoch is smaller than that of the account,
-// which only grows. A state with a greater epoch arrived from another data center before
-// its erasure, and becomes effective with it.
+// A writer removes a state of a ban only if the state's epoch is smaller than the account's
+// epoch, which only grows. If the state's epoch is greater, the state arrived from another
+// data center before the erasure that began this epoch. When that erasure arrives, the
+// state becomes effective.
 
 type accountRow struct {
 	body           []byte // written by an older program
 	ban            string // see decodeOldAccount
 	bans, erasures map[string][]byte
-	written        *int64
+	written        *int64 // timestamp of body
 }
 
 func (r *accountRow) dest() []any { return []any{&r.body, &r.ban, &r.bans, &r.erasures, &r.written} }
@@ -51,10 +53,10 @@ type userAccount struct {
 	account
 	bans []userBan // those that stand, in the order of leaderboard.Store.UserBans
 
-	outdated []string // of the states of bans of earlier epochs
+	outdated []string // names of the states of bans of earlier epochs
 	erasures [][]byte
 	steps    uint64
-	stripped *op // removes the bans in body; nil if there are none; the last argument is missing
+	stripped *op // removes the bans in body, if any; lacks its last argument, the hash of the user
 }
 
 type userBan struct {
@@ -191,7 +193,7 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		}
 		if epoch == a.Epoch {
 			states[ban.Board] = append(states[ban.Board], ban)
-		} else if epoch < a.Epoch { // an erasure that precedes a later epoch has not arrived yet
+		} else if epoch < a.Epoch { // if it is greater, an erasure has not arrived yet
 			a.outdated = append(a.outdated, name)
 		}
 	}
@@ -200,7 +202,7 @@ func (r *accountRow) decode() (a userAccount, err error) {
 	return a, nil
 }
 
-// setBans sets the bans that stand: of the states, and of the bans that an older program
+// setBans sets the bans that stand among states and old, the bans that an older program
 // wrote.
 func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, old []userBan) {
 	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // older programs deleted lifted bans, but kept the serial
@@ -287,8 +289,8 @@ func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, 
 	return row.decode()
 }
 
-// storeErasure adds an erasure to the account, and removes the bans. Before, it calls
-// announce with the element's value.
+// storeErasure adds an erasure to the account, and removes the bans. Before it adds the
+// erasure, it calls announce with the value of the new element.
 func (s *Store) storeErasure(ctx context.Context, user leaderboard.UserID, at time.Time, highest uint64, announce func(value []byte) error) (userAccount, error) {
 	acc, err := s.readAccount(ctx, user)
 	if err != nil {

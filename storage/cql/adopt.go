@@ -16,21 +16,21 @@ import (
 // its rows. A store caches a summary of each user whom it changes (see summary.go).
 //
 // If the user has storedFrom matches or more, the holder (see below) also writes its
-// summary to the table. It does this in the batch of its results, in step 1, and after it
-// has read the whole state. Another store can adopt this summary, and becomes the holder.
-// So a new process need not read all results of a user.
+// summary to the table. It writes the summary in step 1, in the batch of its results, and
+// whenever it has read the whole state. Another store can adopt this summary, and becomes
+// the holder. So a new process need not read all results of a user.
 //
 // Each data center has three static cells:
 //
 //   - The claim (see summary.go). A store writes it, and then reads the whole state.
-//   - The adoption: a claim, a number, and the store that adopts. Under another claim, it
-//     has no meaning.
+//   - The adoption: a claim, a number, and the store that adopts. If the claim cell has
+//     another claim, the adoption has no meaning.
 //   - The summary: the claim and the adoption of its writer, a number that grows with each
-//     of its summaries, and data.
+//     summary of this writer, and data.
 //
-// Each cell only grows. Its timestamp has the user's epoch (see codec.go), and below it the
-// number of the claim. At equal timestamps, Cassandra keeps the greater bytes. The bytes
-// begin with the parts above, in the order above.
+// Each cell only grows. The high bits of its timestamp are the user's epoch (see codec.go),
+// and the low bits are the number of the claim. At equal timestamps, Cassandra keeps the
+// greater bytes, which begin with the parts above, in this order.
 //
 // The holder is the store of the adoption, or of the claim if there is no adoption. A term
 // is a claim with one of its adoptions, or with none. Terms are ordered by claim, then by
@@ -43,27 +43,28 @@ import (
 //
 // # Why a summary lacks no acknowledged result
 //
-// This shows that the writer of the last term knows all acknowledged results. A result is
-// complete when a quorum has it. Each acknowledged result belongs to a term:
+// This section shows that the writer of the last term knows all acknowledged results. A
+// result is complete when a quorum has it. Each acknowledged result belongs to a term:
 //
-//   - In step 2, its writer read the claim and the adoption of its own term. The result
-//     belongs to this term.
+//   - If its writer read in step 2 the claim and the adoption of the writer's own term, the
+//     result belongs to this term.
 //   - Otherwise, the writer wrote the next claim, and then read the whole state. The result
 //     belongs to the term that begins with this claim.
 //
 // In both cases, the result was complete when step 2 of its writer began. The claim or the
-// adoption that begins a later term was not: the writer would have read it.
+// adoption that begins a later term was not complete then: otherwise the writer would have
+// read it.
 //
 // Therefore each summary of a term includes all results of earlier terms:
 //
 //   - The term begins with a claim. Its holder reads the whole state after the claim is
 //     complete, and finds the result.
 //   - The term begins with an adoption by Y, and the result belongs to an earlier term of
-//     the same claim. If the result's batch has a summary, it is complete when Y reads the
-//     cells again. Y reads this summary, a later one of the same term, or one of a later
-//     term before that of Y. The first two include the result, the third by induction over
-//     the terms. If the batch has no summary, all summaries of the claim are later, and
-//     include the result.
+//     the same claim. If the result's batch has a summary, this summary is complete when Y
+//     reads the cells again. So Y reads this summary, a later summary of the same term, or
+//     a summary of a term between this term and Y's term. The first two include the result.
+//     The third includes it by induction over the terms. If the batch has no summary, all
+//     summaries of the claim are later than the batch, and include the result.
 //   - The term begins with an adoption, and the result belongs to a term of an earlier
 //     claim. The first summary of the present claim includes the result, and so do all
 //     later ones.
@@ -79,24 +80,24 @@ import (
 //
 // Three details:
 //
-//   - If the writer of the stored summary died, one replica only may have the batch. The
+//   - If the writer of the stored summary died, perhaps only one replica has the batch. The
 //     summary lists the results of the batch. Y reads them from a quorum, so that read
-//     repair completes the batch. Y adopts the summary only if all exist.
+//     repair completes the batch. Y adopts the summary only if all these results exist.
 //   - Another data center may change the account, or raise the version (see noteRaise in
 //     state.go). Step 2 compares both.
 //   - The former holder may have died before step 3. So after an adoption, step 3 reads the
 //     entry and the rows.
 
-// storedFrom is the number of matches from which on a user has a stored summary. With
-// fewer, reading all costs less.
+// storedFrom is the least number of matches of a user with a stored summary. If a user has
+// fewer matches, it costs less to read all of them.
 const storedFrom = 128
 
 // adoptionSuffix follows the data center's name, which never contains a tab, in the key of
 // an adoption.
 const adoptionSuffix = "\tadoption"
 
-// adoptionOf decodes a cell of the column `owners`. An adoption under another claim than c
-// is zero.
+// adoptionOf decodes a cell of the column `owners`. If the adoption has another claim than
+// c, the result is zero.
 func adoptionOf(cell []byte, c claim) claim {
 	if len(cell) != 2*len(c) || claim(cell) != c {
 		return claim{}
@@ -120,9 +121,9 @@ type listedMatch struct {
 	result resultHash
 }
 
-// storeSummary returns the statement that stores sum. This store must be the holder. If
-// the batch has more than maxMatchSet matches, the stored summary has no data. It still
-// replaces the older one, which lacks the batch.
+// storeSummary returns the statement that stores sum. This store must be the holder. If the
+// batch has more than maxMatchSet matches, the stored summary has no data. It still
+// replaces the older summary, which lacks the batch.
 func (s *Store) storeSummary(key *userKey, sum *summary) op {
 	value := slices.Concat(sum.claim[:], sum.adoption[:])
 	value = binary.BigEndian.AppendUint64(value, uint64(s.sequence.Add(1)))
@@ -190,8 +191,8 @@ func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 	return sum
 }
 
-// knows reports whether it has marked all matches of sum.last in st as counted. It marks a
-// match if three things hold:
+// knows marks matches of sum.last in st as counted, and reports whether it has marked all.
+// It marks a match if three conditions hold:
 //
 //   - sum.last has its result.
 //   - The match was never voided or restored.
@@ -210,9 +211,9 @@ func (sum *summary) knows(st *state) (all bool) {
 	return all
 }
 
-// adopt applies the task's results with the stored summary in head. If it cannot use the
-// summary, it returns ok as false, and the caller must read the whole state. Otherwise, done
-// has the meaning of the result of [task.attempt].
+// adopt applies the task's results to the stored summary in head. If it cannot use the
+// summary, ok is false, and the caller must read the whole state. If ok is true and done is
+// false, the caller must start another attempt.
 func (t *task) adopt(ctx context.Context, key *userKey, inc incarnation, head *state) (done, ok bool, err error) {
 	sum, ok := head.storedSummary(head.summary)
 	if !ok || sum.rules != inc.rules {
@@ -241,7 +242,8 @@ func (t *task) adopt(ctx context.Context, key *userKey, inc incarnation, head *s
 	return done, true, err
 }
 
-// idsToRead returns ids, and if the summary is unchecked, the matches of its last batch.
+// idsToRead returns ids. If the summary is unchecked (see summary.go), it adds the matches
+// of the summary's last batch.
 func (sum *summary) idsToRead(ids map[leaderboard.MatchID]bool) []leaderboard.MatchID {
 	ids = maps.Clone(ids)
 	if sum.unchecked {

@@ -64,7 +64,8 @@ func (c *pagedChange) compute(ctx context.Context) error {
 	return c.closeGaps(ctx)
 }
 
-// closeGaps adds the ladders with erased positions to an amendment that changes any ladder.
+// closeGaps runs for amendments only. If any ladder changes, it adds the ladders with
+// erased positions, so that these positions disappear too.
 func (c *pagedChange) closeGaps(ctx context.Context) (err error) {
 	if c.erases || len(c.ladders) == 0 {
 		return nil
@@ -92,8 +93,8 @@ func (p *pagedSeason) placesOf(ctx context.Context, user leaderboard.UserID) (ma
 	return places, err
 }
 
-// compareLadder compares a user's standing with the wanted sort key, or with none if it is
-// empty.
+// compareLadder compares a user's places in a ladder with the wanted sort key, and adds the
+// differences to c. If wanted is empty, the user must have no standing.
 func (c *pagedChange) compareLadder(ctx context.Context, division string, user leaderboard.UserID, wanted leaderboard.SortKey, places []leaderboard.SortKey) error {
 	d := c.directories[division]
 	if d == nil {
@@ -167,9 +168,10 @@ func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *se
 	return nil, errIncomplete
 }
 
-// amend calls changePages if this data center wrote the final standings. Otherwise rows may
-// not have arrived, and changePages could leave an old standing. Then amend returns false
-// if standings and entries differ, and the caller must write all final standings again.
+// amend calls changePages if this data center wrote the final standings. If another data
+// center wrote them, rows may not have arrived, and changePages could leave an old
+// standing. So amend only compares standings and entries. If they differ, it returns false,
+// and the caller must write all final standings again.
 func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
 	x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
 	if err != nil || !x.sealed() || x.Layout != pagedLayout {
@@ -191,8 +193,9 @@ func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *
 	return x, agreed, err
 }
 
-// overtakeOthers makes running amendments, which may have read older entries, start again.
-// If one has ended, it returns false, and the caller must call compute again.
+// overtakeOthers makes running amendments start again: they may have read older entries. If
+// one of them has ended meanwhile, it returns false, and the caller must call compute
+// again.
 func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 	runs := func(p pendingGeneration) bool { return !p.isReplaced() }
 	if !slices.ContainsFunc(c.seal.Pending, runs) {
@@ -205,13 +208,14 @@ func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 	return x.Generation == c.seal.Generation, err
 }
 
-// changePages makes the final standings agree with the entries of users, and then adds a to
-// the seal. If a is nil, it erases the only user, and the others keep their ranks. If the
-// season is not sealed in pagedLayout, it does nothing. Errors: errEnded.
+// changePages makes the final standings agree with the entries of users, and then adds the
+// amendment a to the seal. If a is nil, users has one user: changePages erases this user,
+// and all others keep their ranks. If the season is not sealed in pagedLayout, it does
+// nothing. Errors: errEnded.
 //
-// changePages reads the entries after it has added its generation to Pending. A later
-// erasure finds the generation and raises Overtaken. Of two amendments, the one that swaps
-// the seal second starts again.
+// changePages reads the entries after it has added its generation to the seal's Pending. A
+// later erasure finds the generation and raises Overtaken. Of two amendments, the one that
+// swaps the seal second starts again.
 func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, error) {
 	for {
 		x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
@@ -351,8 +355,8 @@ func (c *pagedChange) newPages(ctx context.Context, division string, name func()
 	return pages, nil
 }
 
-// validate makes the generation of w valid, unless another has become valid or Overtaken
-// has grown since c.seal. It then removes what the generation has replaced.
+// validate makes the generation of w valid, unless another generation has become valid or
+// Overtaken has grown since c.seal was read. It then removes replaced pages and places.
 func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
 	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		i := slices.IndexFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == w.generation })
@@ -426,15 +430,16 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 	if err != nil || len(places) == 0 && len(now.Pending) == 0 {
 		return err
 	}
-	// also covers the places that a pending generation writes
+	// the timestamp also covers the places that a pending generation writes
 	if err := p.s.conn.write(ctx, op{deletePlaces, p.placeArgsAt(2*now.Writes+1, string(user))}); err != nil {
 		return err
 	}
 	return p.collect(ctx)
 }
 
-// erasePending removes standings from a pending generation, and its directories: a fence
-// may have the user's id. The raised Overtaken keeps the generation from becoming valid.
+// erasePending removes standings from a pending generation. It also removes the
+// generation's directories, because the fence of a page may have the user's id. The
+// generation cannot become valid, because the caller has raised Overtaken.
 func (p *pagedSeason) erasePending(ctx context.Context, generation string, keys map[leaderboard.SortKey]bool) error {
 	pages, err := p.ownPages(ctx, generation)
 	if err != nil {

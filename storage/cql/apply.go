@@ -78,7 +78,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 // A task is the part of an Apply that concerns one user in one season.
 type task struct {
 	s         *Store
-	b         *leaderboard.Board // with the rules of the incarnation, in an attempt
+	b         *leaderboard.Board // in an attempt, with the rules of the incarnation
 	seasonKey leaderboard.SeasonKey
 	user      leaderboard.UserID
 	results   []*leaderboard.MatchResult
@@ -93,8 +93,8 @@ type task struct {
 	err       error
 }
 
-// After run has the user's lock and a place in Store.applying, the end of ctx does not stop
-// it.
+// run applies the results. Once it has the user's lock and has sent to Store.applying, it
+// ignores the end of ctx.
 func (t *task) run(ctx context.Context) error {
 	unlock, err := t.s.lock(ctx, t.user)
 	if err != nil {
@@ -152,8 +152,8 @@ func (t *task) run(ctx context.Context) error {
 	return fmt.Errorf("cql: user %q: in each of %d attempts, the user or the season was deleted or the board's divisions changed; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
 }
 
-// nothingToVoid reports whether all results are VoidOnly and the season has no data. If so,
-// it has set outcomes and change, and the caller must not open an incarnation.
+// nothingToVoid reports whether all results are VoidOnly and the season has no data. In
+// this case, it has set outcomes and change, and the caller must not open an incarnation.
 func (t *task) nothingToVoid(ctx context.Context) (bool, error) {
 	if slices.ContainsFunc(t.results, func(r *leaderboard.MatchResult) bool { return !r.VoidOnly }) {
 		return false, nil
@@ -222,8 +222,8 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 	return t.finish(ctx, key, inc, st, changedIDs)
 }
 
-// readUser does what readHead does. If the user is not registered, it takes the account
-// from table accounts.
+// readUser calls readHead. If the user is not registered in the season, it takes the
+// account from table accounts.
 func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, whole bool, err error) {
 	var acc userAccount
 	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
@@ -241,8 +241,8 @@ func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey
 }
 
 // merge merges the results into st, and returns the ids of the matches to write. If isWhole
-// is false, st is a part of the state, and merge returns false if it needs the whole.
-// oldSize is the size of the whole.
+// is false, st is a part of the state, and ok is false if merge needs the whole state.
+// oldSize is the size of the whole state.
 func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leaderboard.MatchID, ok bool, err error) {
 	t.outcomes = make([]leaderboard.Outcome, len(t.results))
 	touched := map[leaderboard.MatchID]bool{}
@@ -308,7 +308,7 @@ type size struct {
 // checkSize returns nil if the store may accept the result r, otherwise the decision to
 // refuse it. newSize is the size with r. The bound of the version leaves room for bans and
 // erasures. A refusal because of too many matches is not stored: every read of all matches
-// would read it too.
+// would read the refusal too.
 func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *leaderboard.Decision {
 	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
 	bound := uint64(maxResultVersion)
@@ -331,7 +331,7 @@ func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *lea
 //
 // Refusals with ReasonRange depend on the tally, which is wrong in an outdated summary. On
 // a board with a Floor, mergeIntoSummary reads the claim, which shows whether the summary
-// is outdated. On others, it returns false.
+// is outdated. On other boards, it returns false for such a refusal.
 func (t *task) mergeIntoSummary(ctx context.Context, key *userKey, sum summary) (st *state, changedIDs []leaderboard.MatchID, ok bool, err error) {
 	ids := map[leaderboard.MatchID]bool{}
 	for _, r := range t.results {
@@ -405,9 +405,10 @@ func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchI
 // Board.Matches, it then adds the user to table match_users, and reads the Voids of the
 // matches again. If some have grown, it writes them and returns true.
 //
-// The caller then reads the claim, and writes the next claim if Voids have grown. A claim
-// of another store X with the same number may prevail. X completes its claim after the
-// caller's read, so X then reads the whole state and finds the Voids.
+// The caller then reads the claim, and writes the next claim if Voids have grown. Another
+// store X may write a claim with the same number, which may prevail. But X completes its
+// claim after the caller's read. So X reads the whole state after that, and finds the
+// Voids.
 func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (voidsGrew bool, err error) {
 	ids := t.matchesToList(st)
 	if err := t.s.writeUser(ctx, ops...); err != nil {
@@ -490,8 +491,8 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		// If another store is the holder, its summary may lack results from another data
 		// center. Then the two stores could write different entries with the same version.
 		// A new claim makes the other store read the whole state. If this store is the
-		// holder, it must begin a new term: it no longer knows what it has stored in this
-		// one.
+		// holder, it must begin a new term (see adopt.go): it no longer knows what it has
+		// stored in the present term.
 	default:
 		// the results arrived before the account, or another writer registers the user:
 		// register the user
@@ -520,22 +521,22 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 }
 
 // concludeFirst does steps 2 and 3 for a user whose state was empty before step 1. If the
-// state has more than st, which step 1 wrote, it returns false, and the caller must call
-// conclude.
+// stored state has more than st, it returns false, and the caller must call conclude.
 //
 // Otherwise the user has no older entry or rows. Only step 3 of another writer Y could have
 // written them, and step 1 of Y wrote an account and a claim:
 //
 //   - If step 1 of Y ended before this writer first read the state, that state was not
 //     empty.
-//   - If it ended later, but before concludeFirst reads the state, this read includes all
-//     that Y wrote. If it finds the claim of Y or another result, concludeFirst returns
-//     false. Otherwise Y writes the same entry.
-//   - If it ends after this read, Y reads the results of both writers, and looks for older
-//     rows itself.
+//   - If step 1 of Y ended later, but before concludeFirst reads the state, this read
+//     includes all that step 1 of Y wrote. If the read finds the claim of Y or another
+//     result, concludeFirst returns false. Otherwise Y writes the same entry.
+//   - If step 1 of Y ends after this read, Y reads the results of both writers, and looks
+//     for older rows itself.
 //
-// After an erasure, rows of an earlier epoch may remain. Rows from another data center may
-// arrive at any time: its own writers remove them.
+// After an erasure, rows of an earlier epoch may remain, so finish does not call
+// concludeFirst. Rows from another data center may arrive at any time: its own writers
+// remove them.
 func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	var current *state
 	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
@@ -610,7 +611,7 @@ func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey
 		return err
 	}
 	// SetBan and Erase write the account, then read the user's seasons. If they miss this
-	// season, this read finds their change.
+	// season, the following read finds their change.
 	acc, err := s.readAccount(ctx, key.user)
 	st.account = acc.accountOn(b)
 	st.registered = st.account.Epoch == previous.Epoch

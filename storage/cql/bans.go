@@ -68,7 +68,7 @@ func (s *Store) storeBan(ctx context.Context, ban leaderboard.Ban, announce func
 // addBan adds a state of a ban to the account. If the user was erased meanwhile, it removes
 // the state again.
 func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (userAccount, error) {
-	// every ban with an end must have a row
+	// every ban with an end must have a row in table ban_ends
 	if err := s.putBanEnd(ctx, ban); err != nil {
 		return userAccount{}, err
 	}
@@ -84,7 +84,7 @@ func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (us
 	return acc, err
 }
 
-// repeatBan adds a state of a ban that another process has set, even if a greater one
+// repeatBan adds a state of a ban that another process has set, even if a greater state
 // stands, because the serial depends on all states. It does not add a state of an earlier
 // epoch: see storeBan.
 func (s *Store) repeatBan(ctx context.Context, user leaderboard.UserID, value []byte) (userAccount, error) {
@@ -112,7 +112,7 @@ func (s *Store) UserBans(ctx context.Context, user leaderboard.UserID) ([]leader
 	return bans, nil
 }
 
-// Bans yields the bans of all users, in the order of the tokens of their hashes.
+// Bans yields the bans of all users, in the order of Cassandra's tokens of the user hashes.
 func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[leaderboard.Ban, error] {
 	return func(yield func(leaderboard.Ban, error) bool) {
 		query := op{selectAccounts, nil}
@@ -151,7 +151,8 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 //
 // Table ban_ends has the bans by their end. SetBan writes the row before the ban. A row
 // without a ban has no effect, because BansEnding compares it with the account. SetBan does
-// not remove it: after an erasure, the deletion would hide the row of the same ban.
+// not remove such a row: if the same ban is set again after an erasure, the deletion would
+// hide its row.
 
 func hasEnd(b *leaderboard.Ban) bool { return b != nil && !b.Until.IsZero() }
 
@@ -162,8 +163,8 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
 }
 
-// staleBanEnd is the time after its end for which BansEnding keeps a row without a ban,
-// because its SetBan may be running.
+// staleBanEnd is the time for which BansEnding keeps a row without a ban after the end,
+// because the SetBan that wrote the row may still be running.
 const staleBanEnd = time.Hour
 
 // BansEnding yields the bans that end before a time, and removes stale rows.

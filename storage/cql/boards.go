@@ -79,7 +79,7 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 		}
 		// An old board with this id is being deleted. All its incarnations must end first:
 		// otherwise the new board would contain their data. The deletion may have been
-		// interrupted before it wrote its time: b.CreatedAt replaces it.
+		// interrupted before it wrote its time: then b.CreatedAt replaces this time.
 		if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: b.ID}, b.CreatedAt); err != nil {
 			return err
 		}

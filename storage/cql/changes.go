@@ -51,9 +51,9 @@ type storedChange struct {
 	Rules    int                     `json:"rules,omitempty"` // of Board, after the change
 }
 
-// changeBuckets is the number of partitions of one data center's changes. Fewer than
-// 100,000 of a partition may be removed within gc_grace_seconds (4 h): Cassandra rejects a
-// read of so many tombstones.
+// changeBuckets is the number of partitions of one data center's changes. Cassandra rejects
+// a read of 100,000 tombstones. So fewer changes of a partition may be removed within
+// gc_grace_seconds (4 h).
 const changeBuckets = 8
 
 func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]string, error) {
@@ -233,8 +233,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		return nil, err
 	}
 	if c.Erasures != nil {
-		// This may also remove later marks. The caller of FinishRankChange writes them
-		// again, for each season whose final standings disagree with an entry.
+		// This may also remove later marks. The caller of FinishRankChange writes these
+		// marks again, for each season whose final standings disagree with an entry.
 		if err := s.eraseMarks(ctx, c.User); err != nil {
 			return nil, err
 		}
@@ -261,8 +261,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 	return entries, err
 }
 
-// seasonsOf returns the seasons of c and of the user. If c lacks seasons, it writes c with
-// them for the other data centers.
+// seasonsOf returns the seasons of c and of the user. If c lacks seasons of the user,
+// seasonsOf adds them, and writes c for the other data centers.
 func (s *Store) seasonsOf(ctx context.Context, c *storedChange) ([]userKey, error) {
 	keys, err := s.userSeasons(ctx, c.User)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 // Write timestamps are computed from the written data, never from a clock. So a repeated
 // write has the same timestamp, and a write that follows from newer data a greater one.
 //
-// In table match_results, the bits from epochShift on are the user's epoch: the number of
-// erasures. The lower bits order the contents of the cell; for a result, they are the
+// In table match_results, the bits at and above epochShift are the user's epoch: the number
+// of erasures. The lower bits order the contents of the cell; for a result, they are the
 // revision plus one. Of two payloads of one revision, Cassandra keeps the greater bytes, as
 // [leaderboard.Board.Merge] does.
 const epochShift = 43
@@ -34,10 +34,10 @@ func deleteTime(version uint64) int64 { return int64(2 * version) }
 // timestamp.
 func versionCovering(timestamp int64) uint64 { return (uint64(timestamp) + 1) / 2 }
 
-// The timestamp of the cells that open an incarnation has two parts. From bit madeShift on,
-// it is the incarnation's number plus one, and below, the board's creation time in
-// milliseconds. So if two boards with the same id open it, all cells of the later board
-// prevail.
+// The timestamp of the cells that open an incarnation has two parts. The bits at and above
+// madeShift are the incarnation's number plus one. The lower bits are the board's creation
+// time in milliseconds. So if two boards with the same id open the incarnation, all cells
+// of the later board prevail.
 const madeShift = 42 // milliseconds until the year 2109
 
 func openTime(number int, createdMicros int64) int64 {
@@ -48,7 +48,8 @@ const (
 	// maxVersion keeps the timestamps of entries and ladder rows below sweepTime.
 	maxVersion = 1 << 61
 	// versionRoom is reserved below maxVersion for bans and erasures. Retractions may use
-	// half of it, results that data centers accept concurrently some of the other half.
+	// one half. Results that data centers accept concurrently may use some of the other
+	// half.
 	versionRoom = 1 << 58
 	// maxResultVersion is the highest version that results may reach: 1.1 million results
 	// per season if revisions are Unix milliseconds, and 450,000 with the greatest
@@ -196,9 +197,9 @@ func decodeRefusal(item, b []byte) (leaderboard.Refusal, error) {
 	return f, nil
 }
 
-// fingerprint returns 8 bytes of the payload's SHA-256, and their complement. Of several
-// payloads of one revision, Cassandra keeps the greatest value of each cell, and low is
-// then not the complement of high.
+// fingerprint returns 8 bytes of the payload's SHA-256, and their complement, for the cells
+// high and low. If several payloads of one revision are written, Cassandra keeps the
+// greatest value of each cell. Then low is not the complement of high.
 func fingerprint(payload []byte) (high, low []byte) {
 	sum := sha256.Sum256(payload)
 	high, low = sum[:8:8], make([]byte, 8)
@@ -208,8 +209,7 @@ func fingerprint(payload []byte) (high, low []byte) {
 	return high, low
 }
 
-// contenderItem returns the clustering key of a contender row: payload has prevailed in
-// revision.
+// contenderItem returns the clustering key of a contender row (see match.go).
 func contenderItem(revision int64, payload []byte) []byte {
 	sum := sha256.Sum256(payload)
 	return append(binary.BigEndian.AppendUint64(nil, uint64(revision)), sum[:16]...)

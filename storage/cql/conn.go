@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// pageRows is the number of rows that the driver fetches at a time: the two pages that one
-// statement of finalRead reads.
+// pageRows is the number of rows that the driver fetches at a time. One statement of
+// finalRead reads at most two pages.
 const pageRows = 2 * finalPage
 
 type op struct {

@@ -14,12 +14,13 @@ import (
 // # Final standings in pages
 //
 // Pages never change, and their rows have the ranks within the page. The directory of a
-// ladder lists its pages in standing order, with the numbers for the ranks in the ladder.
-// So a change of one standing leaves all other pages valid.
+// ladder lists its pages in standing order, with the numbers that turn ranks in a page into
+// ranks in the ladder. So a change of one standing leaves all other pages valid.
 //
 // An amendment writes the changed pages under new names, new directories, and then the
-// seal, which names the directories. Table final_places has the sort keys that a user may
-// have in a ladder. Readers ignore a sort key that is not in its page.
+// seal, which names the directories. A row of table final_places is a place: a sort key
+// that a user may have in a ladder. Readers ignore a place whose sort key is not in its
+// page.
 
 type ladderPage struct {
 	name string
@@ -32,8 +33,8 @@ type ladderPage struct {
 	keys        int64 // different rank keys
 	lastTie     int64 // first position in the page of rank key last
 
-	// newDirectory computes the numbers before the page.
-	before     int64
+	// newDirectory computes the following fields from the pages before this page.
+	before     int64 // positions
 	better     int64 // positions with a better rank key than first
 	betterKeys int64 // better rank keys than first
 }
@@ -243,7 +244,8 @@ func (c *ladderChange) apply(rows []pageRow) []pageRow {
 	return rows
 }
 
-// changed splits c by pages. A page with erased standings is changed too.
+// changed splits c by pages. A page with erased standings has a part too, so that amend
+// removes its gaps.
 func (d *directory) changed(c *ladderChange) map[int]*ladderChange {
 	parts := map[int]*ladderChange{}
 	part := func(key leaderboard.SortKey) *ladderChange {
@@ -267,9 +269,9 @@ func (d *directory) changed(c *ladderChange) map[int]*ladderChange {
 	return parts
 }
 
-// amend returns the pages after a change, in standing order. The caller must write those
-// with rows. load returns the rows of a page. In a large ladder, a new page has half to one
-// and a half of pageStandings.
+// amend returns the pages after a change, in standing order. The caller must write the
+// pages that have rows. load returns the rows of a page. In a large ladder, a new page has
+// between half and one and a half times pageStandings.
 func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, error), name func() string) ([]newPage, error) {
 	standings := pageStandings(d.total + int64(len(c.inserted)) - int64(len(c.removed)))
 	parts := d.changed(c)

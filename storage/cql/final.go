@@ -82,8 +82,9 @@ func (f finalSet) removeAll(ctx context.Context) error {
 }
 
 // sweepFinal removes the final standings of an ended incarnation, except for the users'
-// rows of final_places. It first makes the valid generation invalid: see finalread.go. A
-// concurrent Seal or Amend removes its own rows: see checkOpen.
+// rows of final_places, which sweepUsers removes. It first makes the valid generation
+// invalid: see finalread.go. A concurrent Seal or Amend removes its own rows: see
+// checkOpen.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	for {
 		_, x, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
@@ -190,8 +191,8 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	return f.s.conn.write(ctx, op{deleteUserPositions, f.args(string(user))})
 }
 
-// eraseFence removes the fence at a standing, which has a user's id. It first makes the
-// next standing of the page a fence.
+// eraseFence removes the fence at a standing: the row has the user's id. It first makes the
+// next standing of the page a fence (see finalread.go).
 func (f finalSet) eraseFence(ctx context.Context, division string, position int64, standing leaderboard.SortKey) error {
 	page, err := f.rows(ctx, division, position, 2)
 	if err != nil {

@@ -19,24 +19,25 @@ import (
 // # How a sealed season in fencedLayout is read
 //
 // For the present layout, see pagedread.go. A page is a partition of final_standings, with
-// consecutive standings of a ladder. It has the size of the ladder and a tail: the last
-// position with the rank key of the page's last standing. A fence is a row of final_fences
-// with the first standing of a page.
+// consecutive standings of a ladder. It also has the size of the ladder and a tail: the
+// last position with the rank key of the page's last standing. A fence is a row of
+// final_fences with the first standing of a page.
 //
 // A read has up to three statements:
 //
 //  1. Read the seal, which names the valid generation.
-//  2. Unless the position is known, find a page. The user's row of final_positions names
-//     it, or the last fence at or before a sort key.
+//  2. Unless the position is known, find the page: by the user's row of final_positions, or
+//     by the last fence at or before a sort key.
 //  3. Read one or two pages.
 //
 // # Why a read finds a complete generation
 //
-// This shows that a read answers from a complete generation. A Seal or a deletion may
-// remove the generation during the read:
+// This section shows that a read answers from a complete generation. A Seal or a deletion
+// may remove the generation during the read:
 //
-//  1. It swaps the seal.
-//  2. For each ladder, it removes the users and the pages in their order, then the fences.
+//  1. It changes the seal.
+//  2. For each ladder, it removes the users and the pages in the order of the pages, then
+//     the fences.
 //  3. It removes the sizes of the ladders.
 //
 // A page is one partition, so a read finds it whole or not. Therefore:
@@ -46,15 +47,16 @@ import (
 //   - If a read finds the overall ladder's size but not that of a division, the generation
 //     has no ladder of this division.
 //   - In all other cases, inFinal reads the seal again. If the generation is the same,
-//     nothing was removed before. Otherwise the whole read starts again.
+//     nothing was removed before this second read of the seal. Otherwise the whole read
+//     starts again.
 //
 // A read that starts from an ended incarnation answers as before the deletion, until the
 // seal changes.
 //
-// An erasure adds positions to the column `erased` of the ladder, removes the rows, and then
-// changes Erased and Erasures in the seal. Erasures is in the keys of cached pages, so no older
-// page is used after that. Rows of another data center may arrive late, so no page is
-// cached for longer than pageAge.
+// An erasure adds positions to the column `erased` of the ladder, removes the rows, and
+// then changes Erased and Erasures in the seal. Erasures is in the keys of cached pages, so
+// no older page is used after this change. Rows of another data center may arrive late, so
+// no page is cached for longer than pageAge.
 
 type finalRead struct {
 	finalSet
@@ -328,8 +330,8 @@ func (r *finalRead) pages(ctx context.Context, division string, first, last int)
 	return pages, err
 }
 
-// standingsBetween returns the standings of the positions, by page. They must be on at most
-// two pages.
+// standingsBetween returns the standings of the positions, by page. The positions must be
+// on at most two pages.
 func (r *finalRead) standingsBetween(ctx context.Context, division string, from, to int64) (map[int]*sealedPage, error) {
 	const few = 110 // more than the neighbors of one request, and less than a page
 	first, last := pageOf(from), pageOf(to)
@@ -353,8 +355,8 @@ func (r *finalRead) standingsBetween(ctx context.Context, division string, from,
 	return r.readPages(ctx, op{selectFinalRange, r.args(division, numbers, from, to)})
 }
 
-// size returns the size of a ladder. It sets intact if it finds that of the overall ladder,
-// because sizes are removed last.
+// size returns the size of a ladder. It sets intact if it finds the size of the overall
+// ladder, because sizes are removed last.
 func (r *finalRead) size(ctx context.Context, division string) (finalSize, error) {
 	names := []string{""}
 	if division != "" {
@@ -413,7 +415,7 @@ const lookupUsers = 25
 
 type userPlace struct {
 	leaderboard.Standing
-	notWorse int64 // of the last standing with the user's rank key; 0 means the tail of the page
+	notWorse int64 // last position with the user's rank key; 0 if this is the tail of the page
 }
 
 func (r *finalRead) places(ctx context.Context, division string, users []leaderboard.UserID) ([]userPlace, error) {
@@ -498,7 +500,7 @@ func (r *finalRead) neighborhood(ctx context.Context, division string, user lead
 	return n, size - r.seal.Erased[division], nil
 }
 
-// standingsAfter does what FinalAfter does, in fencedLayout.
+// standingsAfter implements FinalAfter in fencedLayout.
 func (r *finalRead) standingsAfter(ctx context.Context, division string, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, int64, error) {
 	number := 0 // the last page that begins at the key or before it
 	if err := r.s.conn.read(ctx, op{selectFinalFence, r.args(division, []byte(after))}, []any{&number}, func() bool { return true }); err != nil {

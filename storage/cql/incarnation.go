@@ -12,14 +12,14 @@ import (
 )
 
 // An incarnation is one life of a season. Its number is in the key of all data of the
-// season. Deleting the season ends it, and the next result opens another one. So old and
-// new data never share cells.
+// season. A deletion of the season ends the incarnation, and the next result opens another.
+// So old and new data never share cells.
 type incarnation struct {
 	number  int
 	open    bool
 	made    int64 // CreatedAt of its board, in Unix microseconds
 	buckets int   // of each ladder
-	swept   int   // the data of all numbers below were removed
+	swept   int   // all incarnations with smaller numbers have no data
 	// see [leaderboard.Board.Rules] and state.go
 	rules int
 	// boardSeen means that this store found the board after it read the open incarnation:
@@ -57,8 +57,8 @@ func (r *seasonRow) dest() []any {
 
 const rulesBits = 8
 
-// rulesCell returns a cell of the column `rules`, which is its own timestamp. It has the
-// incarnation's number, so that a later incarnation ignores it.
+// rulesCell returns the value of a cell of the column `rules`. The value is also the cell's
+// timestamp. It has the incarnation's number, so that a later incarnation ignores the cell.
 func rulesCell(number, rules int) int64 { return int64(number)<<rulesBits | int64(rules) }
 
 func (r *seasonRow) incarnation() incarnation {
@@ -80,14 +80,15 @@ func orZero[T any](p *T) T {
 
 // incarnations caches the open incarnations that the store has read.
 //
-// A cached incarnation may have ended. This shows that its use does no harm. Apply and
-// withIncarnation start from it, and later read the season's row. If the row has changed,
-// they start again. Otherwise only a later deletion matters:
+// A cached incarnation may have ended. This comment shows that its use does no harm. Apply
+// and withIncarnation start from it, and later read the season's row. If the row has
+// changed, they start again. If not, only a later deletion matters:
 //
 //   - Apply may write into the ended incarnation. This is like an Apply before the
 //     deletion.
 //   - The callers of withIncarnation read with one statement: data from before the
-//     deletion, or none. The function hasUser may need two, but stops at the first user.
+//     deletion, or none. The function hasUser may need two statements, but stops at the
+//     first user.
 //
 // For final standings, see finalread.go and writeFinal. Amend changes only the seal of its
 // incarnation.
@@ -118,8 +119,8 @@ func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey)
 	return inc, nil
 }
 
-// update caches an incarnation that was just read, with boardSeen and deletedAt of the same
-// cached one.
+// update caches an incarnation that was just read. If the cache has it already, update
+// keeps the cached boardSeen and deletedAt.
 func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
@@ -128,7 +129,7 @@ func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarn
 		inc.boardSeen, inc.deletedAt = true, previous.deletedAt
 	}
 	delete(ins.cached, s)
-	// others are not cached: requests with unknown ids could fill the memory
+	// ended incarnations are not cached: requests with unknown ids could fill the memory
 	if inc.open {
 		if ins.cached == nil {
 			ins.cached = map[leaderboard.SeasonKey]incarnation{}
@@ -167,7 +168,7 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 // No incarnation of a deleted board stays in use. DeleteBoard marks b as deleted, and then
 // ends the open incarnations. A writer that read b before may open an incarnation after
 // that. So openIncarnation first reads the open incarnation, and then the board. If the
-// board exists, any deletion marks it later, and ends the incarnation.
+// board exists then, a deletion can only mark it later, and ends this incarnation.
 //
 // StartRecount may have missed the incarnation. So openIncarnation raises its rules, unless
 // the season is sealed.
@@ -202,9 +203,9 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 			}
 			return s.incarnations.setBoardSeen(seasonKey, inc), nil
 		case inc.open:
-			// A writer opened this incarnation for a deleted board with the same id. None
-			// has opened it for b: the cells of the later board would prevail (see
-			// openTime).
+			// A writer opened this incarnation for a deleted board with the same id. No
+			// writer has opened it for b: otherwise the cells of b, the later board, would
+			// prevail (see openTime).
 			if _, err := s.endIncarnation(ctx, seasonKey, inc); err != nil {
 				return incarnation{}, err
 			}
@@ -221,7 +222,7 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 }
 
 // raiseRules raises the rules of an incarnation, unless the season is sealed. It reports
-// whether it has written them.
+// whether it has written the rules.
 func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, rules int) (bool, error) {
 	if inc.rules >= rules {
 		return false, nil
@@ -250,8 +251,8 @@ func (s *Store) boardWithRules(ctx context.Context, b *leaderboard.Board, inc in
 }
 
 // StartRecount gives the rules of b to all open seasons that are not sealed. A season
-// without users gets them too: another process may be registering the first one. Other data
-// centers repeat it (see changes.go).
+// without users gets the rules too: another process may be registering the first user.
+// Other data centers repeat StartRecount (see changes.go).
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	if _, err := s.liveBoard(ctx, b); err != nil {
 		return nil, err
@@ -290,8 +291,8 @@ func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]lead
 
 // deletionRow returns the key of a row of the table seasons that records deletions: of a
 // season, or of the board if the id is empty. Its column `board_made` is the time of the
-// last one. Its column `buckets` is the greatest number of buckets of an incarnation. No
-// season id contains a tab, and the row is never open.
+// last deletion. Its column `buckets` is the greatest number of buckets of an incarnation.
+// No season id contains a tab, and the row is never open.
 func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
 
 // setDeleted records the time of a deletion, unless it is zero.
@@ -325,9 +326,9 @@ func errBoardNotFound(id leaderboard.BoardID) error {
 	return fmt.Errorf("cql: board %q: %w", id, leaderboard.ErrBoardNotFound)
 }
 
-// withIncarnation runs f on the open incarnation, and concurrently reads the season's row. If
-// the row has changed, it starts again. If no incarnation is open, it returns a zero value.
-// f must read with one statement, or as hasUser does: see incarnations.
+// withIncarnation runs f on the open incarnation, and concurrently reads the season's row.
+// If the row has changed, it starts again. If no incarnation is open, it returns a zero
+// value. f must read with one statement: see incarnations, also for the exception hasUser.
 func withIncarnation[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) (T, error)) (T, error) {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for {

@@ -33,8 +33,8 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, after leaderb
 	}
 }
 
-// Most readers want the top only, so the first page is small, and each next one twice as
-// large.
+// Most readers want the top only, so the first page is small, and each following page is
+// twice as large.
 const (
 	firstLadderPage = 8
 	lastLadderPage  = 500
@@ -94,7 +94,8 @@ func (h *readerHeap) removeFirst(ctx context.Context) error {
 	return nil
 }
 
-// cursorAt returns the place of a sort key. The board determines the length of rank keys.
+// cursorAt splits a sort key into the columns of a row. It reads the board, which
+// determines the length of rank keys.
 func (s *Store) cursorAt(ctx context.Context, seasonKey leaderboard.SeasonKey, key leaderboard.SortKey) (*cursor, error) {
 	if key == "" {
 		return nil, nil
@@ -243,7 +244,8 @@ func (s *Store) orphanRowsOfBucket(ctx context.Context, seasonKey leaderboard.Se
 	return false, nil
 }
 
-// ladderNames returns the sorted names of a season's ladders. The overall one is "".
+// ladderNames returns the sorted names of a season's ladders. The name of the overall
+// ladder is empty.
 func (s *Store) ladderNames(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) ([]string, error) {
 	all := map[string]bool{"": true}
 	for bucket := range inc.buckets {

@@ -13,23 +13,23 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// markBuckets is the number of partitions of one data center's marks. Fewer than 100,000 of
-// a partition may be removed within gc_grace_seconds (4 h): Cassandra rejects a read of so
-// many tombstones.
+// markBuckets is the number of partitions of one data center's marks. Cassandra rejects a
+// read of 100,000 tombstones. So fewer marks of a partition may be removed within
+// gc_grace_seconds (4 h).
 const markBuckets = 16
 
 // MarkFinal writes a mark for each user, or returns [leaderboard.ErrNotSealed]. Each call
 // has a new id, so the removal of a mark never hides a later one. Each data center has its
-// own marks, and a quorum of it has the change before the mark.
+// own marks. Its quorum has the changed entry before the mark.
 //
 // The final standings of a concurrent Seal must include the changes. Seal adds its
-// generation to Pending, reads the entries, and makes the generation valid. All changes of
-// the seal are swaps, so they have an order:
+// generation to the seal's Pending, reads the entries, and makes the generation valid. Each
+// change of the seal is a swap (a lightweight transaction), so the changes have an order:
 //
-//   - Without a pending or valid generation, Seal later reads the changed entries.
-//   - If a generation is pending, MarkFinal raises [seal].Overtaken by a swap. Before the
-//     last swap of Seal, it makes Seal start again. After that, it fails, and MarkFinal
-//     reads that the season is sealed.
+//   - If no generation is pending or valid, Seal reads the changed entries later.
+//   - If a generation is pending, MarkFinal raises [seal].Overtaken by a swap. If this swap
+//     comes before the last swap of Seal, Seal starts again. If it comes later, it fails,
+//     and MarkFinal reads that the season is sealed.
 //   - If the season is sealed, MarkFinal writes marks, and Amend later reads the changed
 //     entries.
 //   - If the swap is unavailable, for example because another data center is down,
@@ -67,8 +67,8 @@ func (s *Store) overtake(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return x, err
 }
 
-// writeMarks runs statements on table final_marks in batches. Their second argument is the
-// bucket.
+// writeMarks runs statements on table final_marks in batches. The second argument of each
+// statement is the bucket.
 func (s *Store) writeMarks(ctx context.Context, ops []op) error {
 	byBucket := map[int][]op{}
 	for _, o := range ops {

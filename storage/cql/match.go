@@ -14,8 +14,8 @@ import (
 const (
 	kindResult    = 0
 	kindRefusal   = 1
-	kindContender = 2 // a payload that prevailed over another one of its revision
-	kindRepair    = 3 // raises the version, see Recount
+	kindContender = 2 // a payload that prevailed over another payload of its revision
+	kindRepair    = 3 // raises the version: see Recount
 	kindVoid      = 4
 )
 
@@ -47,8 +47,8 @@ func (c *contender) compare(o *contender) int {
 }
 
 // eachMatch runs a query and calls visit for each match, ordered by match id, until visit
-// returns false. For a row of kindRepair, m is nil. Columns before those of a match go to
-// extraDest. rows is the number of rows.
+// returns false. For a row of kindRepair, m is nil. If the query selects other columns
+// before those of a match, they go to extraDest. rows is the number of rows.
 func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m *match, id leaderboard.MatchID, repair uint64) bool, extraDest ...any) (rows int, err error) {
 	var id string
 	var kind *int8
@@ -169,16 +169,16 @@ func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 }
 
 // needsContender reports whether two payloads of the revision that stands were written, and
-// no contender row has the greater one.
+// no contender row has the greater payload.
 //
 // Two stores may write different payloads of one revision, and entries with the same
 // version. Cassandra keeps the greater payload, and the fingerprint shows both. A contender
 // row adds one to the version, so the entry of the kept payload prevails.
 //
-// A contender row may arrive from another data center before its result, and stands alone.
-// If a greater payload is written later, the contender row shows the other one. So a
-// payload that replaces another one of its revision gets a contender row, which stays until
-// an erasure.
+// A contender row may arrive from another data center before its result, and then stands
+// alone. If a greater payload is written later, the contender row shows that the revision
+// has another payload. So a payload that replaces another payload of its revision gets a
+// contender row, which stays until an erasure.
 func (m *match) needsContender() bool {
 	if m.result == nil || m.row.revision != m.result.Revision {
 		return false // the contender row arrived before its result

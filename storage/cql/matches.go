@@ -47,17 +47,17 @@ import (
 
 // # Why no erased user stays in the table match_users
 //
-// This shows that the table does not keep a user for a result from before the user's
-// erasure. The steps of the writer W are those above. An erasure E:
+// This section shows that the table does not keep a user for a result from before the
+// user's erasure. The steps of the writer W are those above. An erasure E:
 //
 //  1. Begins a new epoch (see codec.go).
 //  2. Reads the user's results.
-//  3. Removes the user from their matches, at a greater timestamp than all writes of
-//     earlier epochs.
+//  3. Removes the user from the matches of these results, at a greater timestamp than all
+//     writes of earlier epochs.
 //
 // There are two cases:
 //
-//   - E reads the result of W. Then its removal prevails, whenever W does step 2.
+//   - E reads the result of W. Then the removal by E prevails, whenever W does step 2.
 //   - Otherwise E began the epoch before W ended step 1. W finds the epoch before it
 //     acknowledges, and begins again. If W dies, the sender sends the result again. So a
 //     writer W' reads the new epoch. If the result was received before the erasure, W'
@@ -109,8 +109,8 @@ func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.Mat
 	return voids, nil
 }
 
-// matchesToList returns the matches of the task's results that stand. The table has the users
-// of VoidOnly results already.
+// matchesToList returns the matches of the task's results that stand. The table match_users
+// already has the users of VoidOnly results.
 func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 	if !t.b.Matches {
 		return nil
@@ -200,7 +200,7 @@ func voidOp(key *userKey, st *state, id leaderboard.MatchID, voids int64) op {
 
 // SetMatch merges the state of a match into the stored state. A deletion at m.At or later
 // also deletes m. A deletion writes its time before it ends the incarnation, so SetMatch
-// reads the time when the incarnation has ended.
+// finds the time if the incarnation has ended.
 func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
 	m.At = leaderboard.Truncate(m.At)
 	for range maxTries {
@@ -231,7 +231,7 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 }
 
 // incarnationFor returns the open incarnation for m. deleted means that the season's last
-// deletion deletes m too; then it opens no incarnation.
+// deletion also deletes m. For such an m, incarnationFor opens no incarnation.
 func (s *Store) incarnationFor(ctx context.Context, b *leaderboard.Board, m *leaderboard.MatchState) (inc incarnation, deleted bool, err error) {
 	inc, err = s.incarnations.cachedOrRead(ctx, m.SeasonKey)
 	if err == nil && !inc.openFor(b) {
@@ -310,8 +310,9 @@ func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.S
 	}
 }
 
-// appendMatchState appends m without Applied. Of states with equal Voids and timestamps,
-// Cassandra keeps the greater bytes: the state that [leaderboard.MergeMatch] returns.
+// appendMatchState appends m without Applied. Of states with equal Voids, and so with equal
+// timestamps, Cassandra keeps the greater bytes: the state that [leaderboard.MergeMatch]
+// returns.
 func appendMatchState(dst []byte, m *leaderboard.MatchState) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), uint64(m.Voids))
 	dst = binary.BigEndian.AppendUint64(dst, uint64(m.At.UnixMicro())^1<<63)

@@ -105,7 +105,8 @@ type observedPolicy struct {
 	nodes *nodeStates
 }
 
-// AddHosts adds nodes. The driver calls it, if a policy has it, in place of many AddHost.
+// AddHosts adds nodes. If a policy has AddHosts, the driver calls it once instead of
+// AddHost for each node.
 func (p observedPolicy) AddHosts(hosts []*gocql.HostInfo) {
 	p.nodes.mu.Lock()
 	for _, host := range hosts {

@@ -41,7 +41,7 @@ type Options struct {
 	Rack string
 	// Username and Password are the credentials, if the nodes require them.
 	Username, Password string
-	// TLS starts TLS on a connection to addr, as host:port. Default nil, without TLS.
+	// TLS starts TLS on a connection to addr, as host:port. Default nil: no TLS.
 	TLS func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
 	// ConnectTimeout bounds the time to connect to a node, with TLS. Default 5s.
 	ConnectTimeout time.Duration
@@ -57,7 +57,7 @@ type Options struct {
 	// CacheUsers bounds the cached summaries of users. Default 100,000; a negative number
 	// disables the cache.
 	CacheUsers int
-	// Registerer receives the metrics of the driver. Default nil, none.
+	// Registerer receives the metrics of the driver. Default nil: no metrics.
 	Registerer prometheus.Registerer
 	// Traces makes the store record spans of statements, if the caller's span is sampled.
 	Traces bool
@@ -101,9 +101,9 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// ApplySchema creates the keyspace with numbers of replicas by data center, or applies
-// missing migrations, and calls progress, if not nil, after each. Errors: those of
-// [schema.Apply].
+// ApplySchema creates a missing keyspace with the given replicas per data center, and
+// applies missing migrations. It calls progress, if not nil, after each migration. Errors:
+// those of [schema.Apply].
 func ApplySchema(ctx context.Context, o Options, replicas map[string]int, progress func(schema.Migration)) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -124,7 +124,7 @@ func CheckReplicas(ctx context.Context, o Options, replicas map[string]int) erro
 	return schema.CheckReplicas(ctx, gs, o.Keyspace, replicas)
 }
 
-// SchemaStatus returns what [schema.Status] returns for the keyspace.
+// SchemaStatus calls [schema.Status] for the keyspace.
 func SchemaStatus(ctx context.Context, o Options) ([]schema.Migration, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func SchemaStatus(ctx context.Context, o Options) ([]schema.Migration, error) {
 	return schema.Status(ctx, gs)
 }
 
-// connect opens a session in a keyspace. An empty name means none.
+// connect opens a session in a keyspace, or in no keyspace if the name is empty.
 func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	cfg, err := o.cluster(keyspace)
 	if err != nil {
@@ -165,8 +165,9 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	return gs, nil
 }
 
-// localNodes accepts the nodes of one data center. At other nodes, LOCAL_QUORUM means a
-// quorum of their data center, and the local one could lack an acknowledged write.
+// localNodes accepts the nodes of one data center. At a node of another data center,
+// LOCAL_QUORUM means a quorum there, and the local data center could lack an acknowledged
+// write.
 type localNodes struct {
 	dataCenter string
 
@@ -186,8 +187,8 @@ func (n *localNodes) Accept(node *gocql.HostInfo) bool {
 	return false
 }
 
-// checkDataCenter returns [schema.ErrDataCenter] if the cluster has no o.DataCenter, or
-// nil.
+// checkDataCenter returns [schema.ErrDataCenter] if the cluster has no data center with the
+// configured name, otherwise nil.
 func (o *Options) checkDataCenter(nodes *localNodes) error {
 	nodes.mu.Lock()
 	local, node := nodes.local, nodes.remote
@@ -240,8 +241,8 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	return cfg, nil
 }
 
-// ownKeyspace ignores changes of other keyspaces. The token-aware policy panics if one has
-// no replica in the local data center.
+// ownKeyspace ignores changes of other keyspaces. The token-aware policy panics if another
+// keyspace has no replica in the local data center.
 type ownKeyspace struct {
 	gocql.HostSelectionPolicy
 	keyspace string
@@ -271,7 +272,7 @@ const (
 )
 
 // retryPolicy retries a statement on the next node, after a random delay that doubles.
-// Retries are safe because the statement has its timestamp.
+// Retries are safe because the statement contains its timestamp.
 type retryPolicy struct{}
 
 func (retryPolicy) Attempt(q gocql.RetryableQuery) bool {

@@ -31,7 +31,7 @@ func (p *pagedSeason) placeArgs(others ...any) []any {
 	return append(p.args(p.inc.number), others...)
 }
 
-// Keys of Store.pages: of a directory, and of a page by its name.
+// The keys of directories and of pages in Store.pages.
 type (
 	directoryKey struct{ generation, division string }
 	cachedName   string
@@ -51,7 +51,7 @@ func (p *pagedSeason) readDirectory(ctx context.Context, division, generation st
 }
 
 // A foundPlace is a row of table final_places: a sort key that a user may have, with the
-// page and the ranks when it was written.
+// page and the ranks at the time of the write.
 type foundPlace struct {
 	key    leaderboard.SortKey
 	page   string
@@ -176,8 +176,8 @@ type pageWriter struct {
 	divisions  []string
 }
 
-// newPageWriter adds a new generation to Pending, and returns the seal before. If allow
-// returns false, the writer is nil.
+// newPageWriter adds a new generation to the seal's Pending, and returns the previous seal.
+// If allow returns false, it adds nothing, and the writer is nil.
 func (p *pagedSeason) newPageWriter(ctx context.Context, allow func(*seal) bool) (seal, *pageWriter, error) {
 	id, err := gocql.RandomUUID()
 	if err != nil {
@@ -201,8 +201,7 @@ func (w *pageWriter) nextName() string {
 	return pageName(w.generation, w.pages-1)
 }
 
-// writeCount writes the number of pages, so that removeOwn finds them. Cassandra keeps the
-// greatest.
+// writeCount writes the number of pages, so that removeOwn finds the pages.
 func (w *pageWriter) writeCount(ctx context.Context) error {
 	return w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.generation, "", int64(w.pages))})
 }
@@ -240,7 +239,7 @@ func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages 
 	return w.s.conn.write(ctx, op{insertDirectory, w.placeArgs(division, []byte(w.generation), newDirectory(list).append(nil))})
 }
 
-// checkOpen returns nil if the incarnation is open, so that a later deletion finds the
+// checkOpen returns nil if the incarnation is still open: a later deletion then finds the
 // pages. Otherwise it removes the generation and returns errEnded.
 func (w *pageWriter) checkOpen(ctx context.Context) error {
 	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
@@ -250,7 +249,8 @@ func (w *pageWriter) checkOpen(ctx context.Context) error {
 	return cmp.Or(w.removeOwn(ctx, w.generation, int64(w.pages), w.divisions), errEnded)
 }
 
-// writeAll writes the final standings of all ladders, or removes them and returns errEnded.
+// writeAll writes the final standings of all ladders. If the incarnation ends meanwhile, it
+// removes them and returns errEnded.
 func (w *pageWriter) writeAll(ctx context.Context) error {
 	sizes := map[string]int64{"": 0}
 	divisions := map[string]leaderboard.Division{"": {}}
@@ -267,8 +267,8 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 			divisions[d.String()] = d
 		}
 	}
-	// a ladder without standings gets an empty directory: collect would wait for a missing
-	// one
+	// a ladder that lost all standings gets an empty directory: without it, collect would
+	// fail
 	stored, err := w.directories(ctx)
 	if err != nil {
 		return err
@@ -329,8 +329,9 @@ func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error
 	})
 }
 
-// removeOwn removes the pages and directories of a generation that no valid directory
-// lists. The places stay: readers check them, and the same users often need them again.
+// removeOwn removes the pages and directories of a generation whose pages no valid
+// directory lists. The places stay: readers compare each place with its page, and the next
+// generation often has the same places.
 func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
 	stored, err := p.ownPages(ctx, generation)
 	if err != nil {
@@ -371,12 +372,12 @@ func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64,
 	return n, err
 }
 
-// collect removes directories that were replaced, and those of their pages that the valid
-// directories do not list.
+// collect removes replaced directories, and those of their pages that no valid directory
+// lists.
 //
-// A replaced page never returns, so collect may use an older seal. But it must read the
-// seal after the list of directories: the list must not have a directory that became valid
-// later.
+// A replaced page never becomes valid again, so collect may use an outdated seal. But it
+// must list the directories before it reads the seal: otherwise it could remove a directory
+// that became valid after this read.
 func (p *pagedSeason) collect(ctx context.Context) error {
 	for {
 		stored, err := p.directories(ctx)

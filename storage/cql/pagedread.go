@@ -11,10 +11,10 @@ import (
 
 // # How final standings in pages are read
 //
-// A read gets the seal, the directory with the places of users, and pages. Directories and
-// pages never change, so they are cached. A read that finds all rows of its pages has read
-// the generation of the seal. If a row or a user's standing is missing, inFinal reads the
-// seal again.
+// A read gets the seal, the directory with the places (see directory.go) of users, and
+// pages. Directories and pages never change, so they are cached. A read that finds all rows
+// of its pages has read the generation of the seal. If a row or a user's standing is
+// missing, inFinal reads the seal again.
 
 type pagedRead struct {
 	pagedSeason
@@ -119,8 +119,8 @@ func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.User
 			page := &p.directory.pages[i]
 			cached, isCached := p.s.pages.get(cachedName(page.name)).(rowsOfPage)
 			switch {
-			// a page of the directory never changes, so it has the user: an erasure
-			// replaces it
+			// the valid directory lists the page of the place, so the page still has the
+			// user: pages never change
 			case page.name == place.page:
 				if err := add(&pageRow{place.key, user, place.inPage}, page); err != nil {
 					return nil, err
@@ -266,8 +266,8 @@ func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below i
 	return n, true
 }
 
-// standingsAfter returns up to n standings that follow a sort key, and the counts of those
-// with better rank keys.
+// standingsAfter returns up to n standings that follow a sort key, and the counts of all
+// standings with better rank keys.
 func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	var following []leaderboard.Standing
 	var last leaderboard.Standing

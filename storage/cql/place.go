@@ -66,13 +66,14 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 	return s.conn.write(ctx, slices.Concat(group...)...)
 }
 
-// place writes a user's new entry, and updates the rows, of which rows are those that the
-// caller has read.
+// place writes a user's new entry, and updates the user's rows. The parameter rows has the
+// rows that the caller has read.
 //
-// It first adds missing divisions to the user's partition: a crossed division may combine
-// results of several writers. Then it inserts rows of divisions, writes the entry, and
-// deletes rows. So all rows of the stored entry exist at any time. It writes unchanged rows
-// again, because a slow writer of an older entry could delete their old versions.
+// It first adds missing divisions to the user's partition: step 1 may lack a crossed
+// division that combines results of several writers. Then it inserts rows of divisions,
+// writes the entry, and deletes rows. So all rows of the stored entry exist at any time. It
+// writes unchanged rows again, because a slow writer of an older entry could delete their
+// old versions.
 func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *statics, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
@@ -112,7 +113,8 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *st
 }
 
 // derive does steps 2 and 3 of a writer (see state.go). See readResolved for ownClaim. live
-// is false if the incarnation ended before derive had read the state.
+// is false if the incarnation ended, or its rules changed, before derive had read the
+// state.
 func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, change leaderboard.Change, live bool, err error) {
 	var stored storedEntry
 	var rows []row
@@ -139,8 +141,8 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	switch {
 	case stored.entry != nil && stored.entry.Version > want.Version:
 		// The stored entry arrived from another data center before its results, so keep it.
-		// But the index gets the entry of the present state: the final one may differ from
-		// the stored one at the same version, and the index would ignore it.
+		// But the index gets the entry of the present state. If it got the stored entry, it
+		// would ignore a final entry that differs at the same version.
 	case stored.equals(&want) && !rowsDiffer(rows, &want), stored.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, inc, &st.statics, &want, &change.Before, rowKeysOf(rows))
@@ -148,9 +150,9 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	return st, change, true, err
 }
 
-// addRegistration adds a user to the season's list, if the account arrived from another
-// data center first (see "Changes of divisions" in state.go). It reports whether inc is
-// still open, with the same rules.
+// addRegistration adds a user to the season's list: the account arrived from another data
+// center before the user's row (see "Changes of divisions" in state.go). It reports whether
+// inc is still open, with the same rules.
 func (s *Store) addRegistration(ctx context.Context, key *userKey, inc incarnation, acc *account) (bool, error) {
 	if err := s.conn.write(ctx, key.registration(inc, acc)); err != nil {
 		return false, err
@@ -189,7 +191,7 @@ func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey,
 	return st, stored, rows, err
 }
 
-// inspectStatics does what inspect does, with the static cells only.
+// inspectStatics reads a user's static cells, the stored entry and the rows.
 func (s *Store) inspectStatics(ctx context.Context, key *userKey, inc incarnation) (st statics, stored storedEntry, rows []row, err error) {
 	stored, rows, err = s.inspectWith(ctx, key, inc, func(ctx context.Context) (_ map[string]bool, err error) {
 		st, err = s.readStatics(ctx, key)

@@ -10,11 +10,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Recount computes a user's entry from the results by the stored board, and repairs the
-// entry and the rows.
+// Recount computes a user's entry from the results by the rules of the stored board, and
+// repairs the entry and the rows.
 //
 // A wrong cell may have a greater timestamp than the repair. Then Recount adds a row of
-// kindRepair, which raises the version.
+// kindRepair, which raises the version and so the timestamp of the repair.
 func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -105,9 +105,9 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 	}
 	timestamp := greatestTimestamp(&stored, rows, &want)
 	if retry && want.Version == r.placed {
-		// place has written this version, and another write prevails, whose timestamp
-		// cannot be read. Perhaps someone deleted a row by hand, with a timestamp from a
-		// clock.
+		// place has written this version, but another write prevails, probably a deletion:
+		// its timestamp cannot be read. Perhaps someone deleted a row by hand, with a
+		// timestamp from a clock.
 		timestamp = time.Now().Add(time.Minute).UnixMicro()
 	}
 	if timestamp > deleteTime(want.Version) {
@@ -203,7 +203,8 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 }
 
 // registerAbove registers a user whose results were lost, with a version that covers
-// timestamp. A deletion at a greater timestamp would hide later entries.
+// timestamp. It does not delete the entry and the rows: a deletion at this timestamp would
+// hide later entries.
 func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, timestamp int64) error {
 	st := &state{statics: statics{account: *acc}}
 	if err := s.register(ctx, b, key, inc, &st.statics); err != nil || !st.registered {
@@ -218,9 +219,9 @@ func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *us
 	return nil
 }
 
-// liveBoard returns the stored board that is the same as b, which the caller must not
-// change. The read begins after the call. Errors: [leaderboard.ErrBoardNotFound] if b was
-// deleted, even if a new board has its id.
+// liveBoard reads board b again. The caller must not change the result. The read begins
+// after the call. Errors: [leaderboard.ErrBoardNotFound] if b was deleted, even if a new
+// board has its id.
 func (s *Store) liveBoard(ctx context.Context, b *leaderboard.Board) (*leaderboard.Board, error) {
 	var stored storedBoard
 	err := s.boards.Do(ctx, b.ID, &stored)

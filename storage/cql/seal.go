@@ -23,13 +23,13 @@ type seal struct {
 	// generation becomes valid only if Overtaken does not change meanwhile.
 	Overtaken int        `json:"erasures,omitempty"`
 	Layout    sealLayout `json:"layout,omitempty"` // of the valid generation
-	// In pagedLayout, Ladders has the generation that wrote a division's directory, if not
-	// Base.
+	// In pagedLayout, Ladders has, by division, the generation that wrote the directory, if
+	// it is not Base.
 	Base    string            `json:"base,omitempty"`
 	Ladders map[string]string `json:"ladders,omitempty"`
 	// the data center that wrote the whole valid generation; empty if several did
 	Writer string `json:"writer,omitempty"`
-	// the number of generations that were in Pending
+	// the number of generations that were ever added to Pending
 	Writes int64 `json:"writes,omitempty"`
 	// missing positions in the valid generation, by division
 	Erased map[string]int64 `json:"erased,omitempty"`
@@ -41,8 +41,9 @@ type seal struct {
 	body string
 }
 
-// A pendingGeneration is not valid, but may have rows. If Since is zero, any process may
-// remove it; in pagedLayout, later generations may share its pages: see collect.
+// A pendingGeneration is not valid, but may have rows. If Since is zero, another generation
+// has replaced it, and any process may remove it. In pagedLayout, later generations may
+// share its pages: see collect.
 type pendingGeneration struct {
 	Generation string     `json:"generation"`
 	Since      time.Time  `json:"since"`
@@ -54,14 +55,15 @@ func (p *pendingGeneration) isReplaced() bool { return p.Layout == pagedLayout &
 type sealLayout int
 
 const (
-	// positionLayout has no fences and tails. Programs that wrote it drop the field Layout
-	// from seals.
+	// positionLayout has no fences and tails (see finalread.go). Programs that wrote it
+	// drop the field Layout from seals.
 	positionLayout sealLayout = iota
 	fencedLayout              // see finalread.go
 	pagedLayout               // see directory.go
 )
 
-// pagedText is not a number, so older programs never replace such final standings.
+// pagedText is not a number, so older programs cannot decode the seal, and never replace
+// such final standings.
 const pagedText = `"pages"`
 
 func (l sealLayout) MarshalJSON() ([]byte, error) {
@@ -142,8 +144,9 @@ func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return s.conn.swap(ctx, op{changeSeal, append(append([]any{newSeal.body}, key...), oldSeal.body)}, map[string]any{})
 }
 
-// changeSeal applies change to the seal, again if another process changes it meanwhile. If
-// change returns false, changeSeal writes nothing and returns ok as false.
+// changeSeal applies change to the stored seal. If another process changes the seal
+// meanwhile, it reads the seal and calls change again. If change returns false, changeSeal
+// writes nothing and returns ok as false.
 func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, change func(*seal) bool) (oldSeal, newSeal seal, ok bool, err error) {
 	for {
 		if oldSeal, err = s.readSeal(ctx, seasonKey, inc); err != nil {
@@ -168,13 +171,13 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 
 // writeFinal writes the final standings of a season as a new generation, which becomes
 // valid when the seal names it. If amend is false and the season is sealed, it changes
-// nothing. If another process makes its generation valid or raises Overtaken meanwhile, it
-// discards its generation and starts again. So of concurrent calls of Seal, one seals the
-// season.
+// nothing. If another process makes a generation valid or raises Overtaken meanwhile,
+// writeFinal discards its own generation and starts again. So of concurrent calls of Seal,
+// one seals the season.
 //
 // The generation is in Pending from before its first row until it is valid or removed. If
-// the process dies, a deletion of the season removes it, or a Seal or Amend after
-// pendingTimeout.
+// the process dies, a deletion of the season removes the generation, or a Seal or Amend
+// does so after pendingTimeout.
 //
 // The cached incarnation may have ended. So writeFinal reads the season's row after the
 // seal, and may start again with the next incarnation. A later deletion finds the
@@ -205,7 +208,7 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 			}
 			continue
 		}
-		if errors.Is(err, leaderboard.ErrFormat) { // every attempt fails, so none may leave its rows
+		if errors.Is(err, leaderboard.ErrFormat) { // damaged data makes every attempt fail, so remove the rows
 			err = errors.Join(err, s.removePending(ctx, seasonKey, inc, pendingGeneration{Generation: w.generation, Layout: pagedLayout, Since: s.now()}))
 		}
 		if err != nil {
@@ -221,8 +224,9 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 	}
 }
 
-// validate makes a generation valid, unless another has become valid or Overtaken has grown
-// since oldSeal. It then removes replaced and old pending generations.
+// validate makes a generation valid, unless another generation has become valid or
+// Overtaken has grown since oldSeal was read. It then removes replaced and old pending
+// generations.
 func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.Amendment) (leaderboard.SeasonRecord, bool, error) {
 	_, sealed, ok, err := w.s.changeSeal(ctx, w.seasonKey, w.inc, func(x *seal) bool {
 		isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }

@@ -161,7 +161,7 @@ func (s *Store) FinishDeletions(ctx context.Context) error {
 // finishBoard completes the interrupted deletion of a board, unless a new board has the id.
 func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	key := leaderboard.SeasonKey{Board: id}
-	now := s.now() // before readBoard, so that a board created later is newer
+	now := s.now() // taken before readBoard: a board created after readBoard is newer
 	stored, err := s.readBoard(ctx, id)
 	if stored.body != "" || stored.buckets == 0 {
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -238,10 +238,10 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	})
 }
 
-// sweep removes the data of ended incarnations, which no call reads. Calls with an older
-// incarnation may still write to one, and find its end before they return. A Seal then
-// removes its rows. Rows of an Apply are hidden if sweep found their user (see sweepTime),
-// and otherwise stay unused.
+// sweep removes the data of ended incarnations, which no call reads. Calls that began
+// before the end may still write to an ended incarnation, but find the end before they
+// return. A Seal then removes its rows. Rows of an Apply are hidden if sweep found their
+// user (see sweepTime), and otherwise stay unused.
 //
 // Ended incarnations may have had more buckets than the present one.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
@@ -300,7 +300,7 @@ func deleteRowsOf(seasonKey leaderboard.SeasonKey, inc incarnation, division str
 	return op{deleteRows, []any{sweepTime, string(seasonKey.Board), string(seasonKey.Season), inc.number, division, bucket}}
 }
 
-// sweepUsers removes the users of a bucket, and their rows elsewhere.
+// sweepUsers removes the users of a bucket, and the rows of these users in all tables.
 func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, bucket int, withMatchUsers bool) error {
 	users, err := s.usersIn(ctx, seasonKey, inc, bucket)
 	if err != nil {

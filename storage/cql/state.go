@@ -16,8 +16,8 @@ import (
 
 // # Why no lock is needed
 //
-// Several writers may change a user concurrently. This shows that the stored entry finally
-// follows from all data that they wrote.
+// Several writers may change a user concurrently. This section shows that the stored entry
+// finally follows from all data that they wrote.
 //
 // The state of a user in a season is all data from which the user's entry follows:
 //
@@ -41,45 +41,44 @@ import (
 //
 //   - Let L be the writer that completes step 1 last. L begins step 2 when every step 1 is
 //     complete, so it reads everything.
-//   - Every other writer has read the same state or a smaller one. So no version is greater
-//     than that of L.
+//   - Every other writer has read the same state or a smaller one. So no writer computes a
+//     greater version than L.
 //   - A writer with the version of L has read the same state, because a smaller state has a
 //     smaller version. It writes the same bytes at the same timestamps as L.
 //   - All other writers write at smaller timestamps. So Cassandra keeps the entry of L.
 //
 // The steps of different writers may have any order, and a writer may repeat a step. Two
 // writers may write different entries with the same version, if each lacks a part that the
-// other has. Cassandra keeps one, until L has completed step 3.
+// other has read. Cassandra keeps one of the entries until L has completed step 3.
 //
 // A writer that dies has not acknowledged its result. The sender sends the result again,
 // and the next writer does steps 2 and 3.
 //
 // # Changes of divisions
 //
-// Processes cache boards, so two writers may know different divisions. This shows that the
-// argument remains true. The rules of the season ([incarnation.rules]) are a part of each
-// user's state. They only grow. The version is the sum of the rules and the versions of all
-// other parts.
+// Processes cache boards, so two writers may know different divisions. This section shows
+// that the argument still holds. The rules of the season ([incarnation.rules]) are a part
+// of each user's state. They only grow. The version is the sum of the rules and the
+// versions of all other parts.
 //
 //   - Each writer reads the rules in step 2 ([Store.whileOpen]), and writes the entry that
 //     follows from them. If it began with other rules, it begins again.
-//   - StartRecount writes the rules: step 1 of a writer. The Recount of each user is its
+//   - StartRecount writes the rules: step 1 of a writer. The Recount of each user does
 //     steps 2 and 3.
-//   - The caller reads the list of users after StartRecount. A user who is missing there is
-//     registered later. A writer then adds the user to the list, and reads the rules after
-//     that ([Store.addRegistration]). Each writer that reads the whole state does this if
-//     the list lacks the user. A store with a summary has read the whole state, or adopted
-//     the summary of such a store.
+//   - The caller reads the list of users after StartRecount. If the list lacks a user, the
+//     next writer that reads the user's whole state adds the user, and then reads the rules
+//     ([Store.addRegistration]). A store with a summary has read the whole state, or
+//     adopted the summary of a store that had.
 //   - Let the entries of two writers have the same version. Then they have the same rules
-//     and the same state, or each lacks a part that the other has. In the second case, L
+//     and the same state, or each lacks a part that the other has. If each lacks a part, L
 //     has a greater version than both.
 //
-// A slow writer with the previous rules has a smaller version than the Recount, which has
-// read its results. A sealed season keeps its rules.
+// A slow writer with the previous rules computes a smaller version than the Recount, which
+// has read the writer's results. A sealed season keeps its rules.
 //
 // With several data centers, a quorum of one may lack recent writes of the others. But
-// Kafka mirrors every result to each data center, and a writer there applies it. So the
-// argument holds for each data center alone.
+// every result is mirrored to the Kafka of each data center, and a writer there applies it.
+// So the argument holds for each data center alone.
 
 type userKey struct {
 	leaderboard.SeasonKey
@@ -92,7 +91,8 @@ func (k *userKey) args(others ...any) []any {
 }
 
 // setAccount returns the operations that write the account in the season. They also delete
-// data of earlier epochs there, which a slow writer may have written late.
+// the season's data of earlier epochs (see account.go), which a slow writer may have
+// written late.
 func (k *userKey) setAccount(acc *account) []op {
 	ops := []op{{setAccount, k.args(acc.writeTime(), acc.append(nil))}}
 	if acc.Epoch > 0 {
@@ -111,13 +111,13 @@ type statics struct {
 	claim      claim // in this data center: see summary.go
 	adoption   claim
 	raises     int // elements of noteRaise
-	// all divisions in which the user may have rows
+	// all divisions in whose ladders the user may have rows
 	divisions map[string]bool
 }
 
-// addDivisions adds the entry's divisions to st. It returns a statement for the missing
-// ones, to run before their rows are written: repairs and erasures find the rows by these
-// names.
+// addDivisions adds the entry's divisions to st. It returns a statement that stores those
+// that were missing. The statement must run before the rows of these divisions are written:
+// repairs and erasures find rows by the stored names.
 func (st *statics) addDivisions(key *userKey, e *leaderboard.Entry) []op {
 	var added []string
 	for _, d := range e.Divisions {
@@ -154,9 +154,10 @@ type state struct {
 // raisePrefix begins the names of noteRaise. No name of a data center contains a tab.
 const raisePrefix = "\traise "
 
-// noteRaise returns the operation that adds an element to the column `owners`, for a row
-// that raises the version and is not a result. Only one data center writes such a row. When the
-// element arrives in another, its stores drop their summaries of the user.
+// noteRaise records a row that raises the version without being a result, such as a
+// contender row. It returns the operation that adds an element for this row to the column
+// `owners`. Only one data center writes such a row. When the element arrives in another
+// data center, the stores there drop their summaries of the user.
 func (k *userKey) noteRaise(st *state, match leaderboard.MatchID, kind int8, item []byte) op {
 	text := append(appendString([]byte{byte(kind)}, string(match)), item...)
 	sum := sha256.Sum256(text)
@@ -207,8 +208,8 @@ func (c *staticCells) decode(dataCenter string) (statics, error) {
 	return st, err
 }
 
-// readState reads the matches of a user's state; all if matches is nil. It does not set the
-// tally.
+// readState reads the given matches of a user's state, or all matches if matches is nil. It
+// does not set the tally.
 func (s *Store) readState(ctx context.Context, key *userKey, matches []leaderboard.MatchID) (*state, error) {
 	st := &state{matches: map[leaderboard.MatchID]*match{}}
 	const chunk = 100
@@ -252,7 +253,7 @@ func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state, 
 //
 //   - A match adds the revision of its result plus one.
 //   - A contender row, a void or its end, and a ban or its end add one each.
-//   - A row of kindRepair adds its number.
+//   - A row of kindRepair (see recount.go) adds its number.
 //   - An erasure raises the version above all earlier versions.
 func (st *state) version() uint64 {
 	v := st.account.version() + st.repairs
@@ -266,7 +267,8 @@ func (st *state) empty() bool {
 	return !st.registered && st.claim == claim{} && st.raises == 0 && len(st.divisions) == 0 && len(st.matches) == 0 && st.repairs == 0
 }
 
-// isOnly reports whether st has only the static cells of o and the matches changedIDs of o.
+// isOnly reports whether st has the static cells of o, the matches of o that changedIDs
+// lists, and nothing else.
 func (st *state) isOnly(o *state, changedIDs []leaderboard.MatchID) bool {
 	if !st.same(&o.statics) || !maps.Equal(st.divisions, o.divisions) || len(st.matches) != len(changedIDs) || st.repairs > 0 {
 		return false
@@ -305,8 +307,8 @@ func (st *state) results() iter.Seq2[leaderboard.MatchResult, error] {
 	}
 }
 
-// entry returns the entry. The parameter version must not include the rules. b must have
-// the rules of the incarnation.
+// entry computes the entry. b must have the rules of the incarnation, and version must
+// exclude them: entry adds them.
 func (k *userKey) entry(b *leaderboard.Board, t *leaderboard.Tally, a *account, version uint64) leaderboard.Entry {
 	e := b.Entry(t, k.Season, k.user)
 	e.Hidden, e.Version = a.Hidden, version+uint64(b.Rules())
@@ -354,9 +356,10 @@ func (s *Store) readHead(ctx context.Context, key *userKey) (st *state, whole bo
 // contender row, it writes the row and reads again. The parameter ownClaim is the claim of
 // step 1, or zero.
 //
-// If the state contains another claim, its store X may not have read the caller's results.
-// So readResolved writes the next claim, which makes X read the whole state again. One is
-// enough: a store that claims the user later also reads these results.
+// If the state contains another claim, the store X of this claim may not have read the
+// caller's results. So readResolved writes the next claim, which makes X read the whole
+// state again. One new claim is enough: a store that claims the user later also reads the
+// caller's results.
 func (s *Store) readResolved(ctx context.Context, b *leaderboard.Board, key *userKey, ownClaim claim) (*state, error) {
 	for {
 		st, err := s.readWhole(ctx, b, key)
@@ -387,9 +390,9 @@ func (s *Store) readResolved(ctx context.Context, b *leaderboard.Board, key *use
 
 const maxBatchBytes = 256 << 10
 
-// writeUser runs statements on a user's partition, in batches. A claim must be the last
-// statement. It goes into the first batch, so that other stores can read it before all
-// results are written.
+// writeUser runs statements on a user's partition, in batches. If the statements contain a
+// claim, it must be the last. writeUser moves the claim into the first batch, so that other
+// stores can read it before all results are written.
 func (s *Store) writeUser(ctx context.Context, ops ...op) error {
 	if n := len(ops); n > 1 {
 		ops[0], ops[n-1] = ops[n-1], ops[0]

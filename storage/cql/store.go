@@ -8,9 +8,9 @@
 //     the sort key without the user id.
 //   - The table accounts has the set columns `bans` and `erasures` (account.go). Older
 //     programs wrote its columns `body` and `ban`.
-//   - The table match_results has static cells: the user's account, summaries, and divisions
-//     in which the user may have rows. The column `owners` has claims (summary.go),
-//     adoptions (adopt.go) and elements of noteRaise (state.go).
+//   - The table match_results has static cells: the user's account, summaries, and the
+//     divisions in whose ladders the user may have rows. The column `owners` has claims
+//     (summary.go), adoptions (adopt.go) and elements of noteRaise (state.go).
 //   - The table match_states has the states of matches that were voided. The column
 //     `applied_in` has, for each data center, the field Applied of the
 //     [leaderboard.MatchState]. The column `applied` is unused. A row without a match id
@@ -52,15 +52,15 @@ const (
 type Store struct {
 	conn conn
 	dc   string // the local data center
-	// those with replicas
+	// data centers that have replicas of the keyspace
 	dataCenters func(context.Context) ([]string, error)
-	// random, in this store's claims
+	// random; identifies this store in its claims
 	name     [8]byte
 	buckets  int // of each ladder of a new board
 	parallel int
-	// tests lower both
+	// see state.go and adopt.go; tests lower both
 	headRows, storedFrom int
-	// of a user in a season, so that one call can read all of them
+	// bounds a user's matches in a season: one call must be able to read all of them
 	maxMatches int64
 	// for the ages of pending generations (see seal.go), ends of bans, and deletions
 	now func() time.Time
@@ -197,7 +197,7 @@ func forEach(ctx context.Context, n, parallel int, f func(ctx context.Context, i
 	return context.Cause(ctx)
 }
 
-// gather scans each row of q into dest, and returns the results of value.
+// gather scans each row of q into dest, then calls value, and returns the values.
 func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (T, error)) ([]T, error) {
 	var out []T
 	var valueErr error
@@ -216,7 +216,7 @@ func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (
 	return out, err
 }
 
-// take returns *b and clears it, so that the next row does not overwrite the bytes.
+// take returns *b and sets it to nil, so that the next row does not overwrite the bytes.
 func take(b *[]byte) []byte {
 	out := slices.Clip(*b)
 	*b = nil

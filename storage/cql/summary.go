@@ -13,20 +13,22 @@ import (
 
 // # How a writer avoids reading the whole state
 //
-// A writer takes three steps (see state.go). In step 2, it reads the whole state of a user:
-// the cost grows with the number of results. So a store caches a [summary] of each user
+// A writer takes three steps (see state.go). In step 2, it reads the whole state of a user,
+// so the cost grows with the number of results. So a store caches a [summary] of each user
 // whom it changes: the tally, the version, and the static cells with a claim. Then step 2
-// only reads the static cells, and compares them with those of the summary. A store
-// without a summary may adopt one (see adopt.go).
+// only reads the static cells, and compares them with those of the summary. A store without
+// a summary may adopt one (see adopt.go).
 //
 // The claim names one store, the holder. Any other store writes its own claim with its
-// results. If they need several batches, the first one has the claim. The summary of holder
-// X includes all results that existed when X wrote its claim, and all that X wrote since.
+// results. If the results need several batches, the first batch has the claim. The summary
+// of holder X includes all results that existed when X wrote its claim, and all results
+// that X wrote later.
 //
 // # Why an outdated summary does no harm
 //
-// Let the summary of X lack an acknowledged result of another store Y. This shows, without
-// adoptions, that the entry that remains includes the results of both.
+// Let the summary of X lack an acknowledged result of another store Y. This section shows
+// that the entry that remains includes the results of both. It leaves out adoptions (see
+// adopt.go).
 //
 // Case 1: In step 1, Y knew that it was not the holder. So Y wrote a claim with the result.
 //
@@ -42,11 +44,11 @@ import (
 //   - Otherwise, step 1 of Y ended before X completed the step with its claim. X then reads
 //     the whole state, and finds the result.
 //
-// Of two claims with the same number, that of the store with the greater name prevails. The
-// other store then writes the next claim ([Store.readResolved]).
+// Of two claims with the same number, the claim of the store with the greater name
+// prevails. The other store then writes the next claim ([Store.readResolved]).
 //
-// A summary may also lack the result of a writer that died between steps 1 and 2. Its
-// sender sends it again, and the store looks it up in the [matchSet]:
+// A summary may also lack the result of a writer that died between steps 1 and 2. The
+// sender sends the result again, and the store looks it up in the [matchSet]:
 //
 //   - The match has the same result: there is nothing to do.
 //   - The match has another result: the store reads the match from the table. If that is
@@ -64,8 +66,9 @@ type summary struct {
 	entry leaderboard.Entry
 	rules int // with which the tally and the entry were computed: see incarnation.rules
 	set   matchSet
-	// last has the results of the holder's last batch. It is empty if the holder has read the
-	// whole state since. A store that adopts the summary must check that the table has them.
+	// last has the results of the holder's last batch. It is empty if the holder has read
+	// the whole state since. A store that adopts the summary must check that the table has
+	// these results.
 	last []listedMatch
 	// unchecked means that the summary was adopted, and that entry is not set yet
 	unchecked bool
@@ -81,7 +84,7 @@ type matchElement struct {
 }
 
 // A resultHash identifies the result that stands: the first 16 bytes of the SHA-256 of its
-// content, revision and match id. If two results had the same one, the store would treat a
+// content, revision and match id. If two results had the same hash, the store would treat a
 // correction as a repetition. 16 bytes make this improbable.
 type resultHash [16]byte
 
@@ -138,8 +141,8 @@ func (set matchSet) lookUp(r *leaderboard.MatchResult) (stands, unseen bool) {
 	return false, false
 }
 
-// add returns the set with the given matches, or nil if these are too many. The set must
-// not contain any of them yet. The caller must not use the old set afterwards.
+// add returns the set with the given matches, or nil if the set would be too large. The set
+// must not contain any of the matches yet. The caller must not use the old set afterwards.
 func (set matchSet) add(ids []leaderboard.MatchID, matches map[leaderboard.MatchID]*match) matchSet {
 	if set == nil || len(set)+len(ids) > maxMatchSet {
 		return nil
@@ -152,7 +155,7 @@ func (set matchSet) add(ids []leaderboard.MatchID, matches map[leaderboard.Match
 	return set
 }
 
-// A claim is a number, 8 bytes, and the name of the store that may use its summary. The
+// A claim is a number of 8 bytes, and the name of the store that may use its summary. The
 // greatest claim prevails.
 type claim [16]byte
 

@@ -55,7 +55,8 @@ func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 
 // updateSeason updates the copy of the account and the user's entry after a ban, if the ban
 // concerns the board. If the season has data from before an erasure, it erases the data.
-// announced means that table rank_changes has all erasures of the account with this season.
+// announced means that table rank_changes already has all erasures of the account, with
+// this season.
 func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, userAcc *userAccount, announced bool) (leaderboard.Change, error) {
 	for range maxTries {
 		b, inc, err := s.boardOf(ctx, key)
@@ -63,7 +64,7 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			return leaderboard.Change{}, err
 		}
 		if !inc.openFor(&b) || inc.number != key.incarnation || !ban.Concerns(&b) {
-			return leaderboard.Change{}, nil // otherwise, the season was deleted meanwhile
+			return leaderboard.Change{}, nil // the season was deleted meanwhile, or the ban is for another board
 		}
 		s.dropSummary(key)
 		acc := userAcc.accountOn(&b)
@@ -129,7 +130,7 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 
 // Erase removes all data of a user. If it is interrupted, FinishRankChange or the next
 // Erase completes it. An erasure begins a new epoch. Its deletions hide all writes of
-// earlier epochs, and no write of the new epoch.
+// earlier epochs, but no write of the new epoch.
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
