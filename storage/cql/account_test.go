@@ -9,7 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A cutConn cannot reach the other data centers, whose quorums swap needs.
+// A cutConn cannot reach the other data centers. So swap fails: it needs their quorums.
 type cutConn struct{ conn }
 
 func (c cutConn) swap(ctx context.Context, _ op, _ map[string]any) (bool, error) {
@@ -31,8 +31,8 @@ func TestModelOfAccountsWhileADataCenterIsLost(t *testing.T) {
 	}
 }
 
-// A process dies before any one statement of the change. After a Recount by another process, the
-// entry follows from the account.
+// In each round, a process dies before a different statement of the change. After a Recount
+// by another process, the entry must follow from the account.
 func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	for _, e := range []struct {
 		name    string
@@ -55,8 +55,8 @@ func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	}
 }
 
-// A process dies in call, before the statement of the given index, and another process calls
-// Recount. *more reports whether call has further statements.
+// A process dies in call, before the statement with the given index. Then another process
+// calls Recount. *more reports whether call has further statements.
 func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.Context, *writers, *Store) error, call func(context.Context, *writers, *Store) error, statement int, more *bool) error {
 	err := w.apply(ctx, w.stores[0], "m 5 red", "n 3 blue")
 	for _, f := range earlier {

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The process adopts the stored summary of a user with many results: see adopt.go. A third process
-// continues from its summary.
+// Two new processes, one after the other, adopt the stored summary of a user with many
+// results (see adopt.go). So they read few rows.
 func TestModelOfAnAdoptionByANewProcess(t *testing.T) {
 	testAdoptionByANewProcess(t, newModel(nil))
 }

@@ -42,7 +42,8 @@ func (w *writers) seal(ctx context.Context, s *Store) error {
 	return err
 }
 
-// The service calls Amend after changes of entries. amendSeason ignores ErrNotSealed.
+// amendSeason calls Amend as the service does after a change of entries. It ignores
+// ErrNotSealed.
 func (w *writers) amendSeason(ctx context.Context, s *Store, users ...leaderboard.UserID) error {
 	_, err := s.Amend(ctx, w.board, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, 1), Reason: "late"}, users)
 	if errors.Is(err, leaderboard.ErrNotSealed) {
@@ -121,8 +122,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	}
 }
 
-// A process dies before any one statement of Seal, and a user is banned. The next Seal includes the
-// ban.
+// In each round, a process dies before a different statement of Seal. Then a user is
+// banned. The next Seal must include the ban.
 func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -146,8 +147,9 @@ func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	}
 }
 
-// So MarkFinal cannot make the Seal start again. When the data center is back, the Seal and the due
-// amendments include the ban.
+// A user is banned during a Seal. Without the lost data center, MarkFinal cannot make the
+// Seal start again. When the data center is back, the Seal and the due amendments must
+// include the ban.
 func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -174,8 +176,8 @@ func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 	}
 }
 
-// Each process amends the season for one changed user. The final standings include both changes,
-// and no replaced row remains.
+// Two processes amend the season concurrently, each for one changed user. The final
+// standings must include both changes, and no replaced row may remain.
 func TestModelOfTwoAmendments(t *testing.T) {
 	const longest = 45
 	var all []schedule
@@ -208,8 +210,9 @@ func TestModelOfTwoAmendments(t *testing.T) {
 	}
 }
 
-// A result is retracted while the season is amended after it, and another process amends the season
-// again. This amendment may find nothing to change, because the first one has not ended.
+// A process amends the season after a result. Meanwhile the result is retracted, and a
+// second process amends the season. This second amendment may find nothing to change,
+// because the first amendment has not ended. The final standings must lack the result.
 func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
 	const longest = 45
 	for before := range longest {
@@ -238,8 +241,8 @@ func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
 	}
 }
 
-// A process dies before any one statement. A day later, an amendment removes the rows that it has
-// left.
+// In each round, a process dies before a different statement of an amendment. A day later,
+// an amendment must remove the rows of the dead process.
 func TestModelOfAnInterruptedAmendment(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	for index, more := 0, true; more; index++ {

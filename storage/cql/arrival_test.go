@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A heldLink is the connection of the first of two data centers. Its writes reach the second one
-// through deliver.
+// A heldLink is the connection of the first of two data centers. Its writes reach the
+// second data center only through deliver.
 type heldLink struct {
 	conn
 	second *model
@@ -90,9 +90,10 @@ func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	}
 }
 
-// The second data center has the user's account and result, but the list of users there lacks the
-// user. A writer there applies the result. At each of its statements, another process changes the
-// divisions and recounts all users in the list.
+// The second data center has the user's account and result, but the list of users there
+// lacks the user. A writer there applies the result. In each round, another process changes
+// the divisions before a different statement of the writer, and recounts all users in the
+// list.
 func TestModelOfARegistrationThatArrivesLate(t *testing.T) {
 	ctx := t.Context()
 	for statement, more := 0, true; more; statement++ {
@@ -117,8 +118,9 @@ func TestModelOfARegistrationThatArrivesLate(t *testing.T) {
 	}
 }
 
-// The first data center erases the user, then bans the user. The ban reaches the second one first.
-// The second one then makes the same erasure itself. The ban must remain in force.
+// The first data center erases the user, then bans the user. The ban reaches the second
+// data center before the erasure. The second data center then erases the user itself. The
+// ban must remain in force.
 func TestModelOfABanThatArrivesBeforeAnErasure(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()

@@ -64,8 +64,8 @@ func TestErasureRoundTrip(t *testing.T) {
 	}
 }
 
-// Column ban had the ban on every board, or column body all bans. Lifting such a ban raises the
-// version of the user's entries.
+// Older programs wrote the ban on every board to column ban, or all bans to column body.
+// Lifting such a ban raises the version of the user's entries.
 func TestBansOfAnOlderVersionStand(t *testing.T) {
 	old := account{Serial: 5, Hidden: true}
 	ban := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
@@ -98,7 +98,7 @@ func TestBansOfAnOlderVersionStand(t *testing.T) {
 		}
 		remove := acc.removeBans(userHash("u"), acc.outdated)
 		if last := remove[len(remove)-1]; last.stmt != stripAccount || last.args[0] != int64(78) || bytes.Contains(last.args[1].([]byte), []byte("cheated")) {
-			t.Errorf("the erasure runs %+v, want a write without the ban, at a timestamp after that of the ban", remove)
+			t.Errorf("the erasure runs %+v, want a write without the ban, at a timestamp after 77", remove)
 		} else {
 			row.body, row.ban = last.args[1].([]byte), ""
 		}
@@ -176,7 +176,8 @@ func TestTheVersionOfAnAccountGrows(t *testing.T) {
 	}
 }
 
-// A writer died before it wrote its ban. BansEnding removes the row one hour after the end.
+// A writer died after it wrote the row of ban_ends, and before it wrote the ban. BansEnding
+// removes the row one hour after the end.
 func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	now := stepsEpoch
@@ -224,7 +225,7 @@ func TestBansEndingGoesOnAfterADamagedAccount(t *testing.T) {
 	}
 }
 
-// In a cutList, reads with one statement fail after their first page.
+// In a cutList, reads with the statement stmt fail after their first page.
 type cutList struct {
 	conn
 	stmt string
@@ -238,7 +239,7 @@ func (c cutList) read(ctx context.Context, q op, dest []any, row func() bool) er
 	return err
 }
 
-// One page of a list cannot be read.
+// If a page of a list cannot be read, the list must end with an error.
 func TestACutListIsAnError(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)

@@ -38,14 +38,15 @@ func (b *boundedStore) applyOne(match leaderboard.MatchID, revision int64, retra
 	}
 }
 
-// The store refuses the result and every replay of it. The user can still be banned and erased.
+// The store refuses a result that would raise the version above the bound, and every replay
+// of this result. The user can still be banned and erased.
 func TestVersionsNearTheirBound(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {
 			b := newBounded(t, cacheUsers)
 			millis := stepsEpoch.UnixMilli()
 			b.applyOne("m0", millis, false, "APPLIED ")
-			// 1.1 million results with such revisions would lead to this version.
+			// The test raises the version as 1.1 million results with such revisions would.
 			inc, err := b.incarnations.readAgain(t.Context(), b.key)
 			if err != nil {
 				t.Fatal(err)
@@ -88,7 +89,8 @@ func TestVersionsNearTheirBound(t *testing.T) {
 	}
 }
 
-// One call can then read all matches of a user. Corrections of stored matches still count.
+// With a bound, one call can read all matches of a user. Corrections of stored matches
+// still count.
 func TestTooManyMatchesAreRefused(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {

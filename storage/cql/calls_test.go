@@ -367,7 +367,7 @@ func newRecordedWriters(t *testing.T, rec *recorder, b *leaderboard.Board) *writ
 	return w
 }
 
-// Such duplicates arrive when a consumer reads its topic again from the beginning.
+// Many duplicates arrive when a consumer reads its topic again from the beginning.
 func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
@@ -446,8 +446,8 @@ func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 	})
 }
 
-// One Apply has one result of each of some users. The golden file has the rounded statements and
-// partitions per user. With fewer buckets, more users share a statement.
+// One Apply has one result of each of some users. The golden file has the rounded numbers
+// of statements and partitions per user. With fewer buckets, more users share a statement.
 func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 	var text strings.Builder
 	for _, tt := range []struct{ users, buckets int }{{1, defaultBuckets}, {100, 2}, {100, defaultBuckets}} {

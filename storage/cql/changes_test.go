@@ -43,8 +43,9 @@ func (a *announcements) write(ctx context.Context, ops ...op) error {
 	return a.conn.write(ctx, ops...)
 }
 
-// The row of the change lacks a season of the user, and the index is down. The first attempt to
-// finish it writes a row with this season for the other data center. Further attempts write no row.
+// The row of a ban lacks a season of the user, and the index is down, so the change cannot
+// be finished. The first attempt of each process writes a row with this season for the
+// other data center. Further attempts write no row.
 func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	m := newModel(nil)
 	counted := &announcements{}
@@ -102,7 +103,8 @@ func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	}
 }
 
-// Another process finishes the erasure after the ban.
+// A user is erased and then banned. Only after that, each data center finishes the erasure.
+// The ban must stay.
 func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })
@@ -125,7 +127,8 @@ func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	}
 }
 
-// A ban from before the erasure would contain the user's id.
+// A ban and an erasure run concurrently. The account must not keep the ban, which contains
+// the user's id.
 func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 	for k := range 40 {
 		for first := range 2 {
@@ -177,8 +180,8 @@ func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
 	}
 }
 
-// Until the board arrives, FinishRankChange returns ErrUnavailable. If the board was deleted, it
-// only removes the change.
+// Until the changed board arrives, FinishRankChange returns ErrUnavailable. If the board
+// was deleted, FinishRankChange only removes the change.
 func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)

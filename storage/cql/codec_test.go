@@ -166,7 +166,7 @@ func TestEarlierRefusalPrevails(t *testing.T) {
 	early := leaderboard.Refusal{ReceivedAt: time.UnixMicro(-1).UTC(), Reason: "a"}
 	late := leaderboard.Refusal{ReceivedAt: time.UnixMicro(1).UTC(), Reason: "b"}
 	if bytes.Compare(appendRefusal(nil, &early), appendRefusal(nil, &late)) <= 0 {
-		t.Error("the later refusal has the greater bytes, want the earlier one to have them")
+		t.Error("the later refusal has the greater bytes, want the earlier refusal to have them")
 	}
 }
 

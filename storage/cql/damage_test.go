@@ -101,7 +101,7 @@ type difference struct {
 	user leaderboard.UserID
 }
 
-// differences uses methods of [leaderboard.Store] only.
+// differences finds damage by methods of [leaderboard.Store] only.
 func (w *writers) differences(ctx context.Context) ([]difference, error) {
 	key := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	registered := map[leaderboard.UserID]bool{}
@@ -243,8 +243,8 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	}
 }
 
-// Recount raises the version of the user's state: see registerAbove. Otherwise, new entries would
-// have smaller versions than the lost one.
+// All results are lost. Recount raises the version of the user's state (see registerAbove).
+// Otherwise, new entries would have smaller versions than the entry of the lost results.
 func TestModelOfLostResults(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
@@ -280,8 +280,8 @@ func TestRecountRepairsDamage(t *testing.T) {
 	})
 }
 
-// A writer waits while its user is erased, and then writes rows, which the user's next result
-// removes.
+// In each round, a writer waits before a different statement while its user is erased. The
+// writer then writes rows. The user's next result must remove them.
 func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -306,8 +306,8 @@ func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	}
 }
 
-// A writer waits while its user is erased, and then writes rows, which OrphanRows finds and Recount
-// removes.
+// In each round, a writer waits before a different statement while its user is erased. The
+// writer then writes rows. Recount must remove them.
 func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -348,7 +348,7 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	}
 }
 
-// The results of the other users are applied.
+// Apply must still apply the results of the other users.
 func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")

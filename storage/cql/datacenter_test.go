@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// A write fails with ErrUnavailable, although the other data center would acknowledge it.
-// Meanwhile, the other data center bans and erases users.
+// If too few local nodes are up, a write fails with ErrUnavailable, although the other data
+// center would acknowledge it. Meanwhile, the other data center can ban and erase users.
 func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Logf: t.Logf})
 	o := realOptions(c.Addrs(), "leaving")

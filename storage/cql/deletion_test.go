@@ -14,7 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A writer and a deletion of its board run in turns, another writer after one of the turns.
+// In a deletion, a writer and a deletion of its board take turns. Another writer runs after
+// one of the turns.
 type deletion struct {
 	*writers
 	otherTurn  int  // the index of the turn after which the other writer runs
@@ -206,8 +207,8 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	}
 }
 
-// A process dies before any one statement of a deletion. After FinishDeletions, no table mentions
-// the erased user.
+// In each round, a process dies before a different statement of a deletion, and the user is
+// erased. After FinishDeletions, no table may mention the user.
 func TestModelOfInterruptedDeletions(t *testing.T) {
 	const user = "a-user-to-forget"
 	for name, remove := range map[string]func(context.Context, *writers) error{
@@ -232,7 +233,7 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 				step, die := w.conns[0].walk(func() { _ = remove(ctx, w) })
 				more = step(index)
 				die()
-				// The first call may only write the time of the deletion.
+				// The first FinishDeletions may only write the time of the deletion.
 				deletedAt := stepsEpoch.AddDate(0, 0, 1)
 				err := erase(ctx, w, w.stores[1])
 				for _, now := range []time.Time{deletedAt.Add(time.Minute), deletedAt.Add(2 * deletionTimeout)} {
@@ -246,14 +247,15 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 					t.Fatalf("the process died before statement %d: the tables %v mention the erased user", index, tables)
 				}
 				if b, err := w.third.Board(ctx, "b"); name == "season" && err != nil || name == "board" && index > 3 && !errors.Is(err, leaderboard.ErrBoardNotFound) {
-					t.Errorf("a process died before statement %d of the deletion of a %s: the board is %q, error %v; want the board only if the deletion was of a season", index, name, b.ID, err)
+					t.Errorf("a process died before statement %d of the deletion of a %s: the board is %q, error %v; want the board to exist only after the deletion of a season", index, name, b.ID, err)
 				}
 			}
 		})
 	}
 }
 
-// The board is created again with fewer buckets while its deletion is interrupted.
+// While the deletion of a board is interrupted, the board is created again with fewer
+// buckets. The deletion must still remove all data of the old board.
 func TestDeletionsRemoveAllBuckets(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)
@@ -294,7 +296,8 @@ func TestDeletionsRemoveAllBuckets(t *testing.T) {
 	}
 }
 
-// The new board has the id of the deleted one. It and its data stay.
+// A board with the id of the deleted board is created during FinishDeletions. The new board
+// and its data must stay.
 func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
 	for count := range 60 { // more than the number of statements of FinishDeletions
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
@@ -362,8 +365,8 @@ func sealRows(m *model) (n int) {
 	return n
 }
 
-// The deleted season is opened again. A seal belongs to the new incarnation, and no row of an
-// earlier generation remains.
+// During a Seal, another process deletes the season and opens it again. A seal must belong
+// to the new incarnation, and no row of an earlier generation may remain.
 func TestModelOfASealBesideADeletion(t *testing.T) {
 	const longest = 45
 	var all []schedule

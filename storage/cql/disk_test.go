@@ -96,8 +96,9 @@ func (d *disk) sizes(t *testing.T) map[string]float64 {
 	return sizes
 }
 
-// With 25 million users, partitions stay below 100 MB, except for large entries. Cassandra's limit
-// is about uncompressed bytes. LEADERBOARD_DISK_USERS is the number of users that the test writes.
+// With 25 million users, partitions stay below 100 MB, except for large entries.
+// Cassandra's limit is for uncompressed bytes. LEADERBOARD_DISK_USERS is the number of
+// users that the test writes.
 func TestDiskPartitionsStaySmall(t *testing.T) {
 	const maxBytes, users = 100e6, 25e6
 	d := newDisk(t)
@@ -221,7 +222,8 @@ func (s *tracedSession) Trace(id []byte) {
 
 var tombstonesRead = regexp.MustCompile(`^Read \d+ live rows and (\d+) tombstone cells`)
 
-// tombstones counts the tombstones that Cassandra scanned since its last call.
+// tombstones counts the tombstones that Cassandra scanned since the last call of
+// tombstones.
 func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	t.Helper()
 	s.mu.Lock()
@@ -254,7 +256,7 @@ func (s *tracedSession) tombstones(t *testing.T) (total int) {
 }
 
 // Reads of the top scan the tombstones of improvements once, in the first page. After
-// gc_grace_seconds, compactions remove them.
+// gc_grace_seconds, compactions remove the tombstones.
 func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	const users, improvements = 200, 10_000
 	d := newDisk(t)

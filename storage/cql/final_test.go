@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Several of the n users have the same score.
+// newFinals seals a season of n users, in groups of three with the same score.
 func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
 	t.Helper()
 	s, rec, b := newClosed(t, n)
@@ -141,8 +141,10 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	}
 }
 
-// An amendment or an erasure runs between any two statements of a read, which returns either the
-// old or the new standings. Later reads with the cached pages return the new ones.
+// In each round, a different part of an amendment or an erasure runs before a statement of
+// a read. The read returns the old or the new standings. During an erasure, the total may
+// differ from the standings by one. Later reads with the cached pages return the new
+// standings and total.
 func TestModelOfAReaderBesideAChange(t *testing.T) {
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	users := []leaderboard.UserID{"u0", "u1", "u2"}
@@ -238,7 +240,8 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 	}
 }
 
-// NotWorse may differ between layouts: it may be the position of an erased user.
+// The test does not compare NotWorse: in some layouts, it may be the position of an erased
+// user.
 func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 	const n = 2200
 	seed := stepsSeed(t)
@@ -347,8 +350,9 @@ func TestAmendmentOfAnOldLayout(t *testing.T) {
 	}
 }
 
-// An erasure waits between any two of its statements. Meanwhile another user is erased, and a
-// reader caches the pages. Later, the reader returns neither user.
+// In each round, an erasure waits before a different statement. Meanwhile another user is
+// erased, and a reader caches the pages. After both erasures, the reader must return
+// neither user.
 func TestModelOfTwoErasuresInASealedSeason(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	const want = `["u2 " "u2 red"]`

@@ -8,8 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A process dies before any one of the statements of DeleteSeason. A store that has cached the
-// season's incarnation then returns the same data as a new store.
+// In each round, a process dies before a different statement of DeleteSeason. A store that
+// has cached the season's incarnation must then return the same data as a new store.
 func TestModelOfACachedIncarnationAfterAnInterruptedDeletion(t *testing.T) {
 	ctx := t.Context()
 	season := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
@@ -29,7 +29,8 @@ func TestModelOfACachedIncarnationAfterAnInterruptedDeletion(t *testing.T) {
 			hasEntry, hasResult, hasUsers bool
 			match                         leaderboard.MatchState
 		}
-		// before runs before each read, which may drop the cached incarnation.
+		// before restores the cached incarnation before each read, because the previous
+		// read may have dropped it.
 		read := func(s *Store, before func()) (d data) {
 			var err error
 			before()

@@ -67,7 +67,7 @@ func benchStanding(score uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, ^score), 1)
 }
 
-// Equal scores mean that place only inserts the row.
+// If the scores are equal, place only inserts the row.
 func (l *benchLadder) place(ctx context.Context, user int, oldScore, newScore, version uint64) error {
 	id := fmt.Sprintf("user-%08d", user)
 	ops := []op{{insertRow, l.key(benchStanding(newScore), id, int64(version), insertTime(version))}}

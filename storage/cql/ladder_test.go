@@ -53,8 +53,9 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 	}
 }
 
-// The first read of a user's results has two pages. Between them, the session waits until the store
-// has read the entry, and calls betweenPages. The process dies before the second read.
+// In a twoPageSession, the first read of a user's results has two pages. Between them, the
+// session waits until the store has read the entry, and calls betweenPages. The process
+// dies before the second read.
 type twoPageSession struct {
 	conn
 	secondPage   string        // the first match of the second page
@@ -85,8 +86,8 @@ func (c *twoPageSession) read(ctx context.Context, q op, dest []any, row func() 
 	return page(true)
 }
 
-// The store writes an unchanged ladder row again at the new version. Otherwise a Recount could
-// delete it, if it read the user's results partly before the change.
+// The store writes an unchanged ladder row again at the new version. Otherwise a Recount
+// could delete the row, if the Recount read the user's results partly before the change.
 func TestModelOfARowThatStays(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")

@@ -105,9 +105,9 @@ func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 	}
 }
 
-// A writer of a result dies or waits before any one of its statements, and the result is sent
-// again. Table match_users does not mention the erased user, and no other table except for orphan
-// rows of a writer that waited.
+// In each round, the writer of a result dies or waits before a different statement. Then
+// the user is erased, and the result is sent again. Table match_users must not mention the
+// erased user. If the writer waited, other tables may have orphan rows of the user.
 func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	const user = "a-user-to-forget"
 	b := stepsBoard(leaderboard.Best)
@@ -149,7 +149,8 @@ func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	}
 }
 
-// The deleted season stays closed, and a later result counts.
+// A void and a deletion of the season run concurrently. The season must stay closed until a
+// later result, which counts.
 func TestModelOfAVoidBesideADeletion(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	b := stepsBoard(leaderboard.Sum)

@@ -17,7 +17,7 @@ func (failedQuery) SetConsistency(gocql.Consistency)  {}
 func (failedQuery) GetConsistency() gocql.Consistency { return gocql.LocalQuorum }
 func (failedQuery) Context() context.Context          { return context.Background() }
 
-// label is a value of the counter's label, if it has one.
+// If label is not empty, counter returns the value for this label value.
 func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()

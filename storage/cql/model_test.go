@@ -110,7 +110,8 @@ var (
 	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
 )
 
-// If the operator is not =, the column contains it after a space.
+// pairs returns columns and values. If the operator is not =, the column contains the
+// operator after a space.
 func pairs(text string) (out [][2]string) {
 	for _, term := range strings.Split(text, " AND ") {
 		column, value, _ := strings.Cut(term, " ")
@@ -123,7 +124,7 @@ func pairs(text string) (out [][2]string) {
 	return out
 }
 
-// parse caches the result.
+// The function parse caches the result.
 func parseStatement(stmt string) *parsedStatement {
 	p := &parsedStatement{verb: stmt[:strings.Index(stmt, " ")]}
 	switch p.verb {
@@ -431,7 +432,8 @@ func (m *model) apply(ops []op, defaultTimestamp int64) {
 	}
 }
 
-// repair gives both replicas the merged rows, static cells, and deletion of the partition.
+// readPartition merges the partition of two replicas. repair gives both replicas the merged
+// rows, static cells, and deletion of the partition.
 func (m *model) readPartition(table, key string) (both *partition, repair func(rows ...*modelRow)) {
 	a, b, _ := m.pickReplicas()
 	if a == b {
@@ -622,8 +624,8 @@ func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 	return out
 }
 
-// findEvery reads every partition from a token on: the text of a key. The table must have no
-// clustering columns.
+// findEvery reads every partition whose token is at least that of args[0], if given. In the
+// model, the token is the text of the key. The table must have no clustering columns.
 func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {

@@ -15,11 +15,11 @@ import (
 type lackingConn struct {
 	conn
 	armed bool
-	// This write is not executed.
+	// Writes with this statement are not executed.
 	skip string
-	// This read is answered by its previous answer, if any.
+	// Reads with this statement return the previous answer again, if there is one.
 	frozen string
-	// The first such read is answered by no rows.
+	// The first read with this statement returns no rows.
 	assumed string
 	answer  [][]reflect.Value
 }
@@ -64,9 +64,10 @@ func (c *lackingConn) read(ctx context.Context, q op, dest []any, row func() boo
 	})
 }
 
-// Without one of its statements (see state.go and summary.go), some order of two concurrent calls
-// gives a wrong outcome. The table has no case for the write of the result, the reads of the state,
-// the rows of a division (see TestModelOfACompleteDivision), and the write of the entry.
+// Apply needs each of its statements (see state.go and summary.go): without it, some order
+// of two concurrent calls gives a wrong outcome. The table has no case for the write of the
+// result, the reads of the state, the rows of a division (see
+// TestModelOfACompleteDivision), and the write of the entry.
 func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	nothing := func(context.Context, *writers) error { return nil }
 	correct := func(ctx context.Context, w *writers) error { return errors.Join(w.check(ctx), w.checkIndex(ctx)) }

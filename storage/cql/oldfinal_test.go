@@ -13,9 +13,9 @@ import (
 
 // If the incarnation ends meanwhile, writeAll removes its rows and returns errEnded.
 //
-// If the incarnation is open after a page, a later deletion finds the page. Otherwise the deletion
-// may have missed it. removeAll may miss it too, because the deletion may have removed the number
-// of standings. So writeAll also calls removePage.
+// If the incarnation is open after the write of a page, a later deletion finds the page. If
+// not, the deletion may have missed the page. removeAll may miss the page too, because the
+// deletion may have removed the number of standings. So writeAll also calls removePage.
 func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}
 	for e, err := range f.s.Scan(ctx, f.seasonKey, leaderboard.Part{}) {

@@ -50,8 +50,8 @@ func TestDriverSettings(t *testing.T) {
 	if policy := fmt.Sprintf("%T", own.HostSelectionPolicy); policy != "*gocql.tokenAwareHostPolicy" {
 		t.Errorf("the driver chooses nodes by %s, want *gocql.tokenAwareHostPolicy", policy)
 	}
-	// The driver asks replicas first, and none of another data center. It does not export this
-	// setting.
+	// The driver must ask replicas first, and none of another data center. The driver does
+	// not export this setting.
 	policy := reflect.ValueOf(own.HostSelectionPolicy).Elem()
 	if policy.FieldByName("nonLocalReplicasFallback").Bool() || !policy.FieldByName("shuffleReplicas").Bool() {
 		t.Error("the policy of the driver has other settings, want random replicas, and none of another data center")
@@ -98,7 +98,7 @@ func TestChangesOfOtherKeyspacesAreIgnored(t *testing.T) {
 	}
 }
 
-// So stores with different settings read the same ladder.
+// Stores with different settings must read the same ladder.
 func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 	m := newModel(nil)
 	var stores []*Store

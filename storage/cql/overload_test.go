@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A statement takes ten seconds, even if its context ends earlier. Then it never takes effect, in
-// contrast to a real server.
+// A statement takes ten seconds, even if its context ends earlier. In that case, unlike on
+// a real server, the statement never takes effect.
 type slowServer struct {
 	conn
 	mu                sync.Mutex
@@ -74,8 +74,8 @@ func openSlow(t *testing.T) (*slowServer, *Store, leaderboard.Board) {
 	return c, s, b
 }
 
-// Apply finishes the users that it has started, and starts no others. A retry applies only the
-// other results.
+// When its context ends, Apply finishes the users that it has started, and starts no
+// others. A retry applies only the other results.
 func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)
@@ -124,7 +124,7 @@ func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	})
 }
 
-// The number of concurrent users does not depend on the number of calls.
+// The bound on concurrent users holds for all calls of Apply together.
 func TestConcurrentAppliesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The standings must be in standing order.
+// naiveRanks sets the ranks of standings, which must be in standing order.
 func naiveRanks(standings []leaderboard.Standing) {
 	distinct := map[leaderboard.RankKey]bool{}
 	first := map[leaderboard.RankKey]int64{}
@@ -75,7 +75,8 @@ func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 	return nil
 }
 
-// The seal must use all pages and directories (see directory.go) in the tables.
+// checkGarbage checks that the seal uses all pages and directories (see directory.go) in
+// the tables.
 func checkGarbage(ctx context.Context, s *Store, m *model, key leaderboard.SeasonKey) error {
 	x, err := s.readSeal(ctx, key, incarnation{})
 	if err != nil {
@@ -265,7 +266,8 @@ func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 	}
 }
 
-// A place of a user has not arrived. After the amendment, the ladder has the user once.
+// A user's place (see directory.go) has not arrived in the other data center, which amends
+// the season. The ladder must then have the user once.
 func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 	first, rec, b := newClosed(t, 300)
 	ctx := t.Context()
@@ -284,9 +286,9 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 		if _, err := second.SetBan(ctx, leaderboard.Ban{User: user, Banned: banned, At: stepsEpoch}); err != nil {
 			t.Fatal(err)
 		}
-		// Without the place, the user seems to have no standing. So the amendment after the ban
-		// writes nothing, and the one after the unban writes all standings. The other data center
-		// must remove the standing.
+		// Without the place, the user seems to have no standing. So the amendment after the
+		// ban writes nothing: the data center that has the place must remove the standing.
+		// The amendment after the unban writes all standings.
 		record, err := second.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, day)}, []leaderboard.UserID{user})
 		if err != nil || len(record.Amendments) != day {
 			t.Fatalf("Amend returns %+v, error %v; want %d amendments", record, err, day)
@@ -407,7 +409,8 @@ func (c *rowCounter) read(ctx context.Context, q op, dest []any, visit func() bo
 	})
 }
 
-// The golden file has the numbers of rows: some pages, not the whole season.
+// The golden file shows that an amendment costs the rows of some pages, not of the whole
+// season.
 func TestCostOfAnAmendment(t *testing.T) {
 	var text strings.Builder
 	for _, n := range []int{1000, 10_000, 100_000} {
@@ -439,7 +442,7 @@ func TestCostOfAnAmendment(t *testing.T) {
 	golden(t, "amendments.golden", text.String())
 }
 
-// The n users have no entries.
+// sealSynthetic seals standings of n users who have no entries.
 func sealSynthetic(ctx context.Context, s *Store, b *leaderboard.Board, n int) error {
 	inc, err := s.openIncarnation(ctx, b, leaderboard.SeasonAll)
 	if err != nil {

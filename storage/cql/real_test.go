@@ -49,7 +49,7 @@ func realOptions(addrs []string, keyspace string) Options {
 	return Options{Hosts: addrs, DataCenter: "dc1", Keyspace: keyspace, Buckets: 3, Connections: 2, Timeout: time.Minute}
 }
 
-// Tests retry a call that busy nodes refuse for busyTime.
+// If busy nodes refuse a call, tests retry the call for busyTime.
 const busyTime = 5 * time.Minute
 
 func (k *keyspace) createOnce(t testing.TB) *keyspace {
@@ -98,15 +98,15 @@ func (k *keyspace) tenant() *tenant {
 	return &tenant{conn: retryingConn{session{k.session}}, n: k.tenants.Add(1), hashes: map[string][]byte{}}
 }
 
-// A tenant changes the keys of its rows, so that tests can share tables: boards and ids of API keys
-// get a prefix, hashes are hashed again with the prefix, days of the audit log get another number,
-// and realm 0 of some tables becomes another one.
+// A tenant changes the keys of its rows, so that tests can share tables: boards and ids of
+// API keys get a prefix, hashes are hashed again with the prefix, days of the audit log get
+// another number, and realm 0 of some tables becomes another realm.
 type tenant struct {
 	conn
 	n int64
 
 	mu     sync.Mutex
-	hashes map[string][]byte // the hashes that the store uses, by those in the tables
+	hashes map[string][]byte // the hashes that the store uses, by the hashes in the tables
 }
 
 // tenantDays is more than twice the number of any day of the audit log. Days before 1970 are
@@ -165,8 +165,8 @@ func (t *tenant) restore(column string, dest any) (ok bool) {
 	return true
 }
 
-// The column of a timestamp or a key of a collection is "". The last arguments, of tuples, limits
-// and conditions, are omitted.
+// argumentColumns returns the column of each argument, or "" for a timestamp or a key of a
+// collection. It omits the last arguments, of tuples, limits and conditions.
 func argumentColumns(stmt string) []string {
 	p := parse(stmt)
 	var out []string
@@ -269,10 +269,10 @@ func whileBusy(ctx context.Context, f func() error) error {
 
 func (k *keyspace) store() *Store { return open(k.tenant(), k.options) }
 
-// On real servers, each write takes milliseconds.
+// The sizes are small, because each write to real servers takes milliseconds.
 var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 
-// This store has the decorator that the command serve adds.
+// This store has the decorator that the command `serve` adds.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	k := shared.createOnce(t)

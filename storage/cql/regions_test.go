@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A region is a session in one of two data centers. Its writes reach the other one later, in any
-// order.
+// A region is a session in one of two data centers. Its writes reach the other data center
+// later, in any order.
 type region struct {
 	*model
 	link   *link
@@ -90,9 +90,9 @@ func TestModelOfTwoRegions(t *testing.T) {
 	}
 }
 
-// In the scenario voids, one region voids and restores a match. In divisions, one region changes
-// the divisions. In accounts, both regions ban, unban and erase the user. Each region applies the
-// other's changes in its sweeps.
+// In the scenario "voids", one region voids and restores a match. In "divisions", one
+// region changes the divisions. In "accounts", both regions ban, unban and erase the user.
+// Each region applies the changes of the other region in its sweeps.
 func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 	matches, few := scenario == "voids", rng.IntN(2) == 0
 	ctx := t.Context()
@@ -136,8 +136,8 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 		running, stores[i] = append(running, p), append(stores[i], store)
 	}
 	for i, w := range regions {
-		// As if one process applied the region's own results, and the other one the results that
-		// are mirrored from the other region.
+		// One process applies the region's own results, and the other process the results
+		// that are mirrored from the other region. The test chooses the parts at random.
 		var parts [2][]leaderboard.MatchResult
 		for _, index := range rng.Perm(len(results)) {
 			for copies := 1 + rng.IntN(5)/4; copies > 0; copies-- {
@@ -284,9 +284,9 @@ func checkRegions(ctx context.Context, s *link, regions [2]*writers) error {
 	return nil
 }
 
-// One region may refuse a result that the other one accepts. In the end, both regions have every
-// accepted result. Their sum may be below the floor. The entries may lack results until both
-// regions recount them.
+// One region may refuse a result that the other region accepts. In the end, both regions
+// have every accepted result. The sum of these results may be below the floor. The entries
+// may lack results until both regions recount them.
 func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	var n floorCounts
@@ -363,7 +363,7 @@ func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 	return errors.Join(regions[0].check(ctx), regions[1].check(ctx))
 }
 
-// The returned sum is that of the results that at least one region accepted.
+// applyInTwoRegions returns the sum of the results that at least one region accepted.
 func applyInTwoRegions(ctx context.Context, rng *rand.Rand, regions [2]*writers, results []leaderboard.MatchResult, n *floorCounts) (leaderboard.Score, error) {
 	todo := [2][]int{rng.Perm(len(results)), rng.Perm(len(results))}
 	accepted := make([]int, len(results)) // the number of regions that accepted each result

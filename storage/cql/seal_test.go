@@ -57,8 +57,9 @@ func placeRows(m *model) (n int) {
 	return n
 }
 
-// A Seal one day later, or a deletion of the season, removes the rows of a process that died. A
-// process that waited removes its own rows if another Seal has ended.
+// In each round, a process dies or waits before a different statement of Seal or Amend. A
+// Seal one day later, or a deletion of the season, must remove the rows of a dead process.
+// A process that waited must remove its own rows if another Seal has ended.
 func TestModelOfAnInterruptedSeal(t *testing.T) {
 	for _, resumes := range []bool{false, true} { // the process dies, or waits and then continues
 		for index, more := 0, true; more; index++ {
@@ -130,7 +131,8 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 	}
 }
 
-// The season has no amendment, one generation remains, and both calls return the same record.
+// After two concurrent calls of Seal, the season has no amendment, one generation remains,
+// and both calls have returned the same record.
 func TestModelOfTwoSeals(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one Seal
 	var all []schedule

@@ -130,7 +130,7 @@ func TestRejectedCredentials(t *testing.T) {
 	}
 }
 
-// The driver does not export the data center and the rack of a node.
+// node sets the data center and the rack by reflection: the driver does not export them.
 func node(t *testing.T, address, dataCenter, rack string) *gocql.HostInfo {
 	t.Helper()
 	h := new(gocql.HostInfo).SetConnectAddress(net.ParseIP(address))
@@ -142,7 +142,7 @@ func node(t *testing.T, address, dataCenter, rack string) *gocql.HostInfo {
 	return h
 }
 
-// The driver asks the nodes of its rack first.
+// The driver asks the nodes of the configured rack first.
 func TestRackSettings(t *testing.T) {
 	for _, rack := range []string{"rack1", "rack2", ""} {
 		o := Options{Hosts: []string{"10.0.0.1"}, DataCenter: "dc1", Rack: rack}

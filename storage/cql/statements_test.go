@@ -41,7 +41,8 @@ func statements(t *testing.T) map[string]string {
 	return all
 }
 
-// Otherwise Cassandra would ask every node, or more than one set of replicas.
+// Without the partition key, Cassandra would ask every node, or more than one set of
+// replicas.
 func TestStatementsNamePartitions(t *testing.T) {
 	for name, stmt := range statements(t) {
 		p := parse(stmt)

@@ -53,8 +53,8 @@ func (s *steppedSession) step() error {
 	return nil
 }
 
-// If few is true, the store stores and adopts summaries of users with any number of matches,
-// otherwise from storedFrom matches on.
+// If few is true, the store stores and adopts summaries of users with any number of
+// matches, otherwise of users with at least storedFrom matches.
 func openWith(c conn, dataCenter string, few, cached bool) *Store {
 	o := Options{DataCenter: dataCenter, Buckets: 2, CacheUsers: 10}
 	if !cached {
@@ -120,8 +120,8 @@ func (s *steppedSession) walk(call func()) (step func(n int) (more bool), die fu
 		}
 }
 
-// Two writers take turns of these numbers of statements. After the last turn, the first one runs to
-// its end, and then the second.
+// A schedule has the numbers of statements that two writers run in turns. After the last
+// turn, the first writer runs to its end, and then the second.
 type schedule []int
 
 func (s schedule) run(first, second func(int) bool) {
@@ -179,7 +179,7 @@ func (w *writers) notifyChanges(changes []leaderboard.Change) {
 	}
 }
 
-// An index keeps an entry with the highest version. It must equal the stored entry.
+// An index keeps an entry with the highest version. This entry must equal the stored entry.
 func (w *writers) checkIndex(ctx context.Context) error {
 	stored, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user)
 	if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
@@ -358,7 +358,8 @@ type encounter struct {
 	policy  leaderboard.Policy
 	prepare func(ctx context.Context, w *writers) error
 	calls   [2]func(ctx context.Context, w *writers, s *Store) error
-	// The score of each match after both calls; nil if the scores depend on their order.
+	// The score of each match after both calls; nil if the scores depend on the order of
+	// the calls.
 	stands map[leaderboard.MatchID]leaderboard.Score
 }
 
@@ -523,7 +524,7 @@ func void(match leaderboard.MatchID, voids int64) func(context.Context, *writers
 	}
 }
 
-// applyVoids also gives the Voids to the results of the match.
+// applyVoids stores m, and gives its Voids to the results of the match.
 func (w *writers) applyVoids(ctx context.Context, s *Store, m leaderboard.MatchState) error {
 	m, err := s.SetMatch(ctx, w.board, m)
 	if err != nil {
@@ -586,7 +587,7 @@ func erase(ctx context.Context, w *writers, s *Store) error {
 	return err
 }
 
-// Call number first begins.
+// meet runs both calls in turns. Call number first begins.
 func (e *encounter) meet(ctx context.Context, w *writers, first int, order schedule) error {
 	if err := e.prepare(ctx, w); err != nil {
 		return fmt.Errorf("prepare: %w", err)
@@ -642,9 +643,9 @@ func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) err
 	return nil
 }
 
-// orders returns all schedules of one turn, and random ones of two and three turns, with at most
-// longest statements a turn. With LEADERBOARD_STEPS_TURNS=2, it returns all schedules of two turns,
-// which take minutes.
+// orders returns all schedules of one turn, and random schedules of two and three turns,
+// with at most longest statements a turn. With LEADERBOARD_STEPS_TURNS=2, it returns all
+// schedules of two turns, which take minutes.
 func orders(t testing.TB, longest int) []schedule {
 	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
 		return schedules(n, longest)
@@ -683,7 +684,7 @@ func envInt(name string, fallback int) int {
 	return fallback
 }
 
-// One of the writers may wait until the other one has ended.
+// Two writers run concurrently. In some orders, one writer waits until the other has ended.
 func TestModelOfTwoWriters(t *testing.T) {
 	const longest = 16 // approximately the number of statements of one call
 	for _, e := range slices.Concat(encounters, voidEncounters) {
@@ -726,7 +727,8 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 	}
 }
 
-// A process dies before any one of its statements, and another process repeats its call.
+// In each round, a process dies before a different statement. A second process makes its
+// own call, and a third process repeats the call of the dead process.
 func TestModelOfAWriterThatDies(t *testing.T) {
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
@@ -759,9 +761,10 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 	}
 }
 
-// Each process applies a list of results, as a consumer does, on replicas that lag. If a process
-// dies, another one continues its list, up to two results before the last acknowledged one. The
-// write of a dead process may reach one replica. No result is lost.
+// Each process applies a list of results, as a consumer does, on replicas that lag. If a
+// process dies, another process continues the list, and may repeat up to two acknowledged
+// results. The last write of a dead process may reach one replica only. No result may be
+// lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 100)) {
@@ -902,8 +905,8 @@ func TestModelOfAFloor(t *testing.T) {
 	}
 }
 
-// A store that has lost its claim writes a result, and dies. The other store's summary may lack
-// this result. After it has received the result too, the result counts.
+// A store that has lost its claim writes a result, and dies. The other store's summary may
+// lack this result. The other store then receives the result too. The result must count.
 func TestModelOfAnUnclaimedResult(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest} {
 		for index, more := 0, true; more; index++ {
@@ -928,8 +931,8 @@ func TestModelOfAnUnclaimedResult(t *testing.T) {
 	}
 }
 
-// A store that has lost its claim writes a result, and dies. The other store receives another
-// result of the same match, and then this one.
+// A store that has lost its claim writes a result, and dies. The other store receives
+// another result of the same match, and then the result of the dead store.
 func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 	for _, result := range []string{"x 50 red r1", "x 50 red", "x r1 retracted", "x 5 blue r2"} {
 		for index, more := 0, true; more; index++ {
@@ -953,8 +956,8 @@ func TestModelOfADifferentUnclaimedResult(t *testing.T) {
 	}
 }
 
-// A write of a result and its summary reaches one replica only. The next store may read the summary
-// but not the result. The result counts once.
+// A write of a result and its summary reaches one replica only. The next store may read the
+// summary but not the result. The result must count once.
 func TestModelOfATornBatch(t *testing.T) {
 	seed := stepsSeed(t)
 	for i := range uint64(300) {

@@ -20,8 +20,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// storedSample has the statements of storagetest.WriteSample of commit c7bc028, one batch per line,
-// and then that commit's answers to DescribeSample, ExtendSample, and DescribeSample again.
+// storedSample has the statements that storagetest.WriteSample ran at commit c7bc028, one
+// batch per line, and then that commit's answers to DescribeSample, ExtendSample, and
+// DescribeSample again.
 const storedSample = "testdata/sample.jsonl.gz"
 
 // Exactly one field is set.
@@ -150,10 +151,10 @@ func replaySample(t *testing.T, c conn) []string {
 // description. The answers are in storedSample.
 const storedKeyspace = "testdata/keyspace.cql.gz"
 
-// On a clock before this time, conditional statements have no effect.
+// If the clock is before this time, conditional statements have no effect.
 var keyspaceStoredAt = time.Date(2026, 11, 22, 1, 24, 0, 0, time.UTC)
 
-// The keyspace exists until the test ends.
+// When the test ends, the keyspace is dropped.
 func loadStoredKeyspace(t *testing.T, o Options) {
 	t.Helper()
 	if now := time.Now(); now.Before(keyspaceStoredAt) {

@@ -7,8 +7,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// 32 bits of the hash of the correction's revision and content equal those of the result that
-// stands.
+// The hashes of a correction and of the result that stands agree in 32 bits. The store must
+// not regard the correction as a repetition.
 func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
