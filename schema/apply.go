@@ -179,7 +179,7 @@ func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 type lease struct {
 	session  *gocql.Session
 	owner    string
-	duration time.Duration // time after which a lock that is not renewed expires
+	duration time.Duration
 }
 
 func (l *lease) take(ctx context.Context, keyspace string) error {

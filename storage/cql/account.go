@@ -47,8 +47,7 @@ type accountRow struct {
 
 func (r *accountRow) dest() []any { return []any{&r.body, &r.ban, &r.bans, &r.erasures, &r.written} }
 
-// userAccount is a user's account. The embedded Serial and Hidden are those of the ban on
-// every board.
+// In a userAccount, the embedded Serial and Hidden are those of the ban on every board.
 type userAccount struct {
 	account
 	bans []userBan // those that stand, in the order of leaderboard.Store.UserBans
@@ -289,8 +288,8 @@ func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, 
 	return row.decode()
 }
 
-// storeErasure adds an erasure to the account, and removes the bans. Before it adds the
-// erasure, it calls announce with the value of the new element.
+// storeErasure calls announce with the value of a new erasure, adds the erasure to the
+// account, and removes the bans.
 func (s *Store) storeErasure(ctx context.Context, user leaderboard.UserID, at time.Time, highest uint64, announce func(value []byte) error) (userAccount, error) {
 	acc, err := s.readAccount(ctx, user)
 	if err != nil {
@@ -311,7 +310,6 @@ func (a *userAccount) erasuresIn(key *userKey) *storedChange {
 	return &storedChange{User: key.user, Erasures: a.erasures, Seasons: []leaderboard.SeasonKey{key.SeasonKey}}
 }
 
-// addErasures adds erasures to the account, and then removes the bans of earlier epochs.
 func (s *Store) addErasures(ctx context.Context, user leaderboard.UserID, values [][]byte) (userAccount, error) {
 	hash := userHash(user)
 	var ops []op

@@ -105,8 +105,6 @@ func adoptionOf(cell []byte, c claim) claim {
 	return claim(cell[len(c):])
 }
 
-// newAdoption returns a statement that writes an adoption by this store, and sets
-// st.adoption.
 func (s *Store) newAdoption(key *userKey, st *statics) op {
 	st.adoption = s.claimAfter(st.adoption)
 	return op{setOwner, key.args(st.summaryTime(), s.dc+adoptionSuffix, slices.Concat(st.claim[:], st.adoption[:]))}
@@ -192,7 +190,7 @@ func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 }
 
 // knows marks matches of sum.last in st as counted, and reports whether it has marked all.
-// It marks a match if three conditions hold:
+// It marks a match if:
 //
 //   - sum.last has its result.
 //   - The match was never voided or restored.

@@ -21,7 +21,6 @@ type pagedChange struct {
 	outdated    []outdatedPlace
 }
 
-// An outdatedPlace is an obsolete row of table final_places.
 type outdatedPlace struct {
 	user     leaderboard.UserID
 	division string
@@ -64,8 +63,7 @@ func (c *pagedChange) compute(ctx context.Context) error {
 	return c.closeGaps(ctx)
 }
 
-// closeGaps runs for amendments only. If any ladder changes, it adds the ladders with
-// erased positions, so that these positions disappear too.
+// If an amendment changes any ladder, closeGaps adds the ladders with erased positions.
 func (c *pagedChange) closeGaps(ctx context.Context) (err error) {
 	if c.erases || len(c.ladders) == 0 {
 		return nil
@@ -93,8 +91,8 @@ func (p *pagedSeason) placesOf(ctx context.Context, user leaderboard.UserID) (ma
 	return places, err
 }
 
-// compareLadder compares a user's places in a ladder with the wanted sort key, and adds the
-// differences to c. If wanted is empty, the user must have no standing.
+// compareLadder adds to c how a user's places differ from the wanted sort key. If wanted is
+// empty, the user must have no standing.
 func (c *pagedChange) compareLadder(ctx context.Context, division string, user leaderboard.UserID, wanted leaderboard.SortKey, places []leaderboard.SortKey) error {
 	d := c.directories[division]
 	if d == nil {
@@ -147,7 +145,6 @@ func (p *pagedSeason) contains(ctx context.Context, d *directory, key leaderboar
 	return found, nil
 }
 
-// currentDirectory returns the directory that x names, or an empty one.
 func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
 	d, err := p.readDirectory(ctx, division, x.directoryOf(division))
 	if err != nil || d != nil {
@@ -209,9 +206,9 @@ func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 }
 
 // changePages makes the final standings agree with the entries of users, and then adds the
-// amendment a to the seal. If a is nil, users has one user: changePages erases this user,
-// and all others keep their ranks. If the season is not sealed in pagedLayout, it does
-// nothing. Errors: errEnded.
+// amendment a to the seal. If a is nil, it erases the only user, and the other users keep
+// their ranks. If the season is not sealed in pagedLayout, it does nothing. Errors:
+// errEnded.
 //
 // changePages reads the entries after it has added its generation to the seal's Pending. A
 // later erasure finds the generation and raises Overtaken. Of two amendments, the one that
@@ -438,8 +435,8 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 }
 
 // erasePending removes standings from a pending generation. It also removes the
-// generation's directories, because the fence of a page may have the user's id. The
-// generation cannot become valid, because the caller has raised Overtaken.
+// directories, because the fence of a page may have the user's id. The caller has raised
+// Overtaken, so the generation cannot become valid.
 func (p *pagedSeason) erasePending(ctx context.Context, generation string, keys map[leaderboard.SortKey]bool) error {
 	pages, err := p.ownPages(ctx, generation)
 	if err != nil {

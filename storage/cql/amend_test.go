@@ -147,9 +147,8 @@ func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	}
 }
 
-// A user is banned during a Seal. Without the lost data center, MarkFinal cannot make the
-// Seal start again. When the data center is back, the Seal and the due amendments must
-// include the ban.
+// A user is banned during a Seal, but MarkFinal cannot make the Seal start again. When the
+// data center is back, the Seal and the due amendments must include the ban.
 func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)

@@ -20,7 +20,6 @@ import (
 // Erase writes the account, and reads the list. So Erase finds the act in the list, or
 // AppendAct finds the erasure. The detail is removed in both cases.
 
-// dayOf returns the number of the UTC day, counted from 1970-01-01.
 func dayOf(t time.Time) int { return int(t.Unix() / (24 * 60 * 60)) }
 
 // AppendAct appends an act to the audit log.
@@ -128,7 +127,7 @@ func (s *Store) actsOfDay(ctx context.Context, query op, yield func(leaderboard.
 	return more, err
 }
 
-// decodeAct decodes an act. detail is empty if the act's user was erased.
+// In decodeAct, detail is empty if the act's user was erased.
 func decodeAct(body, detail string, a *leaderboard.Act) error {
 	err := json.Unmarshal([]byte(body), a)
 	if err == nil && detail != "" {

@@ -176,8 +176,8 @@ func TestTheVersionOfAnAccountGrows(t *testing.T) {
 	}
 }
 
-// A writer died after it wrote the row of ban_ends, and before it wrote the ban. BansEnding
-// removes the row one hour after the end.
+// A writer wrote the row of ban_ends, and died before it wrote the ban. BansEnding removes
+// the row one hour after the end.
 func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	now := stepsEpoch

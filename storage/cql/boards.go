@@ -43,7 +43,6 @@ func sameBoard(stored, b *leaderboard.Board) bool {
 	return stored.ID == b.ID && stored.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt))
 }
 
-// encodeBoard truncates b.CreatedAt, and returns the JSON of b.
 func encodeBoard(b *leaderboard.Board) (string, error) {
 	b.CreatedAt = leaderboard.Truncate(b.CreatedAt)
 	body, err := json.Marshal(b)

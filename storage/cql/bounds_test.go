@@ -38,8 +38,8 @@ func (b *boundedStore) applyOne(match leaderboard.MatchID, revision int64, retra
 	}
 }
 
-// The store refuses a result that would raise the version above the bound, and every replay
-// of this result. The user can still be banned and erased.
+// The store refuses a result that would exceed the bound, and every replay of the result.
+// The user can still be banned and erased.
 func TestVersionsNearTheirBound(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {

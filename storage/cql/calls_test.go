@@ -23,7 +23,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files of this package")
 
-// A recorder records the statements of a session, and their cost.
 type recorder struct {
 	conn
 	mu   sync.Mutex
@@ -33,7 +32,6 @@ type recorder struct {
 	partitions map[string]bool
 }
 
-// A cost is the work that a call causes on the servers.
 type cost struct{ statements, rows, bytes int }
 
 func (r *recorder) note(verb string, ops ...op) {
@@ -54,7 +52,6 @@ func (r *recorder) note(verb string, ops ...op) {
 
 var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
-// renderArguments returns the arguments as text, with random UUIDs as the word UUID.
 func renderArguments(args []any) string {
 	var out []string
 	for _, a := range args {

@@ -91,10 +91,8 @@ func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []str
 
 type announcement struct{ dataCenter, id string }
 
-// maxAnnounced bounds Store.announced.
 const maxAnnounced = 10_000
 
-// announceAccount sets c.Seasons to the user's seasons, and writes c for each data center.
 func (s *Store) announceAccount(ctx context.Context, c *storedChange) (err error) {
 	if c.Seasons, err = s.UserSeasons(ctx, c.User); err != nil {
 		return err

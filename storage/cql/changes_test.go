@@ -103,8 +103,7 @@ func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	}
 }
 
-// A user is erased and then banned. Only after that, each data center finishes the erasure.
-// The ban must stay.
+// Each data center finishes an erasure after a later ban. The ban must stay.
 func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })
@@ -127,8 +126,7 @@ func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	}
 }
 
-// A ban and an erasure run concurrently. The account must not keep the ban, which contains
-// the user's id.
+// A ban and an erasure run concurrently. No ban, which contains the user's id, may remain.
 func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 	for k := range 40 {
 		for first := range 2 {

@@ -167,7 +167,6 @@ func decodeEntry(seasonKey leaderboard.SeasonKey, user leaderboard.UserID, b []b
 	return e, nil
 }
 
-// standingColumn returns e's sort key without the user.
 func standingColumn(e *leaderboard.Entry) []byte {
 	key := e.SortKey()
 	return []byte(key[:len(key)-len(e.User)])

@@ -53,7 +53,7 @@ func (s session) write(ctx context.Context, ops ...op) error {
 	return wrapError(ctx, "write", s.ExecuteBatch(s.batch(ops).WithContext(ctx)))
 }
 
-// batch returns an unlogged batch. The driver does not apply DefaultIdempotence to batches.
+// The driver does not apply DefaultIdempotence to batches.
 func (s session) batch(ops []op) *gocql.Batch {
 	b := s.NewBatch(gocql.UnloggedBatch)
 	for _, o := range ops {

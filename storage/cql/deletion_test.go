@@ -254,8 +254,8 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 	}
 }
 
-// While the deletion of a board is interrupted, the board is created again with fewer
-// buckets. The deletion must still remove all data of the old board.
+// While a board's deletion is interrupted, the board is created again with fewer buckets.
+// All data of the old board must still be removed.
 func TestDeletionsRemoveAllBuckets(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)

@@ -46,7 +46,6 @@ type directory struct {
 	filled []int // indexes of the pages with standings
 }
 
-// newDirectory returns the directory of pages in standing order.
 func newDirectory(pages []ladderPage) *directory {
 	d := &directory{pages: pages}
 	for i := range pages {
@@ -71,7 +70,6 @@ func newDirectory(pages []ladderPage) *directory {
 	return d
 }
 
-// ranks converts ranks in the page to ranks in the ladder.
 func (p *ladderPage) ranks(inPage leaderboard.Ranks) leaderboard.Ranks {
 	r := leaderboard.Ranks{Ordinal: p.before + inPage.Ordinal, Competition: p.before + inPage.Competition, Dense: p.betterKeys + inPage.Dense}
 	if inPage.Dense == 1 { // the tie may begin on an earlier page
@@ -169,7 +167,6 @@ func splitPageName(name string) (generation, number string) {
 	return name[:max(i, 0)], name[i+1:]
 }
 
-// The bounds of pageStandings.
 const (
 	leastPage = 100
 	mostPage  = 500

@@ -68,7 +68,6 @@ func (d *disk) compact(t *testing.T) {
 
 var ladderTables = []string{"leaderboard", "user_entries"}
 
-// sizes compacts the ladder tables and returns their bytes on disk.
 func (d *disk) sizes(t *testing.T) map[string]float64 {
 	t.Helper()
 	d.compact(t)
@@ -197,7 +196,6 @@ func uuidOf(n int) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// Cassandra traces each read of a tracedSession.
 type tracedSession struct {
 	session
 	mu    sync.Mutex

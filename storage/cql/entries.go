@@ -184,9 +184,8 @@ func (s *Store) scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part 
 // bucketsOf returns the buckets with the users of a part: first, and every step-th bucket
 // after it. If step equals part.Of, these buckets have no other users.
 //
-// A user's hash is congruent to part.Index modulo part.Of, and to the bucket modulo the
-// number of buckets. So part.Index and the bucket are congruent modulo step, which divides
-// both moduli.
+// A user's hash is congruent to part.Index modulo part.Of, and to the bucket modulo
+// buckets. So part.Index and the bucket are congruent modulo step, a common divisor.
 func bucketsOf(part leaderboard.Part, buckets int) (first, step int) {
 	a, b := max(part.Of, 1), buckets
 	for b > 0 {

@@ -141,10 +141,9 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	}
 }
 
-// In each round, a different part of an amendment or an erasure runs before a statement of
-// a read. The read returns the old or the new standings. During an erasure, the total may
-// differ from the standings by one. Later reads with the cached pages return the new
-// standings and total.
+// In each round, a part of an amendment or an erasure runs before a statement of a read.
+// The read returns the old or the new standings, and the old or the new total. Later reads
+// with the cached pages return the new standings.
 func TestModelOfAReaderBesideAChange(t *testing.T) {
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	users := []leaderboard.UserID{"u0", "u1", "u2"}

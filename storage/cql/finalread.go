@@ -234,7 +234,6 @@ func (f finalSet) ladderByPosition(ctx context.Context, division string) (finals
 	return l, l.Last - sizes[0].erased, err
 }
 
-// rows returns up to n standings of one page, beginning at a position.
 func (f finalSet) rows(ctx context.Context, division string, position int64, n int) ([]leaderboard.Standing, error) {
 	var st standingRow
 	return gather(ctx, f.s.conn, op{selectFinalPage, f.args(division, pageOf(position), position, n)},
@@ -307,7 +306,6 @@ func (r *finalRead) readPages(ctx context.Context, q op) (map[int]*sealedPage, e
 	return pages, err
 }
 
-// pages returns whole pages by number.
 func (r *finalRead) pages(ctx context.Context, division string, first, last int) (map[int]*sealedPage, error) {
 	pages := map[int]*sealedPage{}
 	var missing []int
@@ -410,7 +408,6 @@ func (r *finalRead) standingsFrom(ctx context.Context, division string, position
 	return page, l.written - l.erased, err
 }
 
-// lookupUsers is the number of users that one statement looks up.
 const lookupUsers = 25
 
 type userPlace struct {
@@ -540,7 +537,6 @@ func (r *finalRead) standingsAfter(ctx context.Context, division string, after l
 	return following[:min(n, len(following))], finals.Better(&last, following), size - r.seal.Erased[division], nil
 }
 
-// pageKey identifies a page in fencedLayout in the cache.
 type pageKey struct {
 	generation, division string
 	number               int

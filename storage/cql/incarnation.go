@@ -19,7 +19,7 @@ type incarnation struct {
 	open    bool
 	made    int64 // CreatedAt of its board, in Unix microseconds
 	buckets int   // of each ladder
-	swept   int   // all incarnations with smaller numbers have no data
+	swept   int   // the data of all smaller numbers were removed
 	// see [leaderboard.Board.Rules] and state.go
 	rules int
 	// boardSeen means that this store found the board after it read the open incarnation:
@@ -109,8 +109,7 @@ func (ins *incarnations) cachedOrRead(ctx context.Context, s leaderboard.SeasonK
 	return ins.readAgain(ctx, s)
 }
 
-// readAgain reads the incarnation of a season. The read starts after the call, and
-// concurrent calls share it.
+// The read of readAgain starts after the call, and concurrent calls share it.
 func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey) (incarnation, error) {
 	var inc incarnation
 	if err := ins.reads.Do(ctx, s, &inc); err != nil {
@@ -129,7 +128,7 @@ func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarn
 		inc.boardSeen, inc.deletedAt = true, previous.deletedAt
 	}
 	delete(ins.cached, s)
-	// ended incarnations are not cached: requests with unknown ids could fill the memory
+	// cache open incarnations only: requests with unknown ids could fill the memory
 	if inc.open {
 		if ins.cached == nil {
 			ins.cached = map[leaderboard.SeasonKey]incarnation{}
@@ -295,7 +294,6 @@ func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]lead
 // No season id contains a tab, and the row is never open.
 func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
 
-// setDeleted records the time of a deletion, unless it is zero.
 func (s *Store) setDeleted(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
 	micros := at.UnixMicro()
 	if micros <= 0 {

@@ -59,7 +59,6 @@ type cursor struct {
 	user     string
 }
 
-// openLadder returns a heap of the readers with entries after a sort key.
 func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarnation, after leaderboard.SortKey) (readerHeap, error) {
 	start, err := s.cursorAt(ctx, l.SeasonKey, after)
 	if err != nil {
@@ -75,7 +74,7 @@ func (s *Store) openLadder(ctx context.Context, l leaderboard.Ladder, inc incarn
 	return h, err
 }
 
-// readerHeap is a [heap.Interface]. The reader with the best entry is first.
+// In a readerHeap, the reader with the best entry is first.
 type readerHeap []*bucketReader
 
 func (h *readerHeap) removeFirst(ctx context.Context) error {

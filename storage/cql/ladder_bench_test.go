@@ -106,7 +106,6 @@ func (l *benchLadder) top(ctx context.Context, _ int) error {
 	return err
 }
 
-// inParallel returns the duration of each call.
 func inParallel(b *testing.B, n int, f func(i int) error) []time.Duration {
 	b.Helper()
 	times := make([]time.Duration, n)

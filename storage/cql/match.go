@@ -160,7 +160,6 @@ func (m *match) put(r *leaderboard.MatchResult) {
 
 func (m *match) version() uint64 { return m.versionWith(m.result) }
 
-// versionWith returns the version of the match if r stands.
 func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 	if r == nil {
 		return 0

@@ -92,7 +92,7 @@ func (t *task) readVoids(ctx context.Context, key *userKey) (map[leaderboard.Mat
 	return t.s.voidsOf(ctx, key, ids)
 }
 
-// voidsOf returns the Voids of matches. It sorts ids.
+// voidsOf sorts ids.
 func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.MatchID) (map[leaderboard.MatchID]int64, error) {
 	voids := map[leaderboard.MatchID]int64{}
 	slices.Sort(ids)

@@ -150,7 +150,7 @@ func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 }
 
 // A void and a deletion of the season run concurrently. The season must stay closed until a
-// later result, which counts.
+// later result.
 func TestModelOfAVoidBesideADeletion(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	b := stepsBoard(leaderboard.Sum)

@@ -47,7 +47,6 @@ func (m *metrics) observe(cfg *gocql.ClusterConfig) {
 	cfg.ConnectObserver = observers{cfg.ConnectObserver, m}
 }
 
-// ObserveConnect implements [gocql.ConnectObserver].
 func (m *metrics) ObserveConnect(c gocql.ObservedConnect) {
 	outcome := "ok"
 	if c.Err != nil {
@@ -56,10 +55,8 @@ func (m *metrics) ObserveConnect(c gocql.ObservedConnect) {
 	m.connects.WithLabelValues(outcome).Inc()
 }
 
-// observers notifies several observers.
 type observers []gocql.ConnectObserver
 
-// ObserveConnect implements [gocql.ConnectObserver].
 func (o observers) ObserveConnect(c gocql.ObservedConnect) {
 	for _, observer := range o {
 		observer.ObserveConnect(c)
@@ -71,7 +68,6 @@ type countedRetries struct {
 	retries prometheus.Counter
 }
 
-// GetRetryType counts a retry, unless the error is final.
 func (c countedRetries) GetRetryType(err error) gocql.RetryType {
 	retry := c.RetryPolicy.GetRetryType(err)
 	if retry != gocql.Rethrow {

@@ -12,7 +12,7 @@ func modelStore(m *model) *Store {
 	return open(m, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 100})
 }
 
-// Cassandra passes the same tests, so the model behaves like Cassandra in all tested cases.
+// The model behaves like Cassandra in all cases that the contract's tests cover.
 func TestModelKeepsTheContract(t *testing.T) {
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel() // each test has its own model

@@ -432,8 +432,7 @@ func (m *model) apply(ops []op, defaultTimestamp int64) {
 	}
 }
 
-// readPartition merges the partition of two replicas. repair gives both replicas the merged
-// rows, static cells, and deletion of the partition.
+// repair gives both replicas the merged rows, static cells, and deletion of the partition.
 func (m *model) readPartition(table, key string) (both *partition, repair func(rows ...*modelRow)) {
 	a, b, _ := m.pickReplicas()
 	if a == b {
@@ -624,8 +623,8 @@ func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 	return out
 }
 
-// findEvery reads every partition whose token is at least that of args[0], if given. In the
-// model, the token is the text of the key. The table must have no clustering columns.
+// findEvery reads every partition, beginning at the token in args. In the model, a token is
+// the text of a key. The table must have no clustering columns.
 func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {

@@ -65,7 +65,6 @@ type Options struct {
 	metrics *metrics // of a Store's session
 }
 
-// complete sets the defaults, and checks the settings.
 func (o *Options) complete() error {
 	var errs []error
 	if len(o.Hosts) == 0 {
@@ -187,8 +186,8 @@ func (n *localNodes) Accept(node *gocql.HostInfo) bool {
 	return false
 }
 
-// checkDataCenter returns [schema.ErrDataCenter] if the cluster has no data center with the
-// configured name, otherwise nil.
+// checkDataCenter returns [schema.ErrDataCenter] if no node is in o.DataCenter, otherwise
+// nil.
 func (o *Options) checkDataCenter(nodes *localNodes) error {
 	nodes.mu.Lock()
 	local, node := nodes.local, nodes.remote

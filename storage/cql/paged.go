@@ -41,7 +41,6 @@ func (x *seal) directoryOf(division string) string {
 	return cmp.Or(x.Ladders[division], x.Base)
 }
 
-// readDirectory returns a directory, or nil.
 func (p *pagedSeason) readDirectory(ctx context.Context, division, generation string) (*directory, error) {
 	if d, ok := p.s.pages.get(directoryKey{generation, division}).(*directory); ok {
 		return d, nil
@@ -63,7 +62,6 @@ type foundPlaces struct {
 	places    map[leaderboard.UserID][]foundPlace
 }
 
-// readPlaces returns the places of users in a ladder, and the directory.
 func (p *pagedSeason) readPlaces(ctx context.Context, division, generation string, users []leaderboard.UserID) (foundPlaces, error) {
 	found := foundPlaces{places: map[leaderboard.UserID][]foundPlace{}}
 	var names []string
@@ -229,7 +227,7 @@ func (w *pageWriter) writePage(ctx context.Context, division string, page *newPa
 	return nil
 }
 
-// writeDirectory writes the directory of a ladder. It must be called after writePage.
+// writeDirectory must be called after writePage.
 func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages []newPage) error {
 	list := make([]ladderPage, len(pages))
 	for i := range pages {
@@ -285,7 +283,6 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 	return nil
 }
 
-// writeLadder writes a ladder of about n standings.
 func (w *pageWriter) writeLadder(ctx context.Context, name string, d leaderboard.Division, exists bool, n int64) error {
 	var pages []newPage
 	var rows []pageRow
@@ -330,8 +327,8 @@ func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error
 }
 
 // removeOwn removes the pages and directories of a generation whose pages no valid
-// directory lists. The places stay: readers compare each place with its page, and the next
-// generation often has the same places.
+// directory lists. The places stay: readers compare each place with its page, and the same
+// users often need the places again.
 func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
 	stored, err := p.ownPages(ctx, generation)
 	if err != nil {
@@ -398,7 +395,6 @@ func (p *pagedSeason) collect(ctx context.Context) error {
 	}
 }
 
-// collectOf does one attempt of collect.
 func (p *pagedSeason) collectOf(ctx context.Context, x *seal, stored []storedDirectory) error {
 	for _, d := range stored {
 		isWritten := slices.ContainsFunc(x.Pending, func(g pendingGeneration) bool { return g.Generation == d.generation && !g.isReplaced() })

@@ -11,10 +11,10 @@ import (
 
 // # How final standings in pages are read
 //
-// A read gets the seal, the directory with the places (see directory.go) of users, and
-// pages. Directories and pages never change, so they are cached. A read that finds all rows
-// of its pages has read the generation of the seal. If a row or a user's standing is
-// missing, inFinal reads the seal again.
+// A read gets the seal, the directory with places (see directory.go), and pages.
+// Directories and pages never change, so they are cached. A read that finds all rows of its
+// pages has read the generation of the seal. If a row or a user's standing is missing,
+// inFinal reads the seal again.
 
 type pagedRead struct {
 	pagedSeason
@@ -22,7 +22,6 @@ type pagedRead struct {
 	read *finalRead
 }
 
-// openLadder returns a read of a ladder, and the places of users in it.
 func (r *finalRead) openLadder(ctx context.Context, division string, users []leaderboard.UserID) (*pagedRead, map[leaderboard.UserID][]foundPlace, error) {
 	p := &pagedRead{pagedSeason: pagedSeason{r.s, r.seasonKey, r.inc}, read: r}
 	generation := r.seal.directoryOf(division)
@@ -247,7 +246,6 @@ func (p *pagedRead) positionsOf(place *foundPlace, page *ladderPage) (from, to i
 	return page.before + 1, page.before + page.positions, true
 }
 
-// window returns the standing with a sort key and its neighbors, or false.
 func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below int) (leaderboard.Neighborhood, bool) {
 	i := slices.IndexFunc(list, func(st leaderboard.Standing) bool { return st.SortKey() == key })
 	if i < 0 {

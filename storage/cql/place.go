@@ -54,7 +54,7 @@ type bucket struct {
 // mostWrites bounds the users, or the final marks, in one batch.
 const mostWrites = 64
 
-// writeBuckets writes rows by division. Concurrent writes to one bucket become one batch.
+// In writeBuckets, concurrent writes to one bucket become one batch.
 func (s *Store) writeBuckets(ctx context.Context, key *userKey, inc incarnation, divisions map[string][]op) error {
 	names := slices.Sorted(maps.Keys(divisions))
 	return s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
@@ -191,7 +191,6 @@ func (s *Store) inspect(ctx context.Context, b *leaderboard.Board, key *userKey,
 	return st, stored, rows, err
 }
 
-// inspectStatics reads a user's static cells, the stored entry and the rows.
 func (s *Store) inspectStatics(ctx context.Context, key *userKey, inc incarnation) (st statics, stored storedEntry, rows []row, err error) {
 	stored, rows, err = s.inspectWith(ctx, key, inc, func(ctx context.Context) (_ map[string]bool, err error) {
 		st, err = s.readStatics(ctx, key)

@@ -269,7 +269,7 @@ func whileBusy(ctx context.Context, f func() error) error {
 
 func (k *keyspace) store() *Store { return open(k.tenant(), k.options) }
 
-// The sizes are small, because each write to real servers takes milliseconds.
+// sizes are small: on real servers, each write takes milliseconds.
 var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 
 // This store has the decorator that the command `serve` adds.

@@ -120,8 +120,6 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 	return false, err
 }
 
-// greatestTimestamp returns the greatest timestamp of the stored cells that differ from
-// want.
 func greatestTimestamp(stored *storedEntry, rows []row, want *leaderboard.Entry) int64 {
 	timestamp := stored.written
 	if stored.equals(want) {
@@ -203,8 +201,7 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 }
 
 // registerAbove registers a user whose results were lost, with a version that covers
-// timestamp. It does not delete the entry and the rows: a deletion at this timestamp would
-// hide later entries.
+// timestamp. A deletion at this timestamp would hide later entries.
 func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, timestamp int64) error {
 	st := &state{statics: statics{account: *acc}}
 	if err := s.register(ctx, b, key, inc, &st.statics); err != nil || !st.registered {

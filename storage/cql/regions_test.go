@@ -137,7 +137,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 	}
 	for i, w := range regions {
 		// One process applies the region's own results, and the other process the results
-		// that are mirrored from the other region. The test chooses the parts at random.
+		// that are mirrored from the other region.
 		var parts [2][]leaderboard.MatchResult
 		for _, index := range rng.Perm(len(results)) {
 			for copies := 1 + rng.IntN(5)/4; copies > 0; copies-- {

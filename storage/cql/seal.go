@@ -130,7 +130,6 @@ func (s *Store) readSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return x, err
 }
 
-// swapSeal replaces the stored seal if it equals oldSeal.
 func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, oldSeal, newSeal *seal) (bool, error) {
 	text, err := json.Marshal(newSeal)
 	if err != nil {
@@ -145,8 +144,8 @@ func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 }
 
 // changeSeal applies change to the stored seal. If another process changes the seal
-// meanwhile, it reads the seal and calls change again. If change returns false, changeSeal
-// writes nothing and returns ok as false.
+// meanwhile, it starts again. If change returns false, changeSeal writes nothing and
+// returns ok as false.
 func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, change func(*seal) bool) (oldSeal, newSeal seal, ok bool, err error) {
 	for {
 		if oldSeal, err = s.readSeal(ctx, seasonKey, inc); err != nil {
@@ -259,7 +258,6 @@ func (x *seal) addAmendment(a *leaderboard.Amendment) {
 	}
 }
 
-// removeOld removes replaced generations, and those pending for longer than pendingTimeout.
 func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, x *seal) error {
 	for _, g := range x.Pending {
 		if g.isReplaced() || s.now().Sub(g.Since) <= pendingTimeout {

@@ -13,7 +13,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// finalRows counts the rows of each generation, by its quoted name.
 func finalRows(m *model) map[string]int {
 	rows := map[string]int{}
 	for key, p := range m.replicas[0]["final_pages"] {
@@ -57,9 +56,9 @@ func placeRows(m *model) (n int) {
 	return n
 }
 
-// In each round, a process dies or waits before a different statement of Seal or Amend. A
-// Seal one day later, or a deletion of the season, must remove the rows of a dead process.
-// A process that waited must remove its own rows if another Seal has ended.
+// A process dies or waits before a statement of Seal or Amend. A Seal one day later, or a
+// deletion of the season, must remove the rows of a dead process. A process that waited
+// must remove its own rows if another Seal has ended.
 func TestModelOfAnInterruptedSeal(t *testing.T) {
 	for _, resumes := range []bool{false, true} { // the process dies, or waits and then continues
 		for index, more := 0, true; more; index++ {

@@ -222,7 +222,6 @@ func (s *Store) endIncarnation(ctx context.Context, seasonKey leaderboard.Season
 	return s.incarnations.readAgain(ctx, seasonKey)
 }
 
-// endIncarnations ends the incarnations of a board that is being deleted.
 func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {

@@ -42,7 +42,6 @@ func (d tlsDialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.D
 
 var errCredentialsRequired = errors.New("the node requires credentials")
 
-// unauthenticated is the authenticator if no credentials are set.
 type unauthenticated struct{}
 
 func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
@@ -59,7 +58,6 @@ type connectErrors struct {
 	err  error
 }
 
-// ObserveConnect implements [gocql.ConnectObserver].
 func (e *connectErrors) ObserveConnect(c gocql.ObservedConnect) {
 	if c.Err == nil {
 		return

@@ -115,8 +115,8 @@ type statics struct {
 	divisions map[string]bool
 }
 
-// addDivisions adds the entry's divisions to st. It returns a statement that stores those
-// that were missing. The statement must run before the rows of these divisions are written:
+// addDivisions adds the entry's divisions to st. It returns a statement that stores the
+// missing divisions. The statement must run before rows of these divisions are written:
 // repairs and erasures find rows by the stored names.
 func (st *statics) addDivisions(key *userKey, e *leaderboard.Entry) []op {
 	var added []string
@@ -154,10 +154,10 @@ type state struct {
 // raisePrefix begins the names of noteRaise. No name of a data center contains a tab.
 const raisePrefix = "\traise "
 
-// noteRaise records a row that raises the version without being a result, such as a
-// contender row. It returns the operation that adds an element for this row to the column
-// `owners`. Only one data center writes such a row. When the element arrives in another
-// data center, the stores there drop their summaries of the user.
+// noteRaise returns the operation that adds an element to the column `owners`, for a row
+// that raises the version and is not a result. Only one data center writes such a row. When
+// the element arrives in another data center, stores there drop their summaries of the
+// user.
 func (k *userKey) noteRaise(st *state, match leaderboard.MatchID, kind int8, item []byte) op {
 	text := append(appendString([]byte{byte(kind)}, string(match)), item...)
 	sum := sha256.Sum256(text)

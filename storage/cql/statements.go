@@ -4,8 +4,6 @@ package cql
 // condition. No table is written by both kinds.
 //
 // Some names in the schema are older than the terms in this code:
-//
-//   - The column `edition` is the number of an incarnation.
 //   - The table user_scopes has the seasons of each user.
 //   - The column `realm` is always 0, so that a table is a single partition.
 const (

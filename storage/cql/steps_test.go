@@ -38,7 +38,6 @@ func newSteps(c conn) *steppedSession {
 	return &steppedSession{conn: c, arrived: make(chan bool), turn: make(chan bool)}
 }
 
-// step returns errDied if the process dies.
 func (s *steppedSession) step() error {
 	s.mu.Lock()
 	walking := s.walking
@@ -468,7 +467,6 @@ var encounters = []encounter{
 // applied later.
 var noResults = map[leaderboard.MatchID]leaderboard.Score{}
 
-// divide changes the divisions of the board, and recounts all users.
 func divide(divisions ...string) func(context.Context, *writers, *Store) error {
 	return func(ctx context.Context, w *writers, s *Store) error {
 		b, err := s.AmendBoard(ctx, w.board.ID, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
@@ -727,8 +725,8 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 	}
 }
 
-// In each round, a process dies before a different statement. A second process makes its
-// own call, and a third process repeats the call of the dead process.
+// In each round, a process dies before a different statement. After another process's call,
+// a third process repeats the call of the dead process.
 func TestModelOfAWriterThatDies(t *testing.T) {
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {

@@ -134,7 +134,6 @@ type userLock struct {
 	calls int // that hold or wait for the lock
 }
 
-// lock waits for the user's lock in this store.
 func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(), err error) {
 	u := &s.users
 	u.mu.Lock()

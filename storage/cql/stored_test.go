@@ -154,7 +154,6 @@ const storedKeyspace = "testdata/keyspace.cql.gz"
 // If the clock is before this time, conditional statements have no effect.
 var keyspaceStoredAt = time.Date(2026, 11, 22, 1, 24, 0, 0, time.UTC)
 
-// When the test ends, the keyspace is dropped.
 func loadStoredKeyspace(t *testing.T, o Options) {
 	t.Helper()
 	if now := time.Now(); now.Before(keyspaceStoredAt) {

@@ -161,8 +161,7 @@ type claim [16]byte
 
 func (c claim) number() uint64 { return binary.BigEndian.Uint64(c[:8]) }
 
-// newClaim returns a statement that writes the next claim, for this store. It also updates
-// st.
+// newClaim returns a statement that writes the next claim, and updates st.
 func (s *Store) newClaim(key *userKey, st *statics) op {
 	st.claim, st.adoption = s.claimAfter(st.claim), claim{}
 	return op{setOwner, key.args(st.account.Epoch<<epochShift|int64(st.claim.number()), s.dc, bytes.Clone(st.claim[:]))}

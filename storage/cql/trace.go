@@ -14,21 +14,18 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// tracer records a span of each attempt at a statement or batch. A span has the statements
-// without arguments.
+// tracer records a span of each attempt at a statement or batch, if the caller's span is
+// sampled. A span has the statements without arguments.
 type tracer struct{}
 
-// ObserveQuery implements [gocql.QueryObserver].
 func (tracer) ObserveQuery(ctx context.Context, q gocql.ObservedQuery) {
 	recordSpan(ctx, q.Start, q.End, q.Host, q.Attempt, q.Err, q.Statement)
 }
 
-// ObserveBatch implements [gocql.BatchObserver].
 func (tracer) ObserveBatch(ctx context.Context, b gocql.ObservedBatch) {
 	recordSpan(ctx, b.Start, b.End, b.Host, b.Attempt, b.Err, b.Statements...)
 }
 
-// recordSpan records a span of one attempt, if the caller's span is sampled.
 func recordSpan(ctx context.Context, start, end time.Time, node *gocql.HostInfo, attempt int, err error, statements ...string) {
 	t := observe.Tracer(ctx)
 	if t == nil || len(statements) == 0 {

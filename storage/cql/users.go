@@ -64,7 +64,7 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			return leaderboard.Change{}, err
 		}
 		if !inc.openFor(&b) || inc.number != key.incarnation || !ban.Concerns(&b) {
-			return leaderboard.Change{}, nil // the season was deleted meanwhile, or the ban is for another board
+			return leaderboard.Change{}, nil // the season was deleted, or the ban is for another board
 		}
 		s.dropSummary(key)
 		acc := userAcc.accountOn(&b)
