@@ -142,8 +142,7 @@ func decodeErasure(value []byte) (erasure, error) {
 	return e, nil
 }
 
-// nextErasure returns the erasure to add. highest is the highest version of the user's
-// entries.
+// In nextErasure, highest is the highest version of the user's entries.
 func (a *userAccount) nextErasure(at time.Time, highest uint64) (erasure, error) {
 	highest = max(a.versionBound(), highest)
 	base := erasedBase(highest)

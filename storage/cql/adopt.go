@@ -146,7 +146,7 @@ func (sum *summary) append(dst []byte) []byte {
 	return dst
 }
 
-// storedSummary decodes the stored summary. It returns false if a store must not adopt it.
+// storedSummary returns false if a store must not adopt the summary.
 func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	const headBytes = 2*len(claim{}) + 8
 	if !st.registered || len(value) <= headBytes || claim(value) != st.claim {

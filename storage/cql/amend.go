@@ -10,7 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A pagedChange is an amendment or an erasure of final standings: see directory.go.
+// A pagedChange is an amendment or an erasure of final standings: see directory.go and
+// seal.go.
 type pagedChange struct {
 	pagedSeason
 	seal        *seal

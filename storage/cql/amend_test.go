@@ -103,7 +103,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 						turns[1], _ = w.conns[1].walk(func() {
 							var users []leaderboard.UserID
 							errs[1] = change(ctx, w, w.stores[1])
-							// An erasure leaves a gap, which only an Amend without users closes.
+							// An erasure leaves a gap, which an Amend of the erased user
+							// does not close.
 							if first == 1 && name != "an erasure" {
 								users = append(users, w.user)
 							}

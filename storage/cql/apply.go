@@ -180,8 +180,8 @@ func (s *Store) dropSummary(key *userKey) {
 	}
 }
 
-// attempt applies the results with the cached or stored summary, or with the whole state.
-// If it returns false, the caller must start another attempt.
+// attempt applies the results with the cached or stored summary (see summary.go), or with
+// the whole state. If it returns false, the caller must start another attempt.
 func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool, error) {
 	if t.s.cache != nil {
 		if sum, ok := t.s.cache.Get(*key); ok && sum.rules == inc.rules {
@@ -556,8 +556,7 @@ func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation,
 	return true, t.cacheSummary(ctx, key, current)
 }
 
-// cacheSummary caches the summary of st, and stores it if the user has many matches. This
-// store must hold the claim.
+// In cacheSummary, this store must hold the claim of st.
 func (t *task) cacheSummary(ctx context.Context, key *userKey, st *state) error {
 	sum := summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: t.change.After, rules: t.b.Rules(), set: st.matchSet()}
 	if len(st.matches) >= t.s.storedFrom {

@@ -59,9 +59,9 @@ func newHeldLink(t *testing.T) (first, second *writers, l *heldLink) {
 	return first, second, l
 }
 
-// The second data center has a match's contender row (see state.go), but not yet its results. A
-// writer there retracts the match. The index must be correct after the retraction, and after the
-// results arrive.
+// The second data center has a match's contender row (see match.go), but not yet its
+// results. A writer there retracts the match. The index must be correct after the
+// retraction, and after the results arrive.
 func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()

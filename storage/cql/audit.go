@@ -54,8 +54,7 @@ func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	return s.eraseAct(ctx, userHash(a.User), -a.At.UnixMicro(), a.ID)
 }
 
-// eraseAct removes the detail of an act, and the act from the user's list. newest is the
-// act's time in negated microseconds.
+// In eraseAct, newest is the act's time in negated microseconds.
 func (s *Store) eraseAct(ctx context.Context, hash []byte, newest int64, id string) error {
 	day := dayOf(time.UnixMicro(-newest))
 	if err := s.conn.write(ctx, op{eraseActDetail, []any{day, newest, id}}); err != nil {

@@ -241,7 +241,6 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// With 10,000 results, reads and new results cost at most three times as much as with 10.
 func TestCostIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -295,8 +294,7 @@ func TestCostIsFlat(t *testing.T) {
 	}
 }
 
-// If the store has no cached summary, a new or repeated result costs at most twice as much with
-// 10,000 results as with 10.
+// The store has no cached summary of the user.
 func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {

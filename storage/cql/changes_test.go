@@ -174,7 +174,7 @@ func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
 		delete(users, c.User)
 	}
 	if damaged != changeBuckets || len(users) > 0 {
-		t.Errorf("RankChanges yields %d damaged changes and omits those of the users %v; want %d damaged changes, and those of all users", damaged, users, changeBuckets)
+		t.Errorf("RankChanges yields %d damaged changes, and no change of the users %v; want %d damaged changes, and a change of each user", damaged, users, changeBuckets)
 	}
 }
 

@@ -51,9 +51,7 @@ const (
 	// one half. Results that data centers accept concurrently may use some of the other
 	// half.
 	versionRoom = 1 << 58
-	// maxResultVersion is the highest version that results may reach: 1.1 million results
-	// per season if revisions are Unix milliseconds, and 450,000 with the greatest
-	// revision.
+	// maxResultVersion is the highest version that results may reach: see README.md.
 	maxResultVersion = maxVersion - versionRoom
 	// sweepTime is the timestamp of deletions in an ended incarnation. No timestamp is
 	// greater.

@@ -161,7 +161,6 @@ func TestOpenTime(t *testing.T) {
 	}
 }
 
-// The earlier refusal of the same result has the greater bytes, so Cassandra keeps it.
 func TestEarlierRefusalPrevails(t *testing.T) {
 	early := leaderboard.Refusal{ReceivedAt: time.UnixMicro(-1).UTC(), Reason: "a"}
 	late := leaderboard.Refusal{ReceivedAt: time.UnixMicro(1).UTC(), Reason: "b"}

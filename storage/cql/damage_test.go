@@ -101,7 +101,6 @@ type difference struct {
 	user leaderboard.UserID
 }
 
-// differences finds damage by methods of [leaderboard.Store] only.
 func (w *writers) differences(ctx context.Context) ([]difference, error) {
 	key := leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}
 	registered := map[leaderboard.UserID]bool{}

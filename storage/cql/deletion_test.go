@@ -331,7 +331,6 @@ func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
 	}
 }
 
-// mentions returns the tables with a row that contains a text.
 func (m *model) mentions(text string) (tables []string) {
 	for table, partitions := range m.replicas[0] {
 		mentioned := false

@@ -45,8 +45,6 @@ func newClosed(t *testing.T, n int) (*Store, *recorder, *leaderboard.Board) {
 
 func finalUser(i int) leaderboard.UserID { return leaderboard.UserID(fmt.Sprintf("u%05d", i)) }
 
-// A read costs at most three statements, and a read of 100 users at most six, whatever the size of
-// the season.
 func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	const n = 2500
 	s, rec, l := newFinals(t, n)
@@ -391,7 +389,7 @@ func TestModelOfTwoErasuresInASealedSeason(t *testing.T) {
 		for step(1000) {
 		}
 		if got := read(); got != want || slowErr != nil {
-			t.Fatalf("%d statements before the other erasure: after both, a read returns %s, and the slow erasure the error %v; want %s", n, got, slowErr, want)
+			t.Fatalf("%d statements before the other erasure: a read after both erasures returns %s, the slow erasure has the error %v; want %s", n, got, slowErr, want)
 		}
 	}
 }

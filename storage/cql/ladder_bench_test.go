@@ -19,9 +19,8 @@ const (
 	benchCallers = 16
 )
 
-// The last case reads the top 100 after 10,000 improvements of the first user, which leave 10,000
-// tombstones. The times are medians at LOCAL_QUORUM with 16 concurrent callers. The benchmark needs
-// servers:
+// The 10,000 improvements of the first user leave 10,000 tombstones. The times are medians
+// at LOCAL_QUORUM with 16 concurrent callers. The benchmark needs servers:
 //
 //	go run ./test/cluster/cmd run -- go test -run '^$' -bench Ladder -benchtime 1x ./storage/cql
 func BenchmarkLadder(b *testing.B) {

@@ -13,14 +13,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// markBuckets is the number of partitions of one data center's marks. Cassandra rejects a
-// read of 100,000 tombstones. So fewer marks of a partition may be removed within
-// gc_grace_seconds (4 h).
+// markBuckets is the number of partitions of one data center's marks: see changeBuckets.
 const markBuckets = 16
 
 // MarkFinal writes a mark for each user, or returns [leaderboard.ErrNotSealed]. Each call
 // has a new id, so the removal of a mark never hides a later one. Each data center has its
-// own marks. Its quorum has the changed entry before the mark.
+// own marks. A quorum there has the change before the mark.
 //
 // The final standings of a concurrent Seal must include the changes. Seal adds its
 // generation to the seal's Pending, reads the entries, and makes the generation valid. Each
@@ -58,7 +56,7 @@ func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season lead
 	return err
 }
 
-// overtake returns the seal, and makes a running Seal start again: see MarkFinal.
+// overtake makes a running Seal start again: see MarkFinal.
 func (s *Store) overtake(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (seal, error) {
 	x, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
 		x.Overtaken++

@@ -151,8 +151,7 @@ func (s *Store) hasMatchUsers(ctx context.Context, key leaderboard.SeasonKey, in
 	return len(states) > 0, err
 }
 
-// unlistUser removes the user from the table match_users. The timestamp must exceed those of
-// the rows.
+// In unlistUser, the timestamp must exceed the timestamps of the rows.
 func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []leaderboard.MatchID, timestamp int64) error {
 	return s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, op{deleteMatchUser, append(matchArgs(key.SeasonKey, key.incarnation, timestamp),

@@ -13,8 +13,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The store relies on LOCAL_QUORUM, SERIAL for lightweight transactions, no timestamps of the
-// driver, and retries of idempotent statements.
 func TestDriverSettings(t *testing.T) {
 	o := Options{Hosts: []string{"10.0.0.1:9142"}, DataCenter: "dc1"}
 	if err := o.complete(); err != nil {

@@ -12,8 +12,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// errIncomplete means that a page or a directory was replaced, or has not arrived in this
-// data center.
 var errIncomplete = fmt.Errorf("cql: final standings were replaced or have not arrived in this data center yet; try again: %w", leaderboard.ErrUnavailable)
 
 // A pagedSeason is the final standings of an incarnation in pagedLayout: see directory.go.
@@ -49,8 +47,8 @@ func (p *pagedSeason) readDirectory(ctx context.Context, division, generation st
 	return found.directory, err
 }
 
-// A foundPlace is a row of table final_places: a sort key that a user may have, with the
-// page and the ranks at the time of the write.
+// A foundPlace is a place (see directory.go), with the page and the ranks at the time of
+// the write.
 type foundPlace struct {
 	key    leaderboard.SortKey
 	page   string
@@ -199,7 +197,8 @@ func (w *pageWriter) nextName() string {
 	return pageName(w.generation, w.pages-1)
 }
 
-// writeCount writes the number of pages, so that removeOwn finds the pages.
+// writeCount writes the number of pages, so that removeOwn finds the pages. Cassandra keeps
+// the greatest number.
 func (w *pageWriter) writeCount(ctx context.Context) error {
 	return w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.generation, "", int64(w.pages))})
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// naiveRanks sets the ranks of standings, which must be in standing order.
+// naiveRanks requires standing order.
 func naiveRanks(standings []leaderboard.Standing) {
 	distinct := map[leaderboard.RankKey]bool{}
 	first := map[leaderboard.RankKey]int64{}
@@ -214,8 +214,7 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 	return nil
 }
 
-// After an amendment of every page, a read costs at most three statements, and a read of 100 users
-// at most ten.
+// The amendment has changed every page.
 func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 	const n = 2500
 	s, rec, b := newClosed(t, n)

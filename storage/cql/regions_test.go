@@ -23,7 +23,6 @@ type region struct {
 	remote int // the index of the other data center
 }
 
-// A link is the network between two data centers.
 type link struct {
 	mu      sync.Mutex
 	rng     *rand.Rand

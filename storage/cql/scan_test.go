@@ -61,7 +61,7 @@ func TestScanReadsTheBucketsOfItsPart(t *testing.T) {
 			got := 0
 			for e, err := range s.Scan(t.Context(), leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, tt.part) {
 				if err != nil || !tt.part.Contains(e.User) {
-					t.Fatalf("entry of %q, error %v", e.User, err)
+					t.Fatalf("Scan yields an entry of %q, error %v; want only users of the part", e.User, err)
 				}
 				got++
 			}

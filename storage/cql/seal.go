@@ -171,8 +171,7 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 // writeFinal writes the final standings of a season as a new generation, which becomes
 // valid when the seal names it. If amend is false and the season is sealed, it changes
 // nothing. If another process makes a generation valid or raises Overtaken meanwhile,
-// writeFinal discards its own generation and starts again. So of concurrent calls of Seal,
-// one seals the season.
+// writeFinal discards its own generation and starts again.
 //
 // The generation is in Pending from before its first row until it is valid or removed. If
 // the process dies, a deletion of the season removes the generation, or a Seal or Amend

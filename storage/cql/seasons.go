@@ -262,8 +262,7 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 	return nil
 }
 
-// sweepIncarnation announces the end of an incarnation (see changes.go), and removes its
-// data.
+// sweepIncarnation first announces the end: see changes.go.
 func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	if err := s.announceEnd(ctx, seasonKey, inc); err != nil {
 		return err

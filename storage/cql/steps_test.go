@@ -273,7 +273,6 @@ func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.Mat
 	return err
 }
 
-// vary gives the stores other options: see openWith.
 func (w *writers) vary(variant int) {
 	for i := range w.stores {
 		w.stores[i] = openWith(w.conns[i], "dc1", variant&1 != 0, variant>>(1+i)&1 != 0)
@@ -661,7 +660,6 @@ func orders(t testing.TB, longest int) []schedule {
 	return all
 }
 
-// stepsSeed returns LEADERBOARD_STEPS_SEED, or a new seed.
 func stepsSeed(t testing.TB) uint64 {
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("LEADERBOARD_STEPS_SEED"), 10, 64); err == nil {

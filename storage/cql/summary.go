@@ -107,8 +107,7 @@ func elementOf(id leaderboard.MatchID, result *leaderboard.MatchResult) matchEle
 
 func compareElements(x, y matchElement) int { return cmp.Compare(x.hash, y.hash) }
 
-// matchSet returns the set of all matches of the whole state st, or nil if there are more
-// than maxMatchSet.
+// matchSet returns the set of the whole state st, or nil.
 func (st *state) matchSet() matchSet {
 	if len(st.matches) > maxMatchSet {
 		return nil

@@ -12,8 +12,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// userSeasons returns the open incarnations in which the user is registered, ordered by
-// season key.
 func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]userKey, error) {
 	var board, season string
 	var number int
