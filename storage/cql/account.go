@@ -55,7 +55,7 @@ type userAccount struct {
 	outdated []string // names of the states of bans of earlier epochs
 	erasures [][]byte
 	steps    uint64
-	stripped *op // removes the bans in body, if any; lacks its last argument, the hash of the user
+	stripped *op // removes the bans in body; nil if there are none; lacks the last argument, the user's hash
 }
 
 type userBan struct {
@@ -191,7 +191,7 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		}
 		if epoch == a.Epoch {
 			states[ban.Board] = append(states[ban.Board], ban)
-		} else if epoch < a.Epoch { // if it is greater, an erasure has not arrived yet
+		} else if epoch < a.Epoch { // a greater epoch: its erasure has not arrived yet
 			a.outdated = append(a.outdated, name)
 		}
 	}
