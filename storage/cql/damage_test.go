@@ -56,7 +56,6 @@ func (p *planter) put(e leaderboard.Entry, timestamp int64) op {
 		appendEntry(nil, &e), timestamp}}
 }
 
-// deleteUser deletes the user's registration and entry.
 func (p *planter) deleteUser() op {
 	return op{deleteEntry, []any{clock(), string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user)}}
 }
