@@ -11,7 +11,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A batch has at most chunkResults results, or all results of one user.
+// A batch has at most chunkResults results, unless one user has more.
 const chunkResults = 1024
 
 // Apply implements [leaderboard.Store].
@@ -130,8 +130,8 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 	return nil
 }
 
-// indexes has the positions of the user's results. If applyUser returns an error, it has not
-// changed the batch.
+// indexes has the positions of the user's results in results. If applyUser returns an error, the
+// batch is unchanged.
 func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, user leaderboard.UserID, indexes []int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) ([]leaderboard.Change, error) {

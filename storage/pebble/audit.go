@@ -11,7 +11,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The key has no kind. Newer acts have smaller keys.
+// The key has no kind (see keys.go). Newer acts have smaller keys.
 func appendActKey(dst []byte, k leaderboard.ActKey) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, ^(uint64(k.At.UnixMicro())^1<<63)), k.ID...)
 }
@@ -26,7 +26,7 @@ func actsOf(user leaderboard.UserID) []byte {
 // AppendAct implements [leaderboard.Store].
 func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	a.At = leaderboard.Truncate(a.At)
-	// The lock keeps out an Erase between appendAct's check for an erasure and the commit.
+	// The lock prevents an Erase between appendAct's check for an erasure and the commit.
 	unlock, err := s.lockUser(ctx, a.User)
 	if err != nil {
 		return err
@@ -54,7 +54,6 @@ func (s *Store) appendAct(batch *pebble.Batch, a leaderboard.Act) error {
 	return setJSON(batch, actKey(a.Key()), &a)
 }
 
-// eraseActs removes the details of all acts that concern a user.
 func (s *Store) eraseActs(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID) error {
 	prefix := actsOf(user)
 	if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, _ []byte) (bool, error) {

@@ -70,8 +70,8 @@ func (s *Store) Bans(ctx context.Context, from leaderboard.BanKey) iter.Seq2[lea
 	}
 }
 
-// banEndsBefore returns the upper bound of the keys of bans that end before t, and the prefix of
-// those that end at t.
+// banEndsBefore returns the prefix of the keys of bans that end at t. Bans that end before t have
+// smaller keys.
 func banEndsBefore(t time.Time) []byte {
 	return binary.BigEndian.AppendUint64([]byte{kindBanEnd}, uint64(t.UnixMicro())^1<<63)
 }

@@ -51,7 +51,6 @@ func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 	b.ReportMetric(float64(cpu.Nanoseconds())/float64(b.N), "cpu-ns/op")
 }
 
-// Other programs affect processor time less than elapsed time.
 func processTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -60,7 +59,6 @@ func processTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// If fs is nil, the store is on disk.
 func openBench(b *testing.B, fs vfs.FS) *Store {
 	b.Helper()
 	dir := "data"
@@ -129,7 +127,7 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// The floor of a write uses a copy of the store.
+// For writes, the floor (see compareToFloor) uses a copy of the store.
 func BenchmarkStore(b *testing.B) {
 	for _, n := range benchSizes() {
 		b.Run(fmt.Sprintf("%dM", n/1e6), func(b *testing.B) {
@@ -218,7 +216,6 @@ func loadUsers(b *testing.B, s *Store, n int) {
 	}
 }
 
-// loadRows is faster than Apply.
 func loadRows(b *testing.B, s *Store, first, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)

@@ -17,14 +17,13 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A board is an immutable version of a stored board. Its pointers share state with the other
-// versions.
+// A board is an immutable version of a stored board. All versions share sealing and everyDivision.
 type board struct {
 	leaderboard.Board
 	number  uint32
 	sealing gate // held during a seal, a change of the divisions, and the deletion of the board or of one of its seasons
-	// everyDivision has the result of Board.EveryDivision, in which keys and rows contain indexes.
-	// All versions share it, because a reader with an older version may read newer rows.
+	// everyDivision has the result of Board.EveryDivision. Keys and rows contain indexes of this
+	// slice. All versions share it, because a reader with an older version may read newer rows.
 	everyDivision *atomic.Pointer[[]string]
 }
 
@@ -56,7 +55,7 @@ func (bd *board) indexOf(division string) int {
 type catalog struct {
 	byID     map[leaderboard.BoardID]*board
 	byNumber map[uint32]*board
-	last     uint32
+	last     uint32 // the number of the newest board
 }
 
 func (c *catalog) with(bd *board) *catalog {
@@ -190,9 +189,8 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 
 var errDivisions = errors.New("pebble: the divisions change")
 
-// Without the board's lock sealing (holdsSealing), amendBoard returns errDivisions instead of
-// changing the divisions. A change of divisions also holds all stripes, so later changes of users
-// use the new divisions.
+// If holdsSealing is false, amendBoard returns errDivisions instead of changing the divisions. A
+// change of divisions also holds all stripes, so later changes of users use the new divisions.
 func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSealing bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
@@ -266,8 +264,8 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 	})
 }
 
-// removeData commits the batch, with the removal of all data of bd under the prefix. It holds all
-// stripes until readers see the removal, so no concurrent Apply leaves rows behind.
+// removeData adds the removal of all data under the prefix to the batch, and commits the batch. It
+// holds all stripes until readers see the removal, so no concurrent Apply leaves rows behind.
 //
 // As soon as readers see the removal, removeData calls onVisible and then onDone. If it returns an
 // error before the commit starts, it calls only onDone.
@@ -303,8 +301,8 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	return nil
 }
 
-// removeNotes removes the season notes of the users in the snapshot, unless a user has a new row
-// since then.
+// removeNotes removes the season notes (see keys.go) of the users in the snapshot, except users
+// with a new row.
 func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// data is the prefix of a season's or a board's data. For a board, the result is a prefix.
+// data is the key prefix of a season or a board. For a board, the result is the prefix of its
+// seasons' keys.
 func changeKey(data []byte) []byte { return append([]byte{kindChange}, data[1:]...) }
 
 // ChangedAt implements [leaderboard.Store].
@@ -26,10 +27,10 @@ func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.changes[string(changeKey(makeSeasonRowKey(bd.number, seasonKey.Season)))], nil
 }
 
-// noteChange records a time in memory and in the batch: at, or a later time that it knows.
+// noteChange records the later of at and the recorded time, in memory and in the batch.
 //
-// Concurrent batches may be committed in another order. Until the next change, only the memory then
-// has the later time.
+// Batches of concurrent calls may be committed in another order. So the disk may have an earlier
+// time than the memory until the season's next change.
 func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Time) error {
 	key := changeKey(season)
 	s.changesMu.Lock()
@@ -41,7 +42,7 @@ func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Tim
 	return batch.Set(key, binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro())), nil)
 }
 
-// data is the prefix of a season's or a board's data.
+// data is the key prefix of a season or a board.
 func (s *Store) forgetChanges(data []byte) {
 	s.changesMu.Lock()
 	defer s.changesMu.Unlock()

@@ -59,7 +59,8 @@ func sumOf(fs vfs.FS, path string) ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// Without the [ChecksumsFile], dir is no backup, or an older version made it.
+// Without the [ChecksumsFile], compareChecksums returns nil: dir is no backup, or an older version
+// made it.
 func compareChecksums(fs vfs.FS, dir string) error {
 	f, err := fs.Open(fs.PathJoin(dir, ChecksumsFile))
 	if errors.Is(err, os.ErrNotExist) {

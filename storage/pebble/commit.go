@@ -34,7 +34,7 @@ func (s *Store) lock(ctx context.Context, g gate) error {
 	}
 }
 
-// stripes is the number of locks of users. Each user belongs to one stripe. A change of a user
+// stripes is the number of locks that the users share. Each lock is a stripe. A change of a user
 // holds the user's stripe. All stripes are held during the removal of a board or season, a change
 // of a board's divisions, a change of a match's state, and the start and the end of a seal.
 //

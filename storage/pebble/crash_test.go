@@ -110,8 +110,8 @@ func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, on
 	}
 }
 
-// The store must have each match in acked with that revision or a later one, and only results that
-// were sent.
+// For each match in acked, the store must have the acknowledged or a later revision. The store must
+// have only sent results.
 func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int64) {
 	t.Helper()
 	l.mu.Lock()
@@ -119,7 +119,7 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 	for key, revision := range acked {
 		rec, err := s.Result(t.Context(), key)
 		if err != nil || rec.Result == nil || rec.Result.Revision < revision {
-			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v; want that revision or a later one", revision, key, rec.Result, err)
+			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v; want this or a later revision", revision, key, rec.Result, err)
 		}
 	}
 	users := 0
@@ -175,7 +175,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 			}
 			<-enough
 			if rng.IntN(3) == 0 {
-				// The crash then also affects Pebble's tables.
+				// With a flush, the crash also affects Pebble's tables.
 				if _, err := s.db.AsyncFlush(); err != nil {
 					t.Fatal(err)
 				}
@@ -189,7 +189,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 			fs = crashed
 			s = mustOpen(t, "data", Options{FS: fs})
 			l.verify(t, s, acked)
-			l.acked = acked // the crash discarded later acknowledged results
+			l.acked = acked // the crash discarded results that were acknowledged later
 		}
 		mustClose(t, s)
 	})
@@ -280,8 +280,8 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 	})
 }
 
-// After the failed write, the store acknowledges no write. It has every result that it acknowledged
-// before.
+// After the failed write, the store acknowledges no write. A reopened store has every acknowledged
+// result.
 func TestFailedWriteStopsTheStore(t *testing.T) {
 	runSeeds(t, 15, func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewCrashableMem()
@@ -318,7 +318,7 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 				n := 0
 				err := l.load(t.Context(), s, writerRNG, w, func() {
 					if n++; n%10 == 0 && w == 0 {
-						// Writes to Pebble's tables can then fail too.
+						// With a flush, writes to Pebble's tables can fail too.
 						go func() {
 							defer func() { _ = recover() }() // Pebble may panic after a failure.
 							_, _ = s.db.AsyncFlush()

@@ -182,8 +182,8 @@ func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after lead
 }
 
 // eraseFinal removes a user's final standings from every generation of a season. The other
-// standings keep their ranks. From the generation of a seal in progress, endSeal removes the users
-// in seal.erased.
+// standings keep their ranks. If a seal is in progress, endSeal removes the user from that seal's
+// generation.
 func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
 	var inProgress uint32 // the generation of the seal in progress, or 0
@@ -216,8 +216,8 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 	return nil
 }
 
-// endSeal erases several users in one batch, whose writes s.get does not see. So counts holds the
-// new numbers of standings, by the key of their row.
+// counts has the numbers of standings that the batch contains, by key, because s.get does not see
+// the batch.
 func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey seasonRowKey, generation uint32, user leaderboard.UserID, counts map[string]uint64) error {
 	prefix := rowKey.finalUser(generation, user)
 	return s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {

@@ -10,7 +10,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// Results have later times.
+// All results are received later.
 var testEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func testBoard() *leaderboard.Board {
@@ -70,7 +70,6 @@ func checkLadders(t *testing.T, s *Store, n int) {
 	}
 }
 
-// The store has the test board.
 func openTest(t testing.TB) *Store {
 	t.Helper()
 	s := mustOpen(t, "data", Options{FS: vfs.NewMem()})

@@ -11,16 +11,16 @@ import (
 )
 
 // guardFS is the file system of an open store. If a write in the store's directory fails, the store
-// fails, and the write never returns. If it returned, the engine could panic with locks held, end
-// the process, or retry forever without delay.
+// fails, and the write never returns. Otherwise, the engine could panic with locks held, end the
+// process, or retry forever without delay.
 //
-// The blocked goroutine belongs to the engine or to a commit. No caller waits for it. Reads
-// continue, because the engine holds no lock that they need during a write.
+// The blocked goroutine belongs to the engine or to a commit. No caller waits for it. During a
+// write, the engine holds no lock that reads need, so reads continue.
 //
 // On a real disk, only the owner may read the files and directories that guardFS creates.
 type guardFS struct {
 	vfs.FS
-	dir   string      // in the form that PathDir returns for its files
+	dir   string      // the PathDir of each file in the directory
 	disk  bool        // not in memory
 	armed atomic.Bool // false during Open, because Open returns the errors of writes
 	fail  func(error) // makes the store fail
@@ -104,7 +104,7 @@ type guardFile struct {
 	vfs.File
 	g     *guardFS
 	inDir bool
-	log   bool // whose syncs are measured
+	log   bool // a write-ahead log, whose syncs are measured
 }
 
 func (f *guardFile) Write(p []byte) (int, error) {

@@ -20,7 +20,7 @@ import (
 //	h  hash, 32 bytes; API key id, raw         nothing
 //	n  user id, raw                            the user's bans as a JSON array; in format 1, one ban for all boards as a JSON object
 //	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
-//	a  complement of the time of an act, 8 bytes; act id, raw    the act as JSON
+//	a  inverted time of an act, 8 bytes, so that newer acts sort first; act id, raw    the act as JSON
 //	w  SHA-256 of a user id; the key of an act without its first byte    nothing; the row means that the act concerns the user
 //	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
 //	p  user id with length; board id with length; season id with length; mark id, raw   the reason of a leaderboard.FinalMark
@@ -48,8 +48,8 @@ import (
 //
 // Integers of fixed width are big-endian.
 //
-// Each of these is one range of keys, so one DeleteRange removes it: the data of a board, the data
-// of a season, a user's records in a season, a generation. The rows of a ladder are one range, in
+// The data of a board is one range of keys, so one DeleteRange removes it. So are the data of a
+// season, a user's records in a season, and a generation. The rows of a ladder are one range, in
 // standing order. Slots 0 and 1 are adjacent, so Scan reads one range.
 const (
 	kindBoard    = 'b'
@@ -134,7 +134,7 @@ func boardPrefix(board uint32) []byte {
 	return binary.BigEndian.AppendUint32([]byte{kindData}, board)
 }
 
-// The slice has no spare capacity, so append copies it.
+// A seasonRowKey has no spare capacity, so append copies it.
 type seasonRowKey []byte
 
 func makeSeasonRowKey(board uint32, season leaderboard.SeasonID) seasonRowKey {

@@ -13,8 +13,8 @@ import (
 
 // # Why no result misses a change of its match's state
 //
-// Apply holds the lock of its user (see [stripes]) from before it reads the state of the match
-// until readers see the result and the row that names the user of the match. SetMatch holds the
+// Apply locks its user (see [stripes]) before it reads the state of the match. It unlocks the user
+// after readers see the result and the row of kind dataMatch (see keys.go). SetMatch holds the
 // locks of all users while it writes the state. Therefore one of two cases holds:
 //   - Readers see the result before SetMatch writes the state. MatchUsers then yields the user.
 //   - Apply reads the new state.

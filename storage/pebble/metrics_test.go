@@ -13,7 +13,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
-// metricValues returns the value of each metric, or the count of a histogram.
 func metricValues(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -58,7 +57,7 @@ func TestMetricsOfAStoreOnDisk(t *testing.T) {
 	}
 }
 
-// The engine of a failed store may hold its locks.
+// The engine of a failed store may hold its locks forever, so Collect must not wait for them.
 func TestMetricsOfAFailedStore(t *testing.T) {
 	var toggle errorfs.Toggle
 	toggle.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {

@@ -140,7 +140,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	return change, nil
 }
 
-// recount adds nothing if the entry is correct.
+// If the entry is correct, recount adds nothing to the batch.
 func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	orphanRows, err := s.orphanRowsOf(ctx, bd, season, user)
 	if err != nil {

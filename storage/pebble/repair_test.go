@@ -52,7 +52,7 @@ func TestRecountRemovesOrphanRows(t *testing.T) {
 	}
 }
 
-// Another goroutine may call Recount, so OrphanRows must not share its map.
+// Another goroutine may call Recount, so OrphanRows must not share its map with Recount.
 func TestOrphanRowsYieldsRowsThatRecountRemoves(t *testing.T) {
 	s := openTest(t)
 	const n = 20

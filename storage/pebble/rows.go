@@ -82,7 +82,7 @@ func errFormat(kind string) error {
 func appendTime(dst []byte, t time.Time) []byte { return binary.AppendVarint(dst, t.UnixMicro()) }
 
 // rowFormat is the first byte of user rows, erasures, records, match states, ladder rows and final
-// standings. A record whose result has Voids begins with rowFormatVoids instead.
+// standings. A record begins with rowFormatVoids instead if Voids of its result is positive.
 const (
 	rowFormat      = 1
 	rowFormatVoids = 2
@@ -142,7 +142,6 @@ func (r *userRow) decode(b []byte) error {
 	return nil
 }
 
-// erasure is what the store keeps about an erased user.
 type erasure struct {
 	at      time.Time
 	version uint64 // the versions of the user's later entries are greater
@@ -244,9 +243,10 @@ func sortRefusals(refusals []leaderboard.Refusal) {
 	})
 }
 
+// A placement is one ladder row.
 type placement struct{ key, value []byte }
 
-// A hidden entry has one row, among the season's hidden entries.
+// A hidden entry has one row, in slotHidden.
 func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placement {
 	if e.Key == "" {
 		return nil

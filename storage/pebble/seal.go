@@ -16,7 +16,8 @@ import (
 )
 
 // sealRow marks a season as sealed. The seal and each amendment write a complete set of final
-// standings, numbered from 1: the generation. Readers use only the set of Generation.
+// standings, a generation. Generations are numbered from 1. Readers use only the generation with
+// the number Generation.
 type sealRow struct {
 	Generation uint32                  `json:"generation"`
 	SealedAt   time.Time               `json:"sealed_at"`
@@ -55,9 +56,9 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 //
 // If amend is true and the season is not sealed, makeFinal returns [leaderboard.ErrNotSealed].
 //
-// The standings follow from one snapshot. They are a new generation, in many batches to bound
-// memory. The last batch makes readers use the new generation and removes the previous one.
-// Therefore readers see exactly one of the two, even after a crash.
+// makeFinal computes the standings from one snapshot. It writes them as a new generation, in many
+// batches to bound memory. The last batch makes readers use the new generation and removes the
+// previous one. Therefore readers see exactly one generation, even after a crash.
 func (s *Store) makeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	fail := func(err error) (leaderboard.SeasonRecord, error) {
@@ -128,7 +129,7 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 		if err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 			return false, err
 		}
-		var want, got []string // each names a ladder (its slot: see keys.go), then a sort key
+		var want, got []string // each is a slot (see keys.go) and a sort key
 		if err == nil && entry.Ranked() {
 			for _, d := range append([]leaderboard.Division{{}}, entry.Divisions...) {
 				slot, _ := bd.slot(d)
@@ -162,7 +163,7 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 }
 
 // beginSeal holds the locks of all users while it registers the seal in s.seals and takes the
-// snapshot. So an erasure is complete in the snapshot, or finds the seal and adds its user to it
+// snapshot. So the snapshot contains a whole erasure, or the erasure adds its user to seal.erased
 // (see eraseFinal).
 func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, generation uint32) (*pebble.Snapshot, error) {
 	unlock, err := s.lockAllUsers(ctx)
@@ -222,7 +223,6 @@ func (s *Store) abandonSeal(seasonKey leaderboard.SeasonKey, rowKey seasonRowKey
 	delete(s.seals, seasonKey)
 }
 
-// The approximate size of a batch.
 const sealBatchBytes = 1 << 20
 
 func (s *Store) writeFinal(ctx context.Context, snapshot *pebble.Snapshot, bd *board, season leaderboard.SeasonID, generation uint32) error {

@@ -13,8 +13,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// prefix is that of a board or a season. A season with only states of matches is left out. The
-// seasons are ordered by id.
+// prefix is the key prefix of a board or a season. seasonsUnder omits seasons with only states of
+// matches. The seasons are ordered by id.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := keyAfter(prefix)
 	for start := prefix; start != nil; {
@@ -25,7 +25,7 @@ func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons 
 			if !ok {
 				return false, errFormat("key of a season")
 			}
-			if !bytes.HasPrefix(rest, []byte{dataVoid}) { // dataVoid sorts after all other kinds, so the season has no other rows
+			if !bytes.HasPrefix(rest, []byte{dataVoid}) { // dataVoid sorts last: if it comes first, the season has no other rows
 				seasons = append(seasons, season)
 			}
 			start = keyAfter(makeSeasonRowKey(number, season))

@@ -23,7 +23,6 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// Open rejects a store of a higher version.
 const formatVersion = 2
 
 const (
@@ -54,7 +53,7 @@ type Store struct {
 
 	boards  atomic.Pointer[catalog] // replaced under the lock admin; to remove a board or change its divisions, the caller also holds all stripes
 	admin   gate                    // held during a change of boards or API keys, and during an erasure
-	stripes [stripes]gate
+	stripes [stripes]gate           // the locks of users: see commit.go
 
 	commits  sync.WaitGroup // the goroutines that write batches
 	unsynced atomic.Int64   // writes that readers may see, but that may not be durable yet
@@ -63,7 +62,7 @@ type Store struct {
 	failErr  error         // set before failed is closed
 
 	sealMu sync.Mutex
-	seals  map[leaderboard.SeasonKey]*seal // in progress
+	seals  map[leaderboard.SeasonKey]*seal // seals and amendments in progress
 
 	// deleted has the time.Time of each SeasonKey's last deletion. A key without a season stands
 	// for its board.
@@ -164,7 +163,6 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 	return db, s.failure()
 }
 
-// openError adds advice for the operator.
 func openError(dir string, fs vfs.FS, err error) error {
 	if strings.Contains(err.Error(), "unknown format major version") {
 		return fmt.Errorf("a newer version of this program wrote the directory; start that version or a later one: %w: %w",
@@ -301,6 +299,7 @@ func setJSON(b *pebble.Batch, key []byte, src any) error {
 	return b.Set(key, value, nil)
 }
 
+// The number of rows between two checks of ctx.
 const ctxRows = 256
 
 // visit returns whether to continue. All rows are of one consistent state of the store.

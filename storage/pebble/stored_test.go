@@ -13,9 +13,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// storedSample is an archive that commit c7bc028 wrote: a store with the sample of
-// storagetest.WriteSample in the folder data, and in answers.jsonl that commit's answers to
-// DescribeSample, ExtendSample, and DescribeSample again.
+// storedSample is an archive that commit c7bc028 wrote. Its folder data is a store with the sample
+// of storagetest.WriteSample. Its file answers.jsonl has the commit's answers to DescribeSample,
+// ExtendSample, and DescribeSample again.
 const storedSample = "testdata/format1.zip"
 
 func TestStoredDataOpensUnchanged(t *testing.T) {

@@ -16,9 +16,9 @@ import (
 // The hash stands for a user in keys that remain after an erasure.
 func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user)) }
 
-// The states are ordered by board and season. danglingNotes has the keys of season notes without a
-// user row, for example of a deleted season. A caller that changes the user must hold the user's
-// lock: see [stripes].
+// The states are ordered by board and season. danglingNotes has the keys of season notes (see
+// keys.go) without a user row, for example of a deleted season. A caller that changes the user must
+// hold the user's lock: see [stripes].
 func (s *Store) userStates(ctx context.Context, user leaderboard.UserID) (states []*userState, danglingNotes [][]byte, err error) {
 	boards := s.boards.Load()
 	prefix := seasonsPrefix(user)

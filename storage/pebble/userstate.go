@@ -71,7 +71,8 @@ func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderbo
 	return row, err
 }
 
-// rulesOf returns the Rules at the time of the seal, or the board's current Rules.
+// For a sealed season, rulesOf returns the Rules at the time of the seal, otherwise the board's
+// current Rules.
 func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	if bd.Rules() == 0 {
 		return 0, nil
@@ -80,8 +81,8 @@ func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	return record.Rules, err
 }
 
-// The divisions are those that the entry follows. They may be newer than those of st.bd, if
-// AmendBoard changed them after the caller read st.bd.
+// The returned board has the divisions that the entry follows. If AmendBoard changed the divisions
+// after the caller read st.bd, st.bd may have older divisions.
 func (st *userState) board() *leaderboard.Board {
 	bd := st.bd
 	if current := st.s.boards.Load().byNumber[bd.number]; st.row.rules > bd.Rules() && current != nil {
@@ -198,7 +199,7 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 	}
 }
 
-// The function adds the changed rows to the batch.
+// The returned function adds the changed rows to the batch.
 func (st *userState) finish(batch *pebble.Batch) (leaderboard.Change, func() error) {
 	if st.hasPut {
 		st.row.version++
@@ -232,7 +233,7 @@ func (st *userState) write(batch *pebble.Batch) error {
 	return nil
 }
 
-// writeEntry also replaces the ladder rows of st.before with those of st.after.
+// writeEntry also replaces the ladder rows of st.before with the rows of st.after.
 func (st *userState) writeEntry(batch *pebble.Batch) error {
 	row, err := st.row.append(nil)
 	if err != nil {
