@@ -24,7 +24,6 @@ func benchSizes() []int {
 	return []int{1e6}
 }
 
-// Other work affects processor time less than elapsed time.
 func cpu() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -102,8 +101,8 @@ func loadedIndex(b *testing.B, n int) *Index {
 	return bench.x
 }
 
-// floor is larger than any cache of the processor, so a read of a random word takes the least time
-// of a look-up.
+// floor is larger than any cache of the processor. So a read of a random word waits for main
+// memory. A look-up takes at least as long.
 var floor = sync.OnceValue(func() []uint64 {
 	words := make([]uint64, 1<<26) // 512 MiB
 	for i := range words {

@@ -3,7 +3,7 @@ package memory
 import "unsafe"
 
 type allocator struct {
-	// loading is true while Rebuild fills the table. Its chunks may then get huge pages. Later,
+	// loading is true while Rebuild fills the table. Only then may chunks get huge pages: later,
 	// readers would wait while the kernel provides a huge page.
 	loading bool
 }

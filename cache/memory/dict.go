@@ -7,7 +7,8 @@ import "hash/maphash"
 //
 // dict is a hash table with linear probing, sorted by hash, so a search ends at the first greater
 // hash. It grows gradually: each insertion moves a few cells, the least hashes first, to a larger
-// table. Meanwhile, hashes below the frontier are in the new table, and the others in the old one.
+// table. Meanwhile, hashes below the frontier are in the new table, and all other hashes in the old
+// table.
 type dict struct {
 	seed maphash.Seed
 	cur  cells
@@ -23,7 +24,7 @@ type cell struct {
 	leaf      uint32 // 0 if the user is in no ladder
 }
 
-// cells is an array of cells in chunks, each allocated when its first cell is written.
+// cells is an array of cells in chunks. A chunk is allocated when its first cell is written.
 type cells struct {
 	chunks [][]cell
 	size   uint64
@@ -34,8 +35,8 @@ const (
 	cellShift = 14
 	cellChunk = 1 << cellShift
 	// A table of n cells grows when more than maxLoadNum/maxLoadDen of them are taken. About
-	// n/moveCells insertions then move all cells. The larger table has n/4 cells more, so it is not
-	// full before.
+	// n/moveCells insertions then move all cells. The larger table has n/4 cells more, so it has
+	// space for these insertions.
 	maxLoadNum, maxLoadDen = 7, 8
 	growthNum, growthDen   = 5, 4
 	moveCells              = 16
@@ -107,8 +108,8 @@ func (d *dict) part(hash uint32) *cells {
 	return &d.cur
 }
 
-// firstCell returns the part and the position of the first cell with the hash, or of a greater or
-// empty cell.
+// firstCell returns the part (cur or old) and the position of the first cell that is empty or has
+// at least this hash.
 func (d *dict) firstCell(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)
@@ -145,7 +146,7 @@ func (d *dict) add(hash, ref uint32) {
 }
 
 // move moves cells of old to cur, and stops at an empty cell. All cells to the right of an empty
-// cell also have their home positions there. So the frontier separates the moved hashes from the
+// cell have their home positions to its right. So the frontier separates the moved hashes from the
 // others.
 func (d *dict) move() {
 	for n := 0; ; n++ {

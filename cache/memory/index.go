@@ -32,7 +32,7 @@ func New() *Index {
 	return x
 }
 
-// seasonIndex is the index of one season. An Update releases mu after updateChunk entries.
+// seasonIndex is the index of one season. An Update releases mu after every updateChunk entries.
 type seasonIndex struct {
 	rebuild chan struct{} // has a token while no Rebuild runs
 
@@ -43,6 +43,7 @@ type seasonIndex struct {
 	rebuilds int // running or waiting; guarded by Index.mu
 }
 
+// pendingUpdates are the Updates that arrive during a Rebuild.
 type pendingUpdates struct {
 	layout  layout
 	entries map[leaderboard.UserID]leaderboard.Entry // newest entry of each user
@@ -163,9 +164,9 @@ func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard
 }
 
 // swap applies the pending Updates to t, and makes t the season's table. Only in the last round
-// does it hold si.mu meanwhile.
+// does swap hold si.mu while it applies Updates.
 func (si *seasonIndex) swap(t *table, pending *pendingUpdates) error {
-	// Updates may arrive faster than swap applies them.
+	// Without maxRounds, swap might never end: Updates may arrive faster than swap applies them.
 	const lastEntries, maxRounds = 64, 100
 	for round := 0; ; round++ {
 		si.mu.Lock()
@@ -230,7 +231,7 @@ func (x *Index) tidy(s leaderboard.SeasonKey, si *seasonIndex) {
 	}
 }
 
-// Synced implements [leaderboard.Index]. Update applies all entries itself.
+// Synced implements [leaderboard.Index]. Update applies all entries before it returns.
 func (x *Index) Synced(...leaderboard.SeasonKey) bool { return true }
 
 // Advance implements [leaderboard.Index]. The index never loses an Update.

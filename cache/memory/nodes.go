@@ -67,7 +67,7 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	return f.splitLeaf(t, p, fan/2)
 }
 
-// passRight moves the entries from keep on to the next leaf.
+// passRight moves all entries except the first keep to the next leaf.
 func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	count, n := int(src.n)-keep, int(dst.n)
@@ -101,7 +101,7 @@ func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	}
 }
 
-// splitLeaf moves the entries from keep on to a new leaf, and returns the new place of p.
+// splitLeaf moves all entries except the first keep to a new leaf, and returns the new place of p.
 func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 	right := f.newLeaf()
 	lf, r := f.leaf(p.leaf), f.leaf(right)
@@ -135,7 +135,7 @@ func (f *forest) firstEntry(level, node uint32) (rows, uint32) {
 	return f.innerRows(node), f.inner(node).refs[0]
 }
 
-// setChild makes node child k of parent, without the sums.
+// setChild makes node the child k of parent. It does not set the sums.
 func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	in := f.inner(parent)
 	rows, ref := f.firstEntry(level, node)
@@ -166,7 +166,7 @@ func (f *forest) addSibling(t *tree, level, left, node uint32, sum counts) {
 	f.setChild(parent, k+1, level, node)
 }
 
-// shift moves the children from k on: right if step is 1, left if step is -1.
+// shift moves child k and all later children: right if step is 1, left if step is -1.
 func (f *forest) shift(node uint32, k, step int) {
 	in, rows := f.inner(node), f.innerRows(node)
 	n := int(in.n)
@@ -194,7 +194,7 @@ func (f *forest) splitInner(t *tree, node uint32, k int) {
 
 func (in *inner) sum() counts { return in.countsBefore(int(in.n)) }
 
-// passChildren moves the children from keep on to the end of another node.
+// passChildren moves all children except the first keep to the end of another node.
 func (f *forest) passChildren(from, to uint32, keep int) {
 	src, dst := f.inner(from), f.inner(to)
 	n, srcN := int(dst.n), int(src.n)
@@ -210,8 +210,8 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 	}
 }
 
-// joinOrFreeLeaf frees an empty leaf, or joins leaf with a sibling if both have at most maxJoined
-// entries.
+// joinOrFreeLeaf frees an empty leaf, or joins leaf with a sibling if both together have at most
+// maxJoined entries.
 func (f *forest) joinOrFreeLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if lf.parent == 0 {

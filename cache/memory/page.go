@@ -9,7 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// before has the counts of all leaves to the left of p's leaf.
+// before has the counts (see tree.go) of all leaves to the left of p's leaf.
 func (t *table) ranksAt(tr *tree, p place, before counts) leaderboard.Ranks {
 	lf := t.forest.leaf(p.leaf)
 	sum := before + lf.countsBefore(p.i+1)
@@ -52,8 +52,8 @@ type section struct {
 	n      int
 }
 
-// sectionFrom returns at most n standings from p on, which may be the end of a leaf. before has the
-// counts of all leaves to the left.
+// sectionFrom returns at most n standings, beginning at p. p may be the end of a leaf. before has
+// the counts of all leaves to the left.
 func (t *table) sectionFrom(tr *tree, p place, before counts, n int) section {
 	if lf := t.forest.leaf(p.leaf); p.i == int(lf.n) {
 		p, before = place{leaf: lf.next}, before+lf.countsBefore(p.i)

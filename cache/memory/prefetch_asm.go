@@ -4,7 +4,7 @@ package memory
 
 import "unsafe"
 
-// prefetch prefetches at least one cache line and at most lines from p on.
+// prefetch prefetches cache lines, beginning at p: at least one, and at most lines.
 //
 //go:noescape
 func prefetch(p unsafe.Pointer, lines int)

@@ -38,7 +38,8 @@ func errNotLoaded(s leaderboard.SeasonKey) error {
 // standingsPiece is the number of users that Standings looks up under one lock.
 const standingsPiece = 8 * updateChunk
 
-// Standings implements [leaderboard.Ranker]. The view is that of the first piece of users.
+// Standings implements [leaderboard.Ranker]. The view describes the moment when Standings looked up
+// the first standingsPiece users.
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, len(users))
 	var first leaderboard.View
@@ -99,7 +100,7 @@ func (x *Index) standings(l leaderboard.Ladder, users []leaderboard.UserID, out 
 	return v, err
 }
 
-// placeOf returns the place of a user in tr. Without one, its leaf is 0.
+// placeOf returns the place of a user in tr, or a place whose leaf is 0.
 func (t *table) placeOf(tr *tree, user leaderboard.UserID) place {
 	ref, leaf := t.lookUp(t.dict.hash(string(user)), string(user))
 	if ref != 0 && tr.field != 0 {
@@ -139,7 +140,7 @@ func (x *Index) page(l leaderboard.Ladder, choose func(*table, *tree) (section, 
 	return pg.finish(), v, nil
 }
 
-// PageAfter implements [leaderboard.Ranker]. A prefix of a sort key stands before that key.
+// PageAfter implements [leaderboard.Ranker]. A prefix of a sort key sorts before the whole key.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.page(l, func(t *table, tr *tree) (section, error) {
 		if tr == nil {
@@ -186,7 +187,7 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return n, v, nil
 }
 
-// countNotWorse counts the rank keys that are as good as that at p, or better.
+// countNotWorse counts the standings with the rank key at p or a better rank key.
 func (t *table) countNotWorse(tr *tree, p place, before counts) int64 {
 	lf := t.forest.leaf(p.leaf)
 	sum := before + lf.countsBefore(p.i+1)

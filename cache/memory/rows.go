@@ -1,7 +1,7 @@
 package memory
 
-// rows holds the sort words of each entry: the rank key, then achieved_at. They are stored column
-// by column, because most searches read only the first column.
+// rows holds the sort words of each entry: the rank key, then achieved_at. The words are stored
+// column by column, because most searches read only the first column.
 type rows []uint64
 
 func (r rows) column(c int) *[fan]uint64 { return (*[fan]uint64)(r[c*fan:]) }

@@ -1,7 +1,8 @@
 package memory
 
-// slab holds elements of width Ts by number, from 1. Chunks never move, except the small first one
-// when it grows. Numbers instead of pointers make chunks free for the garbage collector.
+// slab holds elements, numbered from 1. Each element is width values of T. Chunks never move,
+// except that the first chunk moves when it grows. Elements refer to each other by number: without
+// pointers, the garbage collector does not scan them.
 type slab[T any] struct {
 	chunks [][]T
 	width  int

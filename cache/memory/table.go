@@ -56,7 +56,7 @@ func (t *table) sortWords(dst []uint64, e *leaderboard.Entry) []uint64 {
 }
 
 // words appends the sort words: the rank key, padded with zeros, and achieved_at in microseconds.
-// Sort words and then user ids order standings as sort keys do.
+// Sort words and then user ids give the standing order.
 func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 	for len(key) >= wordBytes {
 		dst = append(dst, binary.BigEndian.Uint64([]byte(key[:wordBytes])))
@@ -73,7 +73,7 @@ func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 	return append(dst, achieved)
 }
 
-// biased maps int64 to uint64 in the same order.
+// biased maps int64 to uint64 and keeps the order.
 func biased(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func unbiased(v uint64) int64 { return int64(v ^ 1<<63) }
@@ -93,7 +93,7 @@ func (l *layout) validate(e *leaderboard.Entry) error {
 	return nil
 }
 
-// applyChunk applies at most updateChunk entries. After an error, the earlier ones are applied.
+// applyChunk applies at most updateChunk entries. It stops at the first error.
 func (t *table) applyChunk(entries []leaderboard.Entry) error {
 	t.warm(entries)
 	for i := range entries {
@@ -104,8 +104,8 @@ func (t *table) applyChunk(entries []leaderboard.Entry) error {
 	return nil
 }
 
-// apply moves a user to the standing of e, unless the table has this or a greater version. After an
-// error, the table is unchanged.
+// apply moves a user to the standing of e, unless the table has an equal or greater version of the
+// user. After an error, the table is unchanged.
 func (t *table) apply(e *leaderboard.Entry) error {
 	if err := t.validate(e); err != nil {
 		return err
@@ -159,7 +159,8 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	return nil
 }
 
-// lookUp returns the location of a user's record and overall leaf, or 0.
+// lookUp returns the location of a user's record and the user's leaf in the overall ladder. Each
+// may be 0.
 func (t *table) lookUp(hash uint32, id string) (ref, leaf uint32) {
 	for c, i := t.dict.firstCell(hash); ; i++ {
 		cell := c.get(i)

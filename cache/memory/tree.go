@@ -11,19 +11,19 @@ import (
 // running totals of standings and of distinct rank keys.
 //
 // A rank is the sum of the counts to the left of the path from the user's leaf up to the root. The
-// leaf is in dict or in the user's record, so a rank needs no comparison of keys.
+// dict or the user's record has the number of the leaf, so a rank needs no comparison of keys.
 
 const (
 	fan = 64 // capacity of a leaf in entries, and of an inner node in children
 
-	// A node with fewer than minFill elements is joined with a sibling if both have at most
-	// maxJoined. The joined node does not split soon.
+	// A node with fewer than minFill elements is joined with a sibling if both together have at
+	// most maxJoined. So the joined node does not split soon.
 	minFill   = fan * 3 / 8
 	maxJoined = fan * 3 / 4
 	// A full leaf moves entries to a sibling of at most maxRoomy, so that leaves stay fuller.
 	maxRoomy = fan - 8
-	// A split at an end leaves endSplit entries there, so that entries in order leave nearly full
-	// leaves.
+	// After a split at an end of the tree, the leaf at that end has only endSplit entries. So
+	// entries that arrive in order produce nearly full leaves.
 	endSplit = 8
 )
 
@@ -56,6 +56,7 @@ type inner struct {
 	sums   [fan]counts // sums[k] is the total of children 0 to k
 }
 
+// forest holds the nodes of the trees of all ladders.
 type forest struct {
 	words  int
 	users  *users
@@ -76,7 +77,7 @@ func newForest(words int, users *users, dict *dict, alloc *allocator) forest {
 	}
 }
 
-// A node is whole words without pointers. A rank needs both parts, so they are in one element.
+// One element holds a node and its rows, because a rank needs both. Neither contains pointers.
 
 func (f *forest) leaf(i uint32) *leaf     { return (*leaf)(unsafe.Pointer(&f.leaves.element(i)[0])) }
 func (f *forest) inner(i uint32) *inner   { return (*inner)(unsafe.Pointer(&f.inners.element(i)[0])) }
@@ -98,6 +99,7 @@ type place struct {
 	i    int
 }
 
+// A bound is a position in standing order: sort words (see rows.go) and a user id.
 type bound struct {
 	words []uint64
 	id    string
@@ -133,7 +135,7 @@ func (f *forest) find(t *tree, b bound) (place, counts) {
 	return f.placeIn(leaf, b), before
 }
 
-// descend returns the leaf and the counts of find.
+// descend returns the leaf and the counts that find returns.
 func (f *forest) descend(t *tree, b bound) (uint32, counts) {
 	node, before := t.root, counts(0)
 	for level := t.level; level > 0; level-- {
@@ -150,7 +152,8 @@ func (f *forest) placeIn(leaf uint32, b bound) place {
 	return place{leaf, f.lowerBound(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
-// placeAtEnd returns the last place, and whether b belongs there. Entries in order need no search.
+// placeAtEnd returns the last place, and whether b belongs there. So entries that arrive in order
+// need no search.
 func (f *forest) placeAtEnd(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)
@@ -179,7 +182,7 @@ func (f *forest) placeAt(t *tree, position int64) (place, counts) {
 	return place{node, int(position - before.standings())}, before
 }
 
-// countBeforeHead counts the standings before the nth head, from 1.
+// countBeforeHead counts the standings before the nth head. nth counts from 1.
 func (f *forest) countBeforeHead(t *tree, nth int64) int64 {
 	node, before := t.root, int64(0)
 	for level := t.level; level > 0; level-- {
@@ -271,8 +274,8 @@ func (f *forest) insert(t *tree, words []uint64, ref uint32, id string) {
 	if !atEnd {
 		p, _ = f.find(t, b)
 	}
-	// The new standing is a head unless its predecessor has the same rank key. It may replace the
-	// head after it.
+	// The new standing is a head unless its predecessor has the same rank key. If it is a head, a
+	// successor with the same rank key stops being a head.
 	isHead := true
 	if previous, ok := f.standingBefore(p); ok {
 		isHead = !f.leafRows(previous.leaf).hasKey(previous.i, words)
@@ -327,7 +330,7 @@ func (f *forest) standingBefore(p place) (place, bool) {
 }
 
 // standingAt returns the place of the standing at p, or false at the end of the tree. The end of a
-// leaf is the start of the next one.
+// leaf is the start of the next leaf.
 func (f *forest) standingAt(p place) (place, bool) {
 	lf := f.leaf(p.leaf)
 	if p.i < int(lf.n) {
@@ -343,7 +346,7 @@ func (f *forest) remove(t *tree, leaf, ref uint32) {
 	var d counts
 	d -= oneStanding
 	if lf.heads>>p.i&1 != 0 {
-		// The next standing becomes a head, unless it is one.
+		// The next standing becomes a head, unless it already is a head.
 		successor, ok := f.standingAt(place{p.leaf, p.i + 1})
 		switch {
 		case !ok:

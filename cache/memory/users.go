@@ -8,8 +8,8 @@ import (
 )
 
 // users holds a record for each user. A ref is the offset of a record in units of refUnit bytes; 0
-// means no record. A dropped record's location is reused for an equal length. The fields of a
-// record, with their lengths in bytes:
+// means no record. A new record of equal length reuses the location of a dropped record. The fields
+// of a record, with their lengths in bytes:
 //
 //	8  version
 //	.. for each of the board's attributes:
@@ -42,7 +42,8 @@ func newUsers(attributes int, alloc *allocator) users {
 	return users{end: refUnit, header: fixedHeader + 8*attributes, alloc: alloc, max: maxRef * refUnit}
 }
 
-// ladderField returns the offset of the ladder of attribute a, from 0. The leaf is 4 bytes later.
+// ladderField returns the offset of the ladder of attribute a. Attributes count from 0. The leaf is
+// 4 bytes later.
 func ladderField(a int) int { return fixedHeader + 8*a }
 
 func (u *users) record(ref uint32) []byte {
