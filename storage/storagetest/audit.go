@@ -8,7 +8,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// An empty user means that the act concerns no user.
 func (f *fixture) appendAct(id string, at time.Time, user leaderboard.UserID) leaderboard.Act {
 	f.Helper()
 	a := leaderboard.Act{

@@ -101,8 +101,8 @@ var boardTests = []test{
 	{"concurrent amendments do not undo each other", func(f *fixture) {
 		original := *f.create(sumBoard("b"))
 		const amendments = 5
-		// A writer must find its previous amendment in the board, or its current one, because a
-		// store may apply an amendment twice.
+		// A store may call the function of an amendment twice. So a writer finds its previous value
+		// or its current value in the board.
 		settings := []struct {
 			get func(*leaderboard.Board) string
 			set func(*leaderboard.Board, int)

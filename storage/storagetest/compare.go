@@ -36,7 +36,6 @@ func collect[T any](seq iter.Seq2[T, error]) ([]T, error) {
 	return out, nil
 }
 
-// If the user has no entry, want is nil and key must be empty.
 func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard.RankKey) error {
 	if want == nil || key == "" {
 		if want != nil || key != "" {
@@ -68,7 +67,6 @@ func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard
 	return diff(fmt.Sprintf("tie-breakers of %q", user), want.ties, b.TieBreakersOf(key))
 }
 
-// An empty e.Key means that the store has no entry.
 func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e leaderboard.Entry) error {
 	b := p.model.boards[s.Board]
 	want := p.model.line(s, user)
@@ -418,7 +416,7 @@ func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Stan
 		for last+1 < len(want) && want[last+1].Ranks.Ordinal <= st.Ranks.Ordinal+2 {
 			last++
 		}
-		// NotWorse counts erased users too, who may have had the positions after the last standing
+		// NotWorse also counts erased users. Their positions may follow the last remaining standing
 		// with this rank key.
 		notWorse, worse := st.Ranks.Ordinal, int64(math.MaxInt64)
 		for _, o := range want[i:] {
@@ -456,7 +454,6 @@ func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Stan
 	return nil
 }
 
-// finalStanding returns [leaderboard.ErrEntryNotFound] if the user has no final standing.
 func finalStanding(ctx context.Context, store leaderboard.Store, l leaderboard.Ladder, user leaderboard.UserID) (leaderboard.Standing, error) {
 	got, _, err := store.FinalLookup(ctx, l, []leaderboard.UserID{user})
 	if err == nil && got[0].Key == "" {

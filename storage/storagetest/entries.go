@@ -281,7 +281,7 @@ var recountTests = []test{
 		for range 2 {
 			f.equal("reason", leaderboard.ReasonEnded, f.apply(&b, refused).Outcomes[0].Reason)
 		}
-		f.apply(old, f.result(old, "u", "5", 0, 1)) // as by a process that has not read the new version of the board
+		f.apply(old, f.result(old, "u", "5", 0, 1)) // like a process that has not read the new version of the board
 		recount("u")
 		f.equal("score after a result that an older board accepts", "6", f.score(&b, s, "u"))
 		c, err := f.Recount(f.ctx, old, s.Season, "u")
@@ -345,7 +345,7 @@ var recountTests = []test{
 		seasons, err := f.StartRecount(f.ctx, &b)
 		f.ok("StartRecount", err)
 		f.equal("seasons that are not sealed", []leaderboard.SeasonID{"s1"}, seasons)
-		f.apply(old, women("w", "1")) // as by a process that has not read the new divisions
+		f.apply(old, women("w", "1")) // like a process that has not read the new divisions
 		f.equal("new division before the Recounts", true, slices.Contains(f.ladder(firstSeason(old), "club+gender:x+F"), "w"))
 		before := f.entry(firstSeason(old), "v")
 		for _, user := range []leaderboard.UserID{"u", "v", "w"} {

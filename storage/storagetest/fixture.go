@@ -102,7 +102,6 @@ func (f *fixture) retraction(b *leaderboard.Board, user leaderboard.UserID, matc
 	return r
 }
 
-// The attributes are pairs of name and value.
 func withAttributes(r leaderboard.MatchResult, attributes ...string) leaderboard.MatchResult {
 	r.Attributes = map[string]string{}
 	for i := 0; i < len(attributes); i += 2 {
@@ -172,7 +171,7 @@ func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Cha
 	return changes
 }
 
-// One of the results is too late.
+// populate applies three results, one of them too late, and seals the first season.
 func (f *fixture) populate(b *leaderboard.Board) {
 	f.Helper()
 	late := f.result(b, "u", "late", 0, 1)
@@ -186,7 +185,6 @@ func (f *fixture) finalStanding(l leaderboard.Ladder, user leaderboard.UserID) (
 	return finalStanding(f.ctx, f.Store, l, user)
 }
 
-// The returned Key is empty if the user has no entry.
 func (f *fixture) entry(s leaderboard.SeasonKey, user leaderboard.UserID) leaderboard.Entry {
 	f.Helper()
 	e, err := f.Entry(f.ctx, s, user)
@@ -197,7 +195,6 @@ func (f *fixture) entry(s leaderboard.SeasonKey, user leaderboard.UserID) leader
 	return e
 }
 
-// The score of a user without an entry is "-".
 func (f *fixture) score(b *leaderboard.Board, s leaderboard.SeasonKey, user leaderboard.UserID) string {
 	f.Helper()
 	e := f.entry(s, user)
@@ -222,7 +219,7 @@ func (f *fixture) ladder(s leaderboard.SeasonKey, division string) []leaderboard
 
 func users(ids ...leaderboard.UserID) []leaderboard.UserID { return ids }
 
-// Nothing may be left of what populate writes.
+// checkNoData checks that no data of populate remains.
 func (f *fixture) checkNoData(b leaderboard.Board) {
 	f.Helper()
 	s := firstSeason(&b)

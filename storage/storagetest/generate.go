@@ -172,7 +172,7 @@ func (w *writer) unrelatedResult(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-// Times are often one of six, so that ties occur.
+// Many times are one of only six, so that ties occur.
 func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
 	start := epoch
 	for _, win := range b.Season.Windows {
@@ -189,7 +189,7 @@ func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) t
 	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
 }
 
-// Each n is one day later.
+// banEnd(n+1) is one day after banEnd(n).
 func banEnd(n int) time.Time { return time.Date(2200, 1, 1+n, 0, 0, 0, 0, time.UTC) }
 
 func (w *writer) newBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
@@ -284,8 +284,8 @@ func generate(rng *rand.Rand) []op {
 	return history
 }
 
-// No result causes the refusal of another one. So the order of the results must not affect the
-// entries.
+// In this history, no result causes the refusal of another result. So the order of the results must
+// not affect the entries.
 func generateOrderFree(rng *rand.Rand) []op {
 	w := newWriter(rng)
 	w.large, w.closes = false, false

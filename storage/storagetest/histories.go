@@ -27,7 +27,7 @@ var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 //
 // A failing history is shortened and printed with the command that repeats it.
 // LEADERBOARD_HISTORIES sets the number of histories, and LEADERBOARD_TEST_SEED the seed of the
-// first one.
+// first history.
 func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, sizes Sizes) {
 	n := sizes.withDefaults().Histories
 	if text := os.Getenv(historiesVariable); text != "" {
@@ -77,7 +77,7 @@ const (
 	opCompare
 )
 
-// A history is still valid without some of its steps.
+// An op is a step of a history. A history stays valid if steps are removed.
 type op struct {
 	kind    kind
 	board   leaderboard.Board // the new board, the amended board, or the board of the results

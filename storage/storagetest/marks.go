@@ -6,7 +6,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// count has the number of marks that are equal without their ids.
+// count has the number of marks that differ only in their ids.
 func (f *fixture) marks() (marks []leaderboard.FinalMark, count map[leaderboard.FinalMark]int) {
 	f.Helper()
 	marks, err := collect(f.FinalMarks(f.ctx))

@@ -15,6 +15,7 @@ func matchBoard() leaderboard.Board {
 	return b
 }
 
+// The match is void while voids is odd.
 func (f *fixture) setVoids(b *leaderboard.Board, voids int64) leaderboard.ApplyReport {
 	f.Helper()
 	key := leaderboard.MatchKey{SeasonKey: firstSeason(b), Match: "m"}

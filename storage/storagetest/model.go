@@ -46,7 +46,7 @@ type wantOutcome struct {
 	status   leaderboard.Status
 	reason   leaderboard.Reason
 	repeated bool // the store had refused the same result before
-	stands   bool // of two results in conflict, the new one stands
+	stands   bool // in a conflict, the new result stands
 }
 
 // The stored result gets the Voids of its match.
@@ -167,9 +167,10 @@ func micros(t time.Time) time.Time {
 	return time.Unix(t.Unix(), int64(t.Nanosecond())/1000*1000).UTC()
 }
 
-// Of two results with the same revision, the greater one stands. The fields follow the order of the
-// encoded payload, which has the length of each text before the text. Texts in tests are shorter
-// than 128 bytes, so their length takes one byte, and a shorter text is smaller.
+// Of two results with the same revision, the greater result stands. compareContents compares the
+// fields in the order of the encoded payload. There, the length of each text precedes the text.
+// Texts in tests are shorter than 128 bytes, so their length takes one byte, and a shorter text is
+// smaller.
 func compareContents(x, y *leaderboard.MatchResult) int {
 	text := func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)) }
 	flag := func(x, y bool) int {
@@ -231,7 +232,7 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 		closes := w.End
 		for _, e := range b.Season.Ends {
 			if e.ID == w.ID {
-				closes = e.DecidedAt // which is later than the season's end
+				closes = e.DecidedAt // later than the season's end
 			}
 		}
 		if b.CreatedAt.After(closes) {
@@ -296,7 +297,8 @@ func (m *model) countingResults(s leaderboard.SeasonKey, user leaderboard.UserID
 	return counting
 }
 
-// The order is that of the board. A linked board keeps the tie-breakers of its source.
+// ties returns the tie-breakers in the board's order. Results of a linked board have the
+// tie-breakers in the source's order.
 func (m *model) ties(r *leaderboard.MatchResult) []int64 {
 	source := m.boards[r.Board].Source
 	if source == nil {
@@ -309,7 +311,7 @@ func (m *model) ties(r *leaderboard.MatchResult) []int64 {
 	return ties
 }
 
-// isEnded reports whether the season of r ended early, at the event time of r or before.
+// isEnded reports whether the season of r ended early, at or before the event time of r.
 func (m *model) isEnded(r *leaderboard.MatchResult) bool {
 	for _, e := range m.boards[r.Board].Season.Ends {
 		if e.ID == r.Season && !r.AchievedAt.Before(e.At) {
@@ -363,7 +365,6 @@ func (m *model) users(s leaderboard.SeasonKey) []leaderboard.UserID {
 	return slices.Sorted(maps.Keys(set))
 }
 
-// An empty user means all users.
 func (m *model) seasonKeys(user leaderboard.UserID) []leaderboard.SeasonKey {
 	set := map[leaderboard.SeasonKey]bool{}
 	for key := range m.records {
@@ -406,7 +407,7 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 }
 
 // The state with the higher revision stands. At equal revisions, a ban stands over a lifted ban,
-// and a later end over an earlier one.
+// and a later end over an earlier end.
 func (m *model) setBan(ban leaderboard.Ban) {
 	key := leaderboard.BanKey{User: ban.User, Board: ban.Board}
 	stored, exists := m.bans[key]
@@ -471,7 +472,7 @@ func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
 	delete(m.boards, id)
 }
 
-// The caller must have compared the store's ladders with the model.
+// ladders has the store's entries. The caller must have compared them with the model.
 func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders map[leaderboard.Division][]leaderboard.Entry) {
 	a.At = micros(a.At)
 	sealed := m.sealed[s]
@@ -489,7 +490,7 @@ func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders m
 	}
 }
 
-// After an erasure, the ranks may differ.
+// agrees ignores the ranks, because an erasure leaves gaps in the final ranks.
 func (m *model) agrees(s leaderboard.SeasonKey, ladders map[leaderboard.Division][]leaderboard.Entry) bool {
 	for d, standings := range m.sealed[s].final {
 		if len(ladders[d]) != len(standings) {

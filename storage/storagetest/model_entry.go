@@ -12,6 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
+// A line is an entry of the model.
 type line struct {
 	user       leaderboard.UserID
 	score      int64      // unused on decay boards
@@ -27,14 +28,13 @@ type line struct {
 	hidden     bool
 }
 
-// In bits.
+// The precision of decayed sums, in bits.
 const precision = 400
 
 func eventOrder(x, y leaderboard.MatchResult) int {
 	return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
 }
 
-// line returns nil if no result of the user counts.
 func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	b := m.boards[s.Board]
 	results := m.countingResults(s, user)

@@ -11,12 +11,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// replay compares the answers of a store with those of the model.
+// replay compares the store's answers with the model's answers.
 type replay struct {
 	ctx   context.Context
 	store leaderboard.Store
 	model *model
-	// The last entry that the store returned.
+	// The last entry that the store returned for each user.
 	seen map[leaderboard.SeasonKey]map[leaderboard.UserID]leaderboard.Entry
 	// All seasons and users of the history, including deleted seasons and erased users.
 	keys  map[leaderboard.SeasonKey]bool
@@ -338,7 +338,6 @@ func (p *replay) recount(s leaderboard.SeasonKey, user leaderboard.UserID) error
 	return p.checkEntry(s, user, c.After)
 }
 
-// endSeason also recounts all users.
 func (p *replay) endSeason(s leaderboard.SeasonKey, at time.Time) error {
 	stored, ok := p.model.boards[s.Board]
 	if !ok {

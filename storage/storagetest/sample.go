@@ -19,8 +19,8 @@ import (
 )
 
 // The sample is a fixed sequence of calls of a store. The repository has the data that an older
-// version wrote with [WriteSample], and its answers to [DescribeSample] and [ExtendSample]. From
-// this data, the current version must give the same answers.
+// version wrote with [WriteSample], and the older version's answers to [DescribeSample] and
+// [ExtendSample]. From this data, the current version must give the same answers.
 const (
 	sampleUsers   = 18
 	sampleMatches = 6
@@ -180,7 +180,6 @@ func (w *sampleWriter) amendAll(ctx context.Context, b *leaderboard.Board, seaso
 	return w.store.Amend(ctx, b, season, a, nil)
 }
 
-// call is the store's Seal or Amend.
 func (w *sampleWriter) makeFinal(id leaderboard.BoardID, season leaderboard.SeasonID, at time.Time, reason string,
 	call func(context.Context, *leaderboard.Board, leaderboard.SeasonID, leaderboard.Amendment) (leaderboard.SeasonRecord, error),
 ) {

@@ -31,7 +31,7 @@ type Sizes struct {
 	// LEADERBOARD_HISTORIES overrides it.
 	Histories int
 	// RowsDivisor divides the number of rows in tests of many rows, down to 30. If the store reads
-	// in pages, newStore must divide their size by the same factor. The default is 1.
+	// pages, newStore must divide the size of the pages by the same factor. The default is 1.
 	RowsDivisor int
 	// RoundsDivisor divides the number of rounds in tests of concurrent calls, down to 2. The
 	// default is 1.
