@@ -12,8 +12,8 @@ import (
 // Limits declares the sentences of the contract that an index does not keep. A field has the
 // reason, or is empty if the index keeps the sentence.
 type Limits struct {
-	// MixedMoments is the reason why an answer may show users at slightly different moments. Its
-	// ranks must agree.
+	// MixedMoments is the reason why an answer may show users at slightly different moments. The
+	// ranks in one answer must still agree with each other.
 	MixedMoments string
 }
 

@@ -20,8 +20,8 @@ func (f *fixture) compareAll() {
 	}
 }
 
-// samplePositions returns the positions 0 to n-1 if n is at most 12, and otherwise both ends and
-// others, which change with each call.
+// If n is at most 12, samplePositions returns all positions from 0 to n-1. Otherwise it returns
+// both ends and a part of the other positions, which changes with each call.
 func (f *fixture) samplePositions(n int) []int {
 	const limit = 12
 	k := (n + limit - 1) / limit
@@ -120,7 +120,7 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 		f.ok("PageAfter", err)
 		f.equal(name("page of %d after the standing at %d", 1+i%3, i+1), page(i+1, 1+i%3), after)
 		f.equal(name("view of a page"), view, v)
-		// No standing has these sort keys, directly after and before s.
+		// The next two sort keys lie directly after and before s. No standing has them.
 		key := leaderboard.MakeSortKey(s.Key, s.AchievedAt, s.User+"!")
 		after, _, err = f.PageAfter(ctx, l, key, 2)
 		f.ok("PageAfter", err)
@@ -200,7 +200,7 @@ func bucketCounts(all []leaderboard.Standing, buckets int, fromWorst bool) []int
 	return counts
 }
 
-// compareMethods compares all with the ranks of reads by one ranking method only.
+// compareMethods compares all with the answers to reads that request the ranks of one method only.
 func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
 	f.Helper()
 	for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {

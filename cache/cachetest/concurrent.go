@@ -36,7 +36,7 @@ func (c *crowd) versionOf(s *leaderboard.Standing) uint64 {
 	return uint64(s.AchievedAt.Sub(start) / time.Second)
 }
 
-// checkConsistent checks that all can be consecutive standings of one ladder.
+// checkConsistent returns an error if all is impossible as consecutive standings of one ladder.
 func checkConsistent(all []leaderboard.Standing) error {
 	for i := range all {
 		s := &all[i]
@@ -142,7 +142,8 @@ func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) err
 	return c.checkVersions(got, seen)
 }
 
-// checkVersions refuses older versions than seen, and pairs at versions of different moments.
+// checkVersions returns an error if a user has an older version than in seen, or if the two users
+// of a pair never had these versions at the same moment.
 func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.UserID]uint64) error {
 	version := map[leaderboard.UserID]uint64{}
 	for i := range got {
@@ -199,7 +200,8 @@ func (c *crowd) runConcurrently(seed uint64, readers int, writers ...func(*rand.
 	reading.Wait()
 }
 
-// mover moves random pairs of users from first to end-1. version is by a pair's first user.
+// mover moves random pairs of users from first to end-1. version has each pair's version, by its
+// first user.
 func (c *crowd) mover(first, end, moves int, version map[int]uint64) func(*rand.Rand) error {
 	return func(rng *rand.Rand) error {
 		for range moves / 2 {
@@ -223,7 +225,6 @@ func (c *crowd) firstVersions(first, end int) map[int]uint64 {
 	return m
 }
 
-// load loads the crowd at version 1.
 func (c *crowd) load() {
 	var entries []leaderboard.Entry
 	for i := range c.users {
@@ -260,7 +261,7 @@ var concurrencyTests = []test{
 		c := newCrowd(f)
 		c.load()
 		versions := c.firstVersions(0, crowdSize)
-		// The contract demands that store, which a Rebuild reads, changes before the index.
+		// Rebuild reads store. The contract demands that store changes before the index.
 		var mu sync.Mutex
 		store := map[int]uint64{}
 		for i := range c.users {

@@ -32,7 +32,7 @@ type fixture struct {
 	model  *model
 	now    time.Time
 
-	samples int
+	samples int // calls of samplePositions
 }
 
 // start is the earliest event time of entries.
@@ -119,7 +119,6 @@ func (f *fixture) ladder(division string) leaderboard.Ladder {
 	return leaderboard.Ladder{SeasonKey: f.key, Division: d}
 }
 
-// tick returns a time later than all times before.
 func (f *fixture) tick() time.Time {
 	f.now = f.now.Add(time.Second)
 	return f.now
@@ -198,7 +197,6 @@ func (f *fixture) manyEntries(rng *rand.Rand, n int) []leaderboard.Entry {
 	return entries
 }
 
-// checkUnavailable checks that every read returns ErrRankUnavailable.
 func (f *fixture) checkUnavailable() {
 	ctx, l := f.ctx, f.ladder("")
 	f.Helper()

@@ -11,11 +11,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// RunHistories applies random histories to one index, each on another board. open returns an empty
-// index, which RunHistories closes.
+// RunHistories applies random histories to one index, each history on its own board. open returns
+// an empty index, which RunHistories closes.
 //
-// A history is a sequence of versions of each user's entry. They arrive in batches, out of order,
-// some of them twice, with Rebuilds between. After a Drop, a Rebuild or a Restore loads the season
+// A history is a sequence of versions of each user's entry. The versions arrive in batches, out of
+// order, some of them twice. Between batches, the season may be rebuilt, or dropped and loaded
 // again.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
 	rng := random(t)

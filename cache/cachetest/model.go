@@ -53,7 +53,6 @@ func (m *model) standings(d leaderboard.Division) []leaderboard.Standing {
 	return all
 }
 
-// count counts the standings whose rank keys are smaller than key.
 func count(all []leaderboard.Standing, key leaderboard.RankKey) leaderboard.Counts {
 	var c leaderboard.Counts
 	distinct := map[leaderboard.RankKey]bool{}
@@ -67,7 +66,6 @@ func count(all []leaderboard.Standing, key leaderboard.RankKey) leaderboard.Coun
 	return c
 }
 
-// divisions returns the overall division, every division with users, and one without users.
 func (m *model) divisions() []leaderboard.Division {
 	set := map[leaderboard.Division]bool{{}: true, {Attribute: "country", Value: "nobody's"}: true}
 	for _, e := range m.entries {

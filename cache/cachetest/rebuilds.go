@@ -47,7 +47,7 @@ var rebuildTests = []test{
 			added := f.entry("new", 1, 40, 0)
 			at := f.tick()
 			err := f.Rebuild(f.ctx, f.board, f.key, at, func(yield func(leaderboard.Entry, error) bool) {
-				// These entries were in the store before the updates.
+				// This function yields the entries that the store had before the updates.
 				f.update(newer)
 				if !yield(f.entry("ann", 1, 10, 0, "gender:M"), nil) {
 					return
