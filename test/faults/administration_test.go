@@ -27,8 +27,8 @@ func TestAdministrationOfTwoRegions(t *testing.T) {
 type administration struct {
 	t                 *testing.T
 	seed              uint64
-	acting, following *region
-	sealed            *board // has the sealed season "short", with the users fay and gus
+	acting, following *region // administrators call acting; their acts must reach following
+	sealed            *board  // has the sealed season "short", with the users fay and gus
 }
 
 // One region seals a season while Redis of the other region hangs. Afterwards, neither Redis has
@@ -67,7 +67,7 @@ func (a *administration) testSeal(t *testing.T) {
 	})
 	sealed := time.Now()
 	const swept = "leaderboard_sweep_last_success_timestamp_seconds"
-	deployment.Eventually(t, func(ctx context.Context) error { // its process learns of the seal while Redis hangs
+	deployment.Eventually(t, func(ctx context.Context) error { // following learns of the seal while its Redis hangs
 		last, err := a.following.node.Metric(ctx, swept)
 		if err == nil && last < float64(sealed.Unix()+15) {
 			err = fmt.Errorf("the last sweep of %s was at %v, want 15 seconds after the seal at %d", a.following.name, last, sealed.Unix())
@@ -117,9 +117,10 @@ func (a *administration) testActs(t *testing.T) {
 	a.want(b, "all", "1 dan 1")
 }
 
-// There, a submit is accepted (202) or refused (503), and ranks stay readable. The other region
-// bans and erases users. It refuses (503) changes of boards, and erasures in a sealed season. After
-// the return, both regions have all results and acts.
+// While a region's data center is down, the region accepts (202) or refuses (503) a submit, and
+// ranks stay readable. The other region bans and erases users. It refuses (503) changes of boards,
+// and erasures in a sealed season. After the data center returns, both regions have all results and
+// acts.
 func (a *administration) testDataCenterDown(t *testing.T) {
 	a.t = t
 	cut := a.following
@@ -148,7 +149,7 @@ func (a *administration) testDataCenterDown(t *testing.T) {
 	settings := sumBoard()
 	settings["board_id"] = b.id + "-2"
 	a.call(a.acting.node, http.MethodPost, "/v1/boards", settings, http.StatusServiceUnavailable)
-	if len(refused) == 0 { // a refused result may be applied too
+	if len(refused) == 0 { // a result that got 503 may be applied too
 		a.wantIn(a.acting, b, "all", fmt.Sprintf("1 eve %d", submits), "2 bob 8", "3 dan 7")
 	}
 	here.waitForMore(t, 100)
@@ -173,7 +174,6 @@ func (a *administration) testDataCenterDown(t *testing.T) {
 	check(t, l, a.acting.node, cut.node)
 }
 
-// The returned numbers are those of the refused results.
 func (a *administration) submitWithoutStore(b *board, n int) (refused []int) {
 	a.t.Helper()
 	answers := map[string]int{}

@@ -17,8 +17,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// balancer sends each call to an API node whose /readyz answers 200, and to another one if that
-// node does not answer. This is safe, because a submit that arrives twice counts once.
+// balancer sends each call to an API node whose /readyz answers 200. If the node does not answer
+// the call, balancer sends the call to another node. A submit that arrives twice counts once.
 type balancer struct {
 	client    *deployment.Client
 	nodes     []*upstream

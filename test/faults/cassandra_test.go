@@ -81,7 +81,7 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 }
 
 // The disk of one of three nodes fills up, and the node ends. Once the disk has room, the node
-// restarts. Then each of the others is killed in turn, and the ladders equal the recount.
+// restarts. Then the other two nodes are killed in turn, and the ladders equal the recount.
 func TestCassandraDiskFull(t *testing.T) {
 	d := newSmallDisk(t, 1<<30)
 	var data []string

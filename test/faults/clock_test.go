@@ -19,12 +19,12 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// clockVariable is the environment variable with the path of a file of eight bytes. A program of
-// shiftedProgram adds the number of seconds in this file to its clock.
+// clockVariable is the environment variable with the path of a file of eight bytes. The program
+// that shiftedProgram builds adds the number of seconds in this file to its clock.
 const clockVariable = "LEADERBOARD_TEST_CLOCK"
 
 // shiftedClock replaces the beginning of [time.Now]. The file is mapped into memory, so a change
-// steps the clock at once. Monotonic times do not change, as after a step of a real clock.
+// steps the clock at once. Like a step of a real clock, the change does not affect monotonic times.
 const shiftedClock = `
 var clockShift = func() *int64 {
 	path, ok := syscall.Getenv("` + clockVariable + `")
@@ -84,8 +84,8 @@ func (c clock) step(t *testing.T, shift time.Duration) {
 	must(t, f.Close())
 }
 
-// Under load, the clocks step by hours, backward too. Answers are right meanwhile, and the ladders
-// equal the recount.
+// Under load, the clocks of the service's processes step by hours, forward and backward. Answers
+// are right meanwhile. Afterwards the ladders equal the recount.
 func TestClocksApart(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	s := &service{Deployment: d, seed: seed.New(t)}
@@ -138,7 +138,7 @@ func checkClock(t *testing.T, n *deployment.Node, want time.Duration) {
 	}
 }
 
-// Under load, the clocks step three times, backward too.
+// Under load, the clocks of Cassandra, Kafka and Redis step three times, forward and backward.
 func TestClocksOfServersApart(t *testing.T) {
 	clocks := shiftServers(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})

@@ -77,7 +77,6 @@ type filler struct {
 	refusals []string         // the answer that ended each call of fill
 }
 
-// fill ends when a submit fails.
 func (f *filler) fill(t *testing.T, writer int, random *rand.Rand) {
 	for i := 0; ; i++ {
 		if err := f.submit(t.Context(), fmt.Sprintf("user-%d-%d", writer, i), random); err != nil {

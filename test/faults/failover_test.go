@@ -33,7 +33,7 @@ func redisMastersKilled(t *testing.T, shards int) {
 	load.waitForMore(t, 200)
 	load.waitForDegraded(t, false)
 	for _, b := range ledger.boards {
-		control := fmt.Sprintf("%s{%s/all/0}", s.RedisPrefix, url.PathEscape(b.id))
+		control := fmt.Sprintf("%s{%s/all/0}", s.RedisPrefix, url.PathEscape(b.id)) // the control key of shard 0: see cache/redis/lua/base.lua
 		before := liveGeneration(t, client, control)
 		if n, err := client.HGet(t.Context(), control, "S").Int(); n != shards || err != nil {
 			t.Fatalf("%s: the season has %d shards, error %v; want %d", b.id, n, err, shards)
@@ -71,7 +71,7 @@ func redisMastersKilled(t *testing.T, shards int) {
 	check(t, ledger, s.apis...)
 }
 
-// liveGeneration returns the name of the generation that the index uses: see cache/redis.
+// liveGeneration returns the name of the generation that readers use: see cache/redis/lua/base.lua.
 func liveGeneration(t *testing.T, client redis.UniversalClient, control string) (name string) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) (err error) {
@@ -113,7 +113,6 @@ func rolesOf(t *testing.T, client redis.UniversalClient, servers *cluster.Cluste
 	return master, replica
 }
 
-// redisInfo returns a server's answer to INFO replication.
 func redisInfo(ctx context.Context, addr string) (string, error) {
 	client := redis.NewClient(&redis.Options{Addr: addr})
 	defer client.Close()

@@ -51,7 +51,7 @@ type change struct {
 }
 
 // look is a read of a user's score, as the input of an operation. The answer to a submit is a read
-// too, which must include the submitted revision or a later one.
+// too, which must include the submitted or a later revision.
 type look struct {
 	match    int
 	revision int64 // 0 if the read may see any state
@@ -76,7 +76,8 @@ func (p points) sight() (s sight) {
 	return s
 }
 
-// historyModel is the specification of a user's score on a board with the policy SUM.
+// historyModel specifies a user's score on a board with the policy SUM, for Porcupine, a checker of
+// linearizability.
 var historyModel = porcupine.Model{
 	Init: func() any { return points{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -111,7 +112,6 @@ func recordHistories(t *testing.T, seed uint64, n *deployment.Node, apis ...*dep
 	return h
 }
 
-// Clients 0 and 1 write, and client 2 reads.
 func (h *histories) run(api *deployment.Client, user, client int) {
 	tick := time.NewTicker(historyPace)
 	defer tick.Stop()
@@ -147,7 +147,7 @@ func (h *histories) write(api *deployment.Client, user, client int, tick *time.T
 		ended := h.now()
 		if final {
 			h.record(user, client, c, begun, nil, ended)
-			if score != nil { // an operation of another client, because one client's operations must not overlap
+			if score != nil { // recorded as another client's operation, because one client's operations must not overlap
 				h.record(user, 10+client, look{c.match, c.revision}, begun, sight{*score, true}, ended)
 			}
 			return
@@ -160,7 +160,7 @@ func (h *histories) write(api *deployment.Client, user, client int, tick *time.T
 	}
 }
 
-// submit reports whether the answer is final, and the score in the answer, if it has one.
+// submit returns the score in the answer, or nil, and whether the answer is final.
 func (h *histories) submit(api *deployment.Client, user int, c change) (score *int64, final bool) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
@@ -238,8 +238,8 @@ func (h *histories) check(t *testing.T) {
 		total, historyUsers, h.calls, h.retries, h.degraded)
 }
 
-// unordered describes the operations around the first one that has no place in the longest order
-// that Porcupine found.
+// Porcupine returns the longest order of operations that it found. unordered describes the
+// operations around the first operation that has no place in this order.
 func unordered(operations []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	placed := map[int]bool{}
 	for _, order := range info.PartialLinearizations()[0] {

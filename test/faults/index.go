@@ -19,7 +19,7 @@ type Index struct {
 var _ leaderboard.Index = (*Index)(nil)
 
 // Synced reports whether the server is up. That is enough: Update drops each season that misses an
-// update, so every process sees it as not loaded.
+// update, so every process treats the season as not loaded.
 func (x *Index) Synced(...leaderboard.SeasonKey) bool {
 	return x.check(context.Background(), "Synced", leaderboard.ErrRankUnavailable) == nil
 }

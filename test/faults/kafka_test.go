@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// First the coordinator of the consumer group is killed, then the active controller. Calls succeed
-// again while the broker is down, and no acknowledged result is lost.
+// The brokers are killed in turn: first the coordinator of the consumer group, then the active
+// controller. Calls succeed again while the broker is down, and no acknowledged result is lost.
 func TestBrokersKilled(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})
 	s := newService(t, deployment.Options{Kafka: kafka.Addrs(), KafkaReplicas: 3})

@@ -96,7 +96,6 @@ func (l *ledger) next() *result {
 	return l.release()
 }
 
-// unsent returns nil if no result is pending.
 func (l *ledger) unsent() *result {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -119,7 +118,6 @@ func (l *ledger) release() *result {
 	return r
 }
 
-// The result may be a first revision, a correction or a retraction.
 func (l *ledger) make() *result {
 	r := &result{
 		match: match{

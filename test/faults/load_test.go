@@ -176,7 +176,6 @@ func (l *load) noteApplied(r *result) {
 	}
 }
 
-// anyApplied returns a random applied match and its revision.
 func (l *load) anyApplied() (m match, revision int64, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,8 +217,8 @@ func (l *load) readResult(ctx context.Context, api *deployment.Client) error {
 }
 
 // problem returns what is wrong with the page, or "". No set of results leads to a wrong order, a
-// wrong rank, or a user who is listed twice. Exactly the answers that are not degraded must have
-// ranks.
+// wrong rank, or a user who is listed twice. A degraded answer must have no ranks, and every other
+// answer must have ranks.
 func (p *page) problem(b *board) string {
 	users := map[string]bool{}
 	for i, s := range p.Standings {
@@ -272,7 +271,6 @@ func (f figures) String() string {
 
 func (f figures) percent() float64 { return 100 * float64(f.errors) / float64(max(f.calls, 1)) }
 
-// errors returns at most five of the last errors.
 func (l *load) errors() []error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -339,8 +337,9 @@ func (l *load) waitForMore(t *testing.T, n int) {
 
 const stopTimeout = 2 * time.Minute
 
-// stop ends the load and returns once every result is acknowledged, within [stopTimeout]. Other
-// loads of the ledger generate results that this load would send, so call their function end first.
+// stop ends the load and returns once every result is acknowledged, within [stopTimeout]. If other
+// loads use the same ledger, call their function end first: otherwise they generate more results,
+// which this load must send.
 func (l *load) stop() {
 	l.t.Helper()
 	l.end()

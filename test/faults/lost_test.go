@@ -9,16 +9,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// One region is killed under load. The other one applies results, and its ranks equal the recount.
-// After the return, both regions equal the recount.
+// One region is killed under load. The other region applies results, and its ranks equal the
+// recount. After the killed region returns, both regions equal the recount.
 func TestDataCenterLost(t *testing.T) {
 	s := seed.New(t)
 	random := rand.New(rand.NewPCG(s, 4))
 	regions := newRegions(t)
 	i := random.IntN(2)
 	lost, survivor := regions[i], regions[1-i]
-	// Both regions receive the results of the first ledger. During the loss, the survivor alone
-	// receives those of the second one.
+	// Both regions receive the results of the ledger "both". During the loss, only the survivor
+	// receives the results of the ledger "alone".
 	both, alone := newLedger(t, survivor.node, "both", s), newLedger(t, survivor.node, "alone", s+1)
 	lost.waitForBoards(t, both)
 	lost.waitForBoards(t, alone)

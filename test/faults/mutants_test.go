@@ -102,7 +102,7 @@ var mutants = []mutant{
 	},
 }
 
-// Without the mutant, the same test passes.
+// The test of each mutant passes without the mutant, and fails with it.
 func TestMutantsAreCaught(t *testing.T) {
 	if os.Getenv(envMutants) != "1" {
 		t.Skipf("the test builds each mutant and runs a test of it; set %s=1 to run it", envMutants)
@@ -124,7 +124,7 @@ func TestMutantsAreCaught(t *testing.T) {
 	}
 }
 
-// The code that each mutant changes exists.
+// The code has each text that a mutant replaces.
 func TestMutantsFitTheCode(t *testing.T) {
 	for _, m := range mutants {
 		m.text(t)
@@ -168,7 +168,6 @@ func (m *mutant) overlay(t *testing.T) string {
 	return overlay
 }
 
-// An empty overlay means the code without the mutant.
 func (m *mutant) test(t *testing.T, overlay string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-timeout", "20m", "-run", "^"+m.run+"$", m.pkg)

@@ -11,10 +11,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Afterwards each ladder equals the recount, and the history of each user is linearizable.
+// After each fault, each ladder equals the recount, and the history of each user is linearizable.
 //
-// One API node and one consumer reach all servers through proxies. The other processes reach them
-// directly, so results are acknowledged during the fault too.
+// One API node and one consumer reach all servers through proxies. The other processes reach the
+// servers directly, so results are acknowledged during the fault too.
 func TestNetworkFaults(t *testing.T) {
 	n := newNetwork(t)
 	for _, f := range networkFaults {
@@ -32,11 +32,11 @@ type network struct {
 type link struct {
 	name  string
 	proxy *proxy
-	// cut is the shortest duration of a fault of this link that loses the data of one direction.
+	// cut is the shortest duration of a fault that loses the data of one direction of this link.
 	cut time.Duration
 }
 
-// faultTime is the shortest duration of any other fault. It is longer than the timeouts of
+// faultTime is the shortest duration of every other fault. It is longer than the timeouts of
 // Cassandra's and Redis's clients.
 const faultTime = 20 * time.Second
 

@@ -52,7 +52,8 @@ func waitForApplied(t *testing.T, consumer *deployment.Node, n int) time.Duratio
 	return time.Since(started)
 }
 
-// No attempt of a batch begins while an earlier one still runs, so each result is applied once.
+// No attempt to apply a batch begins while an earlier attempt still runs, so each result is applied
+// once.
 func TestBurstOfFirstResultsOnColdServers(t *testing.T) {
 	const users = 12_000
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
@@ -104,13 +105,13 @@ func TestRedisHangs(t *testing.T) {
 	}
 	burst(t, api.Client, results, boards, "first")
 	waitForApplied(t, consumer, results)
-	// These results have the same cost with Redis and without it.
+	// Apart from Redis, these results cost as much as the results of the burst without Redis.
 	burst(t, api.Client, results, boards, "with Redis")
 	before := waitForApplied(t, consumer, 2*results)
 	read := func(ctx context.Context, i int) (page, error) {
 		return readPage(ctx, api.Client, &board{id: boards[i]}, "")
 	}
-	for i := range boards { // afterwards, the API node knows all boards, and Redis has them
+	for i := range boards { // afterwards, the API node has cached all boards, and Redis has their seasons
 		deployment.Eventually(t, func(ctx context.Context) error {
 			got, err := read(ctx, i)
 			if err != nil || got.Degraded || len(got.Standings) != results/boardCount {
@@ -146,7 +147,7 @@ func TestRedisHangs(t *testing.T) {
 
 const readers = 20
 
-// stop returns how many reads took more than two seconds, and how many there were.
+// stop returns the number of reads that took more than two seconds, and the number of all reads.
 func readersOf(t *testing.T, read func(ctx context.Context, i int) error) (stop func() (slow, all int)) {
 	var mu sync.Mutex
 	var slow, all int

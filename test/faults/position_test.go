@@ -79,7 +79,7 @@ func (o *indexOutage) checkBoards() {
 }
 
 // The killed consumer has committed the offsets of results whose updates Redis lacks. When Redis
-// answers again, another consumer applies nothing again, and corrects every rank.
+// answers again, another consumer corrects every rank, and applies no result a second time.
 func TestConsumerKilledWhileRedisHangs(t *testing.T) {
 	o := startIndexOutage(t)
 	must(t, o.consumer.Kill())
@@ -100,8 +100,8 @@ func (o *indexOutage) takeOver() *deployment.Node {
 	return next
 }
 
-// After Redis answers again, another consumer takes over. The paused consumer continues with its
-// outdated state. Finally the other consumer is killed, and the first one takes over.
+// After Redis answers again, another consumer takes over. The paused consumer then resumes with
+// outdated state. Finally the other consumer is killed, and the first consumer takes over.
 func TestConsumerPausedWhileRedisHangs(t *testing.T) {
 	o := startIndexOutage(t)
 	must(t, o.consumer.Pause())

@@ -64,7 +64,7 @@ func (r *region) waitForBoards(t *testing.T, l *ledger) {
 
 // Each result goes to a random region and is mirrored, so a correction often arrives in another
 // region than the result. Meanwhile, a board gets a division. The ladders of both regions must
-// equal the recount, and those of a single region with all results.
+// equal the recount, and the ladders of a third deployment that gets all results.
 func TestRegionsConverge(t *testing.T) {
 	s := seed.New(t)
 	regions := newRegions(t)
@@ -86,7 +86,8 @@ func TestRegionsConverge(t *testing.T) {
 	}
 	for i := range 600 {
 		if i == 400 {
-			// The index of the other region must have the seasons before they have the division.
+			// The index of the other region must have the seasons before the boards get the
+			// division.
 			deployment.Eventually(t, func(ctx context.Context) error { return hasUsers(ctx, nodes[1], ledger) })
 			addTeams(t, nodes[0], ledger)
 			addTeams(t, singleNode, singleLedger)
@@ -146,7 +147,7 @@ func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
 	}
 }
 
-// mirror copies the results of a region to another one until t ends, as MirrorMaker does. Messages
+// mirror copies the results of a region to another region until t ends, like MirrorMaker. Messages
 // keep partition, key, value, headers and timestamp.
 func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
 	t.Helper()

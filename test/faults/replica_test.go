@@ -17,8 +17,8 @@ import (
 )
 
 // A node restarts without the writes that it missed, and another node is killed. So each quorum has
-// a stale replica and a current one. Readers must not see stale data, and later writes must leave
-// no orphan rows.
+// a stale replica and a current replica. Readers must not see stale data, and later writes must
+// leave no orphan rows.
 func TestStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	ctx := t.Context()
@@ -129,7 +129,7 @@ func (l *staleLadder) checkPlace(e leaderboard.Entry) {
 	}
 }
 
-// There must be no orphan rows.
+// check compares all ladders with l.want, and reports orphan rows.
 func (l *staleLadder) check(s *cql.Store) {
 	l.t.Helper()
 	for _, team := range []string{"", "red", "blue"} {

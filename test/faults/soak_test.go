@@ -20,7 +20,6 @@ import (
 // soakVariable is the environment variable with the length of TestSoak.
 const soakVariable = "LEADERBOARD_TEST_SOAK"
 
-// The default is 30 minutes.
 func soakLength(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv(soakVariable)
@@ -136,13 +135,12 @@ func sleep(t *testing.T, d time.Duration) {
 	}
 }
 
-// usage holds samples of the memory, goroutines and open files of a process.
 type usage struct {
 	heap, goroutines, files []float64
 }
 
-// The size of the heap at which the next garbage collection begins is about twice the size that
-// survived the last one, which has no metric.
+// No metric has the size of the heap that survived the last garbage collection. The next collection
+// begins at about twice this size, which is a metric.
 func (u *usage) sample(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -180,8 +178,8 @@ func (u *usage) check(t *testing.T, process string) {
 
 const minSamples = 6
 
-// A flat series grows by at most a fifth plus the slack, from the median of its first third to that
-// of its last third.
+// A flat series grows by at most a fifth plus the slack, from the median of its first third to the
+// median of its last third.
 func isFlat(series []float64, slack float64) (first, last float64, flat bool) {
 	if len(series) < minSamples {
 		return 0, 0, false
@@ -226,7 +224,7 @@ type soakSeasons struct {
 	windows []soakWindow
 	load    *load
 	stop    func() // ends the sending of results and bans
-	// The goroutine of startSeasons writes the fields below, until stop ends it.
+	// The goroutine of startSeasons writes the fields below, until stop ends the goroutine.
 	points  []map[string]int64 // by window and user
 	banned  map[string]bool
 	changes int // bans and unbans
@@ -240,8 +238,8 @@ type soakWindow struct {
 const (
 	soakUsers = 20
 	soakGrace = time.Minute
-	// sealTime is the longest time from the close of a season to its seal. The service waits for a
-	// minute, and a fault may delay the seal.
+	// sealTime is the longest time from the close of a season to its seal. The service seals a
+	// season a minute after its close at the earliest, and a fault may delay the seal.
 	sealTime = 3 * time.Minute
 )
 
@@ -387,7 +385,6 @@ func (q *soakSeasons) check(t *testing.T, ended time.Time, nodes ...*deployment.
 	t.Logf("%d seasons equal the recount, %d of them sealed; %d bans and unbans", len(q.windows), sealed, q.changes)
 }
 
-// recount omits banned users. The lines are in alphabetical order.
 func (q *soakSeasons) recount(window int) []string {
 	list := []string{}
 	for user, points := range q.points[window] {

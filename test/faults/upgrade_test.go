@@ -12,13 +12,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// oldCommit is the oldest build that can run beside this one. CHANGELOG.md must name it. Its schema
-// lacks at least one migration of the present schema.
+// oldCommit is the oldest build that can run beside the current build. CHANGELOG.md must name it.
+// The schema of oldCommit lacks at least one migration of the current schema.
 const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 
 // Processes are upgraded under load, in the order of docs/operations.md. No call fails, and no
-// acknowledged result is lost. Old API nodes stop before the balancer notices, so it moves some
-// calls. New ones use drain_time, so it notices in time.
+// acknowledged result is lost. An old API node stops before the balancer notices, so the balancer
+// moves some calls. A new API node uses drain_time, so the balancer notices in time.
 func TestRollingUpgrade(t *testing.T) {
 	cluster.Cassandra(t, 1) // without servers, the test is skipped before it builds programs
 	program := deployment.Program(t)

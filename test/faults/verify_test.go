@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// exitDifferences is the documented exit code of leaderboard verify if differences remain.
+// exitDifferences is the documented exit code of "leaderboard verify" if differences remain.
 const exitDifferences = 3
 
 func TestVerifyRepairs(t *testing.T) {
@@ -31,8 +31,8 @@ func TestVerifyRepairs(t *testing.T) {
 	b := ledger.boards[1] // it has team ladders too
 	p := newPlanter(t, d, b)
 	for _, plant := range []struct {
-		// kind is the kind of difference that verify reports. It is empty if the index detects the
-		// damage at the next read, and the service fills the index again.
+		// kind is the kind of difference that verify reports. If kind is empty, the index detects
+		// the damage at the next read, and the service fills the index again.
 		name, kind string
 		damage     func(x, y row)
 	}{
@@ -86,6 +86,7 @@ func TestVerifyRepairs(t *testing.T) {
 	})
 }
 
+// planter damages the stored data of a board.
 type planter struct {
 	t           *testing.T
 	session     *gocql.Session
