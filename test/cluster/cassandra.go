@@ -65,7 +65,7 @@ func StartCassandra(ctx context.Context, cfg CassandraConfig) (*Cluster, error) 
 		return nil, err
 	}
 	if cfg.Quick {
-		// The first three flags save processor time. The last one omits the flush of system tables.
+		// The last flag omits the flush of system tables. The other flags save processor time.
 		j.quick = []string{quickJava, "-XX:-UseG1GC", "-XX:+UseSerialGC", "-da", "-Dcassandra.unsafesystem=true"}
 	}
 	if len(cfg.DataCenters) == 0 {
@@ -125,7 +125,7 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 
 // Tokens divide the ring evenly among the nodes of a data center.
 func ringTokens(dcs []string) []string {
-	size, seen := map[string]int64{}, map[string]int64{} // nodes by data center: all of them, and those that have a token
+	size, seen := map[string]int64{}, map[string]int64{} // numbers of nodes by data center: all, and those with a token
 	order := map[string]int64{}
 	for _, dc := range dcs {
 		if _, ok := order[dc]; !ok {
@@ -186,7 +186,7 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Ser
 		return nil, err
 	}
 	flags := strings.Fields(string(options))
-	if !j.training { // With an agent, Java cannot write a class archive, but it can use one.
+	if !j.training { // With an agent, Java can use a class archive, but cannot write it.
 		agent, err := filepath.Glob(filepath.Join(j.lib, "jamm-*.jar"))
 		if err != nil {
 			return nil, err
@@ -214,8 +214,8 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Ser
 	return cmd, nil
 }
 
-// checkCassandraReady checks that each node lists all others with the same schema version, and can
-// coordinate a read from up to three replicas.
+// checkCassandraReady checks that each node lists all other nodes with the same schema version, and
+// can coordinate a read from up to three replicas.
 func checkCassandraReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	schema := ""
 	return eachCassandra(secrets, addrs, func(addr string, session *gocql.Session) error {
@@ -223,8 +223,8 @@ func checkCassandraReady(ctx context.Context, secrets *Secrets, addrs []string) 
 	})
 }
 
-// checkCassandraAnswers compares numbers of nodes, because nodes in containers list other
-// addresses.
+// checkCassandraAnswers compares numbers of nodes: nodes in containers list addresses that are not
+// in addrs.
 func checkCassandraAnswers(ctx context.Context, addrs []string) error {
 	return eachCassandra(nil, addrs, func(_ string, session *gocql.Session) error {
 		var peers int
@@ -278,14 +278,14 @@ func checkCassandraNode(ctx context.Context, session *gocql.Session, addr string
 		}
 	}
 	// The keyspace has three replicas. The coordinator refuses the read while it believes that too
-	// few of them are up.
+	// few replicas are up.
 	level := []gocql.Consistency{gocql.One, gocql.Two, gocql.Three}[min(len(addrs), 3)-1]
 	return session.Query("SELECT status FROM system_distributed.view_build_status WHERE keyspace_name = '' AND view_name = ''").
 		Consistency(level).WithContext(ctx).Iter().Close()
 }
 
-// createUser starts the nodes of c first: a node that joins takes over partitions without their
-// data. If createUser fails, it closes c.
+// createUser starts all nodes of c before it creates the user: a node that joins later takes over
+// partitions without their data. If createUser fails, it closes c.
 func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, error) {
 	initial := *secrets
 	initial.Username, initial.Password = "cassandra", "cassandra"

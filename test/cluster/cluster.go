@@ -69,7 +69,7 @@ func (c *Cluster) begin(ctx context.Context) (*Cluster, error) {
 // Addrs returns the client addresses, host:port, in the order of Servers.
 func (c *Cluster) Addrs() []string { return addrs(c.Servers) }
 
-// List returns the addresses joined by commas, as [EnvCassandra] and the like need them.
+// List returns the addresses joined by commas, such as for [EnvCassandra].
 func (c *Cluster) List() string { return strings.Join(c.Addrs(), ",") }
 
 func addrs(servers []*Server) []string {
@@ -113,8 +113,8 @@ func (c *Cluster) Start(ctx context.Context) error {
 	return c.WaitReady(ctx)
 }
 
-// WaitReady waits until every live server, which runs and is not paused, serves clients and sees
-// the other live ones. It fails if a server exits by itself, at ctx's deadline, or after five
+// WaitReady waits until every live server (running and not paused) serves clients and sees the
+// other live servers. It fails if a server exits by itself, at ctx's deadline, or after five
 // minutes.
 func (c *Cluster) WaitReady(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)

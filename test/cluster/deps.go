@@ -56,7 +56,8 @@ func findJava(ctx context.Context) (path, version string, err error) {
 	return "", "", fmt.Errorf("cluster: no Java 17 in JAVA_HOME, PATH or /usr/lib/jvm: %s", installHint)
 }
 
-// If the folder does not exist, Maven fetches the jars that kind/jars.sha256 lists.
+// jars returns the folder with the jars that kind/jars.sha256 lists. If the folder does not exist,
+// Maven fetches them.
 func jars(ctx context.Context, kind string, logf func(string, ...any)) (string, error) {
 	pins, err := files.ReadFile(kind + "/jars.sha256")
 	if err != nil {
@@ -117,7 +118,6 @@ func fetchJars(ctx context.Context, kind, dir string, pins []byte) error {
 	return os.Rename(lib, dir)
 }
 
-// pins is in the format of sha256sum.
 func verifyJars(dir string, pins []byte) error {
 	missing := map[string]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(pins)); lines.Scan(); {

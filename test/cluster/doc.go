@@ -10,6 +10,6 @@
 // their data.
 //
 // A killed Kafka broker can return only after 6 s. Restart several killed brokers with
-// [Cluster.Start], because the first one is never ready alone. By default, go-redis looks for a new
-// master of a Redis Cluster once a minute: set a shorter ClusterStateReloadInterval.
+// [Cluster.Start], because the first broker is never ready alone. By default, go-redis looks for a
+// new master of a Redis Cluster once a minute: set a shorter ClusterStateReloadInterval.
 package cluster

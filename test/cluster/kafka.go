@@ -26,9 +26,8 @@ type KafkaConfig struct {
 	// Secrets makes the brokers require TLS and a password, unless it is nil. The SASL mechanism is
 	// PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
 	Secrets *Secrets
-	// Detours adds a listener to each broker, at [Server.Detour]. Broker i makes the clients of
-	// this listener connect to a proxy at the address Detours[i]. Secrets and Detours exclude each
-	// other.
+	// Detours adds a listener to each broker, at [Server.Detour]. On this listener, broker i
+	// advertises Detours[i], the address of a proxy. Secrets and Detours exclude each other.
 	Detours []string
 	// Quick starts the brokers sooner. In return, a broker serves fewer records per second.
 	Quick bool
@@ -36,7 +35,7 @@ type KafkaConfig struct {
 	Logf func(format string, args ...any)
 }
 
-// readyTopic is for test writes.
+// readyTopic is for the writes of checkKafkaReady.
 const readyTopic = "cluster-ready"
 
 // StartKafka starts a Kafka 4.1 cluster, and returns once a write to all replicas succeeds. The
@@ -252,7 +251,6 @@ func kafkaClientConfig() *sarama.Config {
 	return cfg
 }
 
-// s may be nil.
 func (s *Secrets) kafka(cfg *sarama.Config) (err error) {
 	if s == nil {
 		return nil

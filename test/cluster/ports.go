@@ -24,7 +24,7 @@ type portBlock struct {
 	lock *os.File
 }
 
-// No program uses these ports on any of hosts.
+// reservePorts returns ports that no program uses on any of hosts.
 func reservePorts(hosts ...string) (*portBlock, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("leaderboard-ports-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -36,7 +36,6 @@ func newTable(t *testing.T, s *Server, replication string) cqlTable {
 	return cqlTable{t, session}
 }
 
-// write inserts the numbers in [from, to).
 func (c cqlTable) write(from, to int, level gocql.Consistency) {
 	c.t.Helper()
 	for n := from; n < to; n++ {
@@ -155,7 +154,7 @@ const testTopic = "numbers"
 func send(addrs []string, from, to int) error {
 	cfg := kafkaClientConfig()
 	cfg.Metadata.Retry.Max = 40
-	// The retries last longer than Kafka takes to detect a dead leader and elect another.
+	// The retries last longer than Kafka takes to detect a dead leader and elect a new leader.
 	cfg.Producer.Retry.Max, cfg.Producer.Retry.Backoff = 40, time.Second
 	producer, err := sarama.NewSyncProducer(addrs, cfg)
 	if err != nil {
@@ -235,7 +234,7 @@ func TestKafka(t *testing.T) {
 
 	t.Log("one broker paused and resumed")
 	must(t, c.Servers[1].Pause())
-	must(t, c.WaitReady(t.Context())) // The others take over its partitions.
+	must(t, c.WaitReady(t.Context())) // The other brokers take over the partitions.
 	must(t, send([]string{c.Servers[0].Addr, c.Servers[2].Addr}, 200, 250))
 	must(t, c.Servers[1].Resume())
 	timed(t, "resume of one broker", func() { must(t, c.WaitReady(t.Context())) })

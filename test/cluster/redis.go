@@ -83,7 +83,7 @@ func newRedis(kind string, n int, cfg RedisConfig, extra ...string) (*Cluster, e
 		s.listens = []string{s.Addr}
 		args := []string{
 			"--port", port(s.Addr), "--bind", loopback, "--dir", s.dir, "--save", "", "--appendonly", "no",
-			"--repl-diskless-sync-delay", "0", // A master has one replica, so the master need not wait for more before it sends a copy.
+			"--repl-diskless-sync-delay", "0", // A master has one replica, so it need not wait for more replicas before it sends a copy.
 		}
 		if cfg.AppendOnly {
 			args = append(args, "--appendonly", "yes", "--appendfsync", "always")

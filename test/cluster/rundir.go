@@ -35,7 +35,7 @@ func newDir(kind string) (string, error) {
 	return dir, err
 }
 
-// removeDir also removes the run folder with its last folder.
+// With the last folder in the run folder, removeDir also removes the run folder.
 func removeDir(dir string) error {
 	runDir.mu.Lock()
 	defer runDir.mu.Unlock()

@@ -19,7 +19,8 @@ import (
 type Server struct {
 	Name string // such as "cassandra-2"
 	Addr string // the client address, host:port; the same after a restart
-	// Detour is the address for a proxy, if [KafkaConfig] has one for this broker.
+	// Detour is the address that a proxy connects to, if [KafkaConfig] names a proxy for this
+	// broker.
 	Detour string
 
 	cluster *Cluster
@@ -28,7 +29,7 @@ type Server struct {
 	jmx     string   // host:port of a Cassandra node's JMX
 
 	// command writes the configuration and returns the command that runs the server in the
-	// foreground. It can join the live servers in peers.
+	// foreground. The server can join the live servers in peers.
 	command func(peers []*Server) (*exec.Cmd, error)
 
 	mu   sync.Mutex
@@ -170,7 +171,6 @@ func (s *Server) isLive() bool {
 	return s.proc != nil && !s.proc.paused && !s.proc.isGone()
 }
 
-// checkCrash returns an error if the server exited by itself.
 func (s *Server) checkCrash() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,8 +240,8 @@ func (s *Server) logTail() string {
 	return string(bytes.Join(all[max(0, len(all)-lines-1):], nil))
 }
 
-// starter runs functions in one goroutine, which starts all child processes. The kernel sends the
-// parent-death signal when the starting thread ends. So this goroutine is locked to its thread and
+// starter runs functions in one goroutine, which starts all child processes. The kernel kills a
+// child when the thread that started the child ends. So this goroutine is locked to its thread and
 // never ends.
 var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())

@@ -170,7 +170,7 @@ func (k *kind) awaitNamed(list string) ([]string, error) {
 }
 
 func (k *kind) begin(t testing.TB, n int) ([]string, error) {
-	// The servers outlive t, so the context is not that of t.
+	// The servers outlive t, so they must not use t's context.
 	c, err := k.start(context.Background(), n, t.Logf)
 	if err != nil {
 		return nil, err

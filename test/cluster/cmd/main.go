@@ -33,7 +33,7 @@ examples:
   cluster up -d -cassandra 1 > env.sh && . ./env.sh
   cluster up -d -cassandra 1 -secure > env.sh && . ./env.sh && leaderboard schema apply --replicas dc1=1
 
-flags of run and up:
+flags of "run" and "up":
 `
 
 func main() {
@@ -74,7 +74,7 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file in which \"up\" records its servers for \"down\"")
 	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords, and print the settings of the service instead of the variables of the tests; starts the Redis Cluster only with -redis=false")
 	flags.BoolVar(&s.quick, "quick", false, "save processor time in runs of some minutes; unsuitable for benchmarks and for tests that kill servers")
-	detach := flags.Bool("d", false, "run in the background (up only)")
+	detach := flags.Bool("d", false, "run in the background (\"up\" only)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 			return cluster.StartRedis(ctx, cluster.RedisConfig{Secrets: secrets})
 		}})
 	}
-	if s.redisCluster && !(s.secure && s.redis) { // with -secure, start one of the two, because the service uses only one
+	if s.redisCluster && !(s.secure && s.redis) { // with -secure, not beside Redis: the settings can name only one of them
 		parts = append(parts, part{cluster.EnvRedisCluster, func(ctx context.Context) (*cluster.Cluster, error) {
 			return cluster.StartRedisCluster(ctx, cluster.RedisConfig{Secrets: secrets})
 		}})
@@ -186,7 +186,7 @@ func (s servers) secrets(create func(dir string) (*cluster.Secrets, error)) (_ *
 	return secrets, removeFiles, nil
 }
 
-// env is the variable that names c in tests. The returned variables are those of the service.
+// settings returns the service's variables for c. env is the variable that names c in tests.
 func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string {
 	names := map[string][2]string{
 		cluster.EnvCassandra: {"CASSANDRA", "HOSTS"}, cluster.EnvKafka: {"KAFKA", "BROKERS"}, cluster.EnvRedis: {"REDIS", "ADDRESSES"},
@@ -203,7 +203,8 @@ func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string
 	return list
 }
 
-// The command gets the variables that name the servers. When it has ended, the servers are stopped.
+// The command gets the variables that name the servers. When the command has ended, runWith stops
+// the servers.
 func runWith(ctx context.Context, s servers, command []string, stderr io.Writer) error {
 	if len(command) == 0 {
 		return errors.New("run: no command given; put one after --")

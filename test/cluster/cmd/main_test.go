@@ -91,7 +91,7 @@ func TestUpInTheBackgroundRunsUntilDown(t *testing.T) {
 	}
 	second, err := run(t, up...)
 	if err != nil || second != first {
-		t.Errorf("output of a second up = %q, %v, want that of the first, %q", second, err, first)
+		t.Errorf("output of a second up = %q, %v, want the output of the first, %q", second, err, first)
 	}
 	if _, err := run(t, down...); err != nil {
 		t.Error(err)
