@@ -16,8 +16,8 @@ import (
 	"github.com/prometheus/prometheus/util/annotations"
 )
 
-// At the time of the last sample, the alert fires with the series in fires, and not with those in
-// silent.
+// At the time of the last sample, the alert fires with the series in fires, and does not fire with
+// the series in silent.
 //
 // Each line is a series in the notation of promtool's tests, with a sample a minute from 1970: 0x60
 // is 0 for an hour, and 5+2x60 begins at 5 and grows by 2 a minute.
@@ -28,7 +28,7 @@ func counterTest(series string) alertTest {
 	return alertTest{series + " 0x55 1x4", series + " 7x60"}
 }
 
-// visible returns the series of submits that became visible in time, with the given samples, and of
+// visible returns two series: the submits that became visible in time, with the given samples, and
 // all submits.
 func visible(inTime string) string {
 	const series = `leaderboard_api_visible_seconds_`
@@ -55,7 +55,8 @@ var alertTests = map[string]alertTest{
 		leaderboard_api_call_seconds_bucket{method="TopScores",le="+Inf"} 0+100x60
 		leaderboard_api_call_seconds_bucket{method="WatchScores",le="0.25"} 0x60
 		leaderboard_api_call_seconds_bucket{method="WatchScores",le="+Inf"} 0+500x60`},
-	// The silent samples miss the target over the long window, and meet it over the short one.
+	// The silent samples miss the target over the rule's long window, and meet the target over its
+	// short window.
 	"SLOBurnsFast":     {visible("0+20x500"), visible("0x492 0+100x7")},
 	"SLOBurnsSlowly":   {visible("0+60x500"), visible("0x459 0+100x40")},
 	"Panic":            counterTest(`leaderboard_api_panics_total`),

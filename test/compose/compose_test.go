@@ -22,7 +22,7 @@ import (
 
 const root = "../.."
 
-// As the file .env sets them.
+// The passwords that the file .env sets.
 const (
 	cassandraPassword = "0123cassandra"
 	kafkaPassword     = "2345kafka"
@@ -76,7 +76,6 @@ func isJob(s *types.ServiceConfig) bool {
 	return s.Restart == types.RestartPolicyOnFailure || s.Name == "tests"
 }
 
-// pinnedImage matches an image with a complete version and a digest.
 var pinnedImage = regexp.MustCompile(`^[a-z0-9./-]+:v?\d+\.\d+\.\d+(-[a-z0-9.]+)?@sha256:[0-9a-f]{64}$`)
 
 func TestEveryImageIsPinned(t *testing.T) {
@@ -129,8 +128,8 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 	}
 }
 
-// Only jobs lack a health check and a restart policy. A service starts after its dependencies are
-// healthy or complete.
+// Every service except a job has a health check, and is restarted unless it was stopped. A service
+// starts after its dependencies are healthy or complete.
 func TestServicesHaveHealthChecksVolumesAndLoopbackPorts(t *testing.T) {
 	for _, p := range []*types.Project{project(t), testProject(t)} {
 		t.Run(p.Name, func(t *testing.T) { checkServices(t, p) })

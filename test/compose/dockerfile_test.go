@@ -95,7 +95,6 @@ func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 	}
 }
 
-// wantStatic fails the test if a binary needs libraries.
 func wantStatic(t *testing.T, binary string) {
 	t.Helper()
 	file, err := elf.Open(binary)

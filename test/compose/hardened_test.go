@@ -45,13 +45,13 @@ func TestContainersAreHardened(t *testing.T) {
 func TestPasswordsAreRequired(t *testing.T) {
 	for _, env := range [][]string{nil, dotEnv[:2], dotEnv[1:], {dotEnv[0], dotEnv[2]}} {
 		if _, err := read(t, env, "docker-compose.yml"); err == nil || !strings.Contains(err.Error(), "write .env") {
-			t.Errorf("with %v, docker-compose.yml loads with the error %v, want one that says to write .env", env, err)
+			t.Errorf("with %v, docker-compose.yml loads with the error %v, want an error that says to write .env", env, err)
 		}
 	}
 }
 
 // brokerJAAS is the login configuration of each listener. With user_leaderboard, the broker checks
-// the password of clients. With username and password, it logs in to the other brokers.
+// the password of clients. With username and password, the broker logs in to the other brokers.
 const brokerJAAS = `org.apache.kafka.common.security.plain.PlainLoginModule required username="leaderboard" password="` + kafkaPassword + `" user_leaderboard="` + kafkaPassword + `";`
 
 // properties returns the settings of a broker. The image removes the prefix KAFKA_ from each
@@ -68,8 +68,8 @@ func properties(s types.ServiceConfig) map[string]string {
 
 const authenticator = "-Dcassandra.settings.authenticator=PasswordAuthenticator"
 
-// TestRedisRequiresThePassword checks the same of Redis. In the project for tests, the servers
-// require no passwords.
+// TestRedisRequiresThePassword tests Redis. In the project for tests, the servers require no
+// passwords.
 func TestServersRequirePasswords(t *testing.T) {
 	p, tests := project(t), testProject(t)
 	for _, name := range servicesNamed(p, "cassandra-") {
@@ -117,8 +117,8 @@ func TestServersRequirePasswords(t *testing.T) {
 func TestCredentialsJob(t *testing.T) {
 	s := project(t).Services["credentials"]
 	dir := t.TempDir()
-	// The fake cqlsh logs its arguments. SETUP is the exit status of the statements, NEW and
-	// DEFAULT those of later logins with the new and the default role.
+	// The fake cqlsh logs its arguments. SETUP is the exit status of the statements. NEW and
+	// DEFAULT are the exit statuses of later logins with the new role and the default role.
 	fake := `#!/bin/sh
 printf '%s\n' "$*" >> "$LOG"
 case "$*" in *ALTER*) exit "$SETUP";; *"-u leaderboard"*) exit "$NEW";; *"-u cassandra"*) exit "$DEFAULT";; esac
@@ -160,7 +160,7 @@ exit 9`
 	}
 }
 
-// The command and the health check of the Redis service run on another port.
+// The test runs the command and the health check of the Redis service on another port.
 func TestRedisRequiresThePassword(t *testing.T) {
 	needPrograms(t, "redis-server", "redis-cli")
 	s := project(t).Services["redis"]

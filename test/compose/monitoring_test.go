@@ -61,7 +61,6 @@ var watched = map[string][]string{
 	"running versions": {`count by (version) (leaderboard_build_info)`},
 }
 
-// Each panel has a title and valid queries.
 func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "deploy/grafana/dashboards/leaderboard.json"))
 	if err != nil {
@@ -104,8 +103,8 @@ func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 	}
 }
 
-// In prometheusConfig, a misspelled field is an error. Prometheus' own package config would add the
-// clients of three cloud providers to go.mod.
+// With prometheusConfig, a misspelled field in prometheus.yml is an error. Prometheus' own package
+// config would add the clients of three cloud providers to go.mod.
 type prometheusConfig struct {
 	Global struct {
 		ScrapeInterval     model.Duration `yaml:"scrape_interval"`
@@ -174,7 +173,7 @@ func TestComposeStartsMonitoring(t *testing.T) {
 	if dns := config.ScrapeConfigs[0].DNS; len(dns) != 1 || !slices.Equal(dns[0].Names, []string{"api", "consumer"}) || dns[0].Type != "A" || dns[0].Port != 8080 {
 		t.Errorf("Prometheus reads %+v, want the services api and consumer at 8080", dns)
 	}
-	// The shortest window of an alert rule is 5 minutes.
+	// Alert rules need several samples in their shortest window, 5 minutes.
 	for name, interval := range map[string]model.Duration{"scrape_interval": config.Global.ScrapeInterval, "evaluation_interval": config.Global.EvaluationInterval} {
 		if interval <= 0 || time.Duration(interval) > time.Minute {
 			t.Errorf("%s is %v, want more than 0 and at most 1m", name, interval)

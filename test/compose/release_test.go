@@ -114,7 +114,7 @@ func TestReleaseIsRefused(t *testing.T) {
 	}
 }
 
-// This takes minutes, so the test runs in "make slow" only.
+// The test takes minutes, so it runs in "make slow" only.
 func TestReleaseOfAllPlatforms(t *testing.T) {
 	dir := checkout(t)
 	run(t, dir, "scripts/release.sh", "v1.2.3")
@@ -140,8 +140,8 @@ func TestReleaseOfAllPlatforms(t *testing.T) {
 	run(t, filepath.Join(dir, "dist"), "sha256sum", "--check", "--quiet", "SHA256SUMS")
 }
 
-// The module proxy of the test has this version of this module only. The other modules come from
-// the module cache. This takes a while, so the test runs in "make slow" only.
+// The test's module proxy has only version 1.2.3 of this module. The other modules come from the
+// module cache. The test is slow, so it runs in "make slow" only.
 func TestGoInstall(t *testing.T) {
 	const path = "github.com/open-leaderboard/leaderboard"
 	dir, proxy, bin := checkout(t), t.TempDir(), t.TempDir()

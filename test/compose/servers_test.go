@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// The script of the Redis Cluster service runs with other ports.
+// The test runs the script of the Redis Cluster service with other ports.
 func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	needPrograms(t, "redis-server", "redis-cli", "hostname")
 	p := testProject(t)
