@@ -39,7 +39,7 @@ const (
 	example = "../../deploy/kubernetes/example"
 )
 
-// build returns the manifests of a folder as kubectl apply -k sends them.
+// build returns the manifests that "kubectl apply -k" sends for a folder.
 func build(t *testing.T, dir string) [][]byte {
 	t.Helper()
 	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
@@ -85,7 +85,6 @@ func manifestsOf[T any](t *testing.T, kind string) map[string]T {
 	return found
 }
 
-// pods returns the pods of all workloads by the workload's name.
 func pods(t *testing.T) map[string]corev1.PodTemplateSpec {
 	t.Helper()
 	found := map[string]corev1.PodTemplateSpec{}
@@ -98,7 +97,7 @@ func pods(t *testing.T) map[string]corev1.PodTemplateSpec {
 	return found
 }
 
-// kinds are Kubernetes' own kinds in the manifests.
+// kinds are the kinds in the manifests that Kubernetes itself defines.
 var kinds = map[string]func() any{
 	"v1/Namespace":                           func() any { return new(corev1.Namespace) },
 	"v1/ServiceAccount":                      func() any { return new(corev1.ServiceAccount) },
@@ -111,8 +110,9 @@ var kinds = map[string]func() any{
 	"autoscaling/v2/HorizontalPodAutoscaler": func() any { return new(autoscalingv2.HorizontalPodAutoscaler) },
 }
 
-// validate refuses unknown fields and wrong types, by the types of Kubernetes' API or by KEDA's
-// schema in testdata/crds. Kubernetes' types do not state required fields or the values of texts.
+// validate rejects unknown fields and wrong types. It uses the types of Kubernetes' API, or KEDA's
+// schema in testdata/crds. Kubernetes' types do not state which fields are required, or which
+// values a text may have.
 func validate(t *testing.T, document []byte) error {
 	t.Helper()
 	var kind metav1.TypeMeta
@@ -193,7 +193,6 @@ func TestManifestsMatchTheirSchemas(t *testing.T) {
 	}
 }
 
-// The validation refuses unknown fields, wrong types, and missing fields of KEDA.
 func TestSchemasRefuseMistakes(t *testing.T) {
 	documents := build(t, example)
 	for right, wrong := range map[string]string{
@@ -348,13 +347,13 @@ func checkProbes(t *testing.T, name string, c corev1.Container, s *config.Config
 	for path, probe := range map[string][]*corev1.Probe{"/healthz": {c.StartupProbe, c.LivenessProbe}, "/readyz": {c.ReadinessProbe}} {
 		for _, p := range probe {
 			if p == nil || p.HTTPGet == nil || p.HTTPGet.Path != path || p.HTTPGet.Port.StrVal != "admin" {
-				t.Errorf("%s has the probe %v, want one of %s at the port admin", name, p, path)
+				t.Errorf("%s has the probe %v, want a probe of %s at the port admin", name, p, path)
 			}
 		}
 	}
 }
 
-// Every Secret and key is in the list at the top of the base and in the command of
+// Every Secret and key is in the list at the top of base/kustomization.yaml and in the command of
 // docs/operations.md.
 func TestSecretsAreListed(t *testing.T) {
 	named := map[string]bool{}
@@ -403,7 +402,6 @@ func TestSecretsAreListed(t *testing.T) {
 	}
 }
 
-// matches reports whether a selector selects the pods of a workload.
 func matches(t *testing.T, s *metav1.LabelSelector, pod corev1.PodTemplateSpec) bool {
 	t.Helper()
 	selector, err := metav1.LabelSelectorAsSelector(s)
@@ -527,8 +525,8 @@ type scaledObject struct {
 	}
 }
 
-// The autoscaler reads the lag of the group, the topic and the brokers of the settings, with their
-// credentials. It starts no more consumers than partitions.
+// The autoscaler reads the lag with the consumer group, topic, brokers and credentials of the
+// settings. It starts no more consumers than partitions.
 func TestConsumersAreScaledByTheirLag(t *testing.T) {
 	found := pods(t)
 	o := manifestsOf[scaledObject](t, "ScaledObject")["leaderboard-consumer"].Spec

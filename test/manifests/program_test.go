@@ -36,11 +36,10 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// batchTime is how long a consumer that stops may need to finish its batch: the default of
-// ApplyTimeout in package consumer's Options.
+// batchTime is the longest time that a stopping consumer needs to finish its batch: the default of
+// consumer.Options.ApplyTimeout.
 const batchTime = 30 * time.Second
 
-// checkKnown fails t unless the program knows a command and its flags.
 func checkKnown(t *testing.T, args []string) {
 	t.Helper()
 	// The program prints help only if it knows the arguments before --help.

@@ -153,7 +153,7 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 	}
 }
 
-// The user is that of the unit, and its home is the folder with the unit's data.
+// leaderboard.sysusers defines the unit's user, whose home is the folder with the unit's data.
 func TestSystemdAcceptsTheUser(t *testing.T) {
 	needProgram(t, "systemd-sysusers")
 	text, err := os.ReadFile(filepath.Join(systemd, "leaderboard.sysusers"))

@@ -14,7 +14,6 @@ import (
 
 const workflows = "../../.github/workflows"
 
-// The workflows have the syntax of GitHub Actions, and their expressions are valid.
 func TestWorkflowsAreValid(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(workflows, "*.yml"))
 	if err != nil || len(files) < 2 {
@@ -100,7 +99,7 @@ func TestReleaseWorkflow(t *testing.T) {
 	}
 }
 
-// Syft is fake. SHA256SUMS must have the archives and their SBOMs.
+// With a fake Syft, SHA256SUMS must have the archives and their SBOMs.
 func TestReleaseSumsTheSBOMs(t *testing.T) {
 	_, steps := release(t)
 	_, run := script(t, steps, "SHA256SUMS")
@@ -112,7 +111,7 @@ func TestReleaseSumsTheSBOMs(t *testing.T) {
 	}
 	write("a.tar.gz", "a")
 	write("b.tar.gz", "b")
-	// scan file:a.tar.gz -o cyclonedx-json=a.cdx.json
+	// The workflow calls: syft scan file:a.tar.gz -o cyclonedx-json=a.cdx.json
 	write("syft", "#!/bin/sh\n[ \"$1 $3\" = 'scan -o' ] && echo \"$2\" > \"${4#cyclonedx-json=}\"\n")
 	cmd := exec.Command("bash", "-euo", "pipefail", "-c", "sha256sum -- *.tar.gz > SHA256SUMS\n"+run.Run.Value+"\nsha256sum --check SHA256SUMS")
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "SYFT=./syft")
