@@ -168,7 +168,7 @@ func (f *floor) write(b *testing.B, results []leaderboard.MatchResult) time.Dura
 	return time.Since(began)
 }
 
-// r is result i of its write.
+// i is the index of r among the results of one write.
 func (f *floor) writeOne(r *leaderboard.MatchResult, i int) error {
 	const season, buckets = "all", 4
 	timestamp, user := int64(i+1), string(r.User)
@@ -237,7 +237,7 @@ func BenchmarkDelay(b *testing.B) {
 	}
 }
 
-// measureDelays returns how many results it sent. first is the number of the first one.
+// measureDelays returns how many results it sent. first is the number of the first result.
 func (s *setup) measureDelays(b *testing.B, board *leaderboard.Board, first, rate int) int {
 	const seconds = 8
 	batch := results(board, first, rate*seconds)

@@ -203,8 +203,8 @@ func (d *Deployment) write(t testing.TB) {
 	}
 }
 
-// Session returns a session in the deployment's keyspace, at LOCAL_QUORUM, which is closed when t
-// ends.
+// Session returns a session in the deployment's keyspace, at LOCAL_QUORUM. The session is closed
+// when t ends.
 func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	t.Helper()
 	session, err := connect(d.Cassandra, d.secrets, d.DataCenter, d.Keyspace)
@@ -281,7 +281,7 @@ func Program(t testing.TB) string {
 	return binary.path
 }
 
-// Main runs a package's tests as [cluster.Main] does. It then drops the keyspaces and removes the
+// Main runs a package's tests like [cluster.Main]. It then drops the keyspaces and removes the
 // program that the tests shared.
 func Main(m *testing.M) int {
 	code := cluster.MainThen(m, dropKeyspaces)
@@ -294,7 +294,7 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// timeout bounds [Eventually]. A busy machine needs long.
+// timeout bounds [Eventually]. It is long because machines may be busy.
 const timeout = 10 * time.Minute
 
 // Eventually calls try until try returns nil. It fails t after ten minutes.

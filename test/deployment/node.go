@@ -27,7 +27,7 @@ type Node struct {
 	*cluster.Server
 	*Client        // calls the probes and the metrics; also the REST API, if the process has the role api
 	GRPC    string // host:port
-	// Program is the path of the program, and Flags are the flags of leaderboard serve. A change
+	// Program is the path of the program, and Flags are the flags of "leaderboard serve". A change
 	// applies to the next start.
 	Program string
 	Flags   []string
@@ -41,8 +41,8 @@ type Client struct {
 }
 
 // Serve starts a process of the deployment and returns once /readyz reports that it is ready. The
-// flags are those of leaderboard serve, and override the deployment's settings. When t ends, the
-// process is killed.
+// flags of "leaderboard serve" override the deployment's settings. When t ends, the process is
+// killed.
 func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 	t.Helper()
 	n := &Node{Client: &Client{Key: d.Key}, Program: d.Program, Flags: flags, run: d.Command}
@@ -121,9 +121,9 @@ func (c *Client) Board(t testing.TB, name string, settings map[string]any) strin
 	return id
 }
 
-// Call sends a request with the key and returns the answer's status. Unless nil, body is encoded as
-// JSON, and the answer's JSON is decoded into answer. Call returns an error if no answer arrives or
-// it cannot be decoded.
+// Call sends a request with the key and returns the answer's status. It encodes body as JSON, and
+// decodes the answer's JSON into answer. Both may be nil. Call returns an error if no answer
+// arrives, or if it cannot decode the answer.
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
 	var input io.Reader
 	if body != nil {

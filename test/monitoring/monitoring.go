@@ -36,7 +36,8 @@ func Rules(t testing.TB, root string) []Rule {
 	return rules
 }
 
-// A query of the dashboard or of a rule. text is a template that names labels of its result.
+// A query of the dashboard or of a rule. text is a template that names labels of the query's
+// result.
 type query struct{ expr, text string }
 
 func queries(t testing.TB, root string) []query {
@@ -88,7 +89,7 @@ func series(body string) map[string]map[string][]string {
 	for _, m := range sample.FindAllStringSubmatch(body, -1) {
 		labels := exposed[m[1]]
 		if labels == nil {
-			labels = map[string][]string{"instance": nil, "job": {"leaderboard"}} // from Prometheus
+			labels = map[string][]string{"instance": nil, "job": {"leaderboard"}} // Prometheus adds these
 			exposed[m[1]] = labels
 		}
 		for _, p := range pair.FindAllStringSubmatch(m[2], -1) {
@@ -129,9 +130,9 @@ func (q query) missingLabels(braces string, labels map[string][]string) []string
 	return missing
 }
 
-// Unexposed returns the metrics that rules and queries use, but that are not in body, a process's
-// answer to /metrics. If only a label is missing, it returns metric{label}. It ignores metrics with
-// one of otherPrefixes, which belong to the other engine.
+// Unexposed returns the metrics that rules and queries use, but body lacks. body is a process's
+// answer to /metrics. If only a label is missing, Unexposed returns metric{label}. It ignores
+// metrics with one of otherPrefixes, which belong to the other engine.
 func Unexposed(t testing.TB, root, body string, otherPrefixes ...string) []string {
 	t.Helper()
 	exposed := series(body)

@@ -87,7 +87,6 @@ func (b *browser) visit(url string) {
 	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(url))
 }
 
-// eval returns the value of an expression as text.
 func (b *browser) eval(expression string) string {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+expression+")"))
@@ -97,7 +96,6 @@ func (b *browser) eval(expression string) string {
 	return value
 }
 
-// White space between words counts as one space.
 func (b *browser) waitForText(selector string, parts ...string) {
 	b.t.Helper()
 	b.waitFor(fmt.Sprintf("%s contains %q", selector, parts), func() (string, bool) {
@@ -138,7 +136,6 @@ func (b *browser) choose(id, value string) {
 	b.eval(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("change", { bubbles: true })); })(document.getElementById(%q))`, value, id))
 }
 
-// submit types text into an input and presses Enter.
 func (b *browser) submit(id, text string) {
 	b.t.Helper()
 	b.eval(fmt.Sprintf(`document.getElementById(%q).value = ""`, id))
