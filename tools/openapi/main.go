@@ -114,8 +114,8 @@ func correctIntegers(v any) {
 	}
 }
 
-// repeatDivision makes the query parameter division repeatable, and removes divisions, which a REST
-// request can have only in its body.
+// repeatDivision makes the query parameter division repeatable, and removes the query parameter
+// divisions, which a REST request can have only in its body.
 func repeatDivision(operation map[string]any) {
 	parameters, _ := operation["parameters"].([]any)
 	for i, parameter := range parameters {
