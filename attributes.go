@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// The values and the limit of Board.AcceptedAttributes.
+// Values of Board.AcceptedAttributes.
 const (
-	// AnyAttribute as an accepted attribute means all.
+	// AnyAttribute means that the board accepts all attributes.
 	AnyAttribute          = "*"
 	MaxAcceptedAttributes = 64
 )
@@ -37,8 +37,8 @@ func (b *Board) validateAttributes() (errs []error) {
 	return errs
 }
 
-// equalByDefault reports whether SameAs ignores attributes, because b accepts any attribute
-// by default.
+// equalByDefault reports whether comparisons ignore AcceptedAttributes: b accepts any
+// attribute by default, and o lists no attribute or AnyAttribute.
 func (b *Board) equalByDefault(o *Board) bool {
 	return !b.StrictSubmits && len(b.AcceptedAttributes) == 0 && (len(o.AcceptedAttributes) == 0 || slices.Contains(o.AcceptedAttributes, AnyAttribute))
 }
@@ -74,8 +74,8 @@ func (b *Board) Accept(names []string) {
 	}
 }
 
-// Declared returns the attributes of b's divisions, removed ones included, and on a linked
-// board those of Source.Match.
+// Declared returns the attributes of b's divisions, including removed divisions. On a
+// linked board, it also returns the attributes of Source.Match.
 func (b *Board) Declared() []string {
 	if b.Source == nil {
 		return b.talliedAttributes()
@@ -83,8 +83,8 @@ func (b *Board) Declared() []string {
 	return slices.Concat(b.talliedAttributes(), slices.Sorted(maps.Keys(b.Source.Match)))
 }
 
-// declares reports whether b uses or accepts an attribute. Removed divisions count, because
-// stored results and game servers may still have their attributes.
+// declares reports whether b uses or accepts an attribute. Removed divisions count:
+// results may still have their attributes.
 func (b *Board) declares(attribute string) bool {
 	matched := false
 	if b.Source != nil {
@@ -93,8 +93,8 @@ func (b *Board) declares(attribute string) bool {
 	return matched || b.AcceptsAny() || slices.Contains(b.AcceptedAttributes, attribute) || slices.Contains(b.talliedAttributes(), attribute)
 }
 
-// CheckAttributes returns a [FieldError] for each attribute that neither b nor a board
-// linked to b uses or accepts, joined by [errors.Join].
+// CheckAttributes returns a [FieldError] for each attribute that neither b nor a board of
+// linked uses or accepts, joined by [errors.Join].
 func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) error {
 	if len(attributes) == 0 || b.AcceptsAny() {
 		return nil
@@ -120,9 +120,9 @@ func (b *Board) declaredText() string {
 }
 
 // CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b,
-// joined by [errors.Join]. [Board.Merge] accepts such results, because the log may contain
-// them. AchievedAt and Season of r must be zero if the caller gave none. linked has the
-// boards linked to b.
+// joined by [errors.Join]. [Board.Merge] accepts such results, because the log may
+// contain them. If the caller gave no time or no season, r.AchievedAt or r.Season must be
+// zero. linked has the boards linked to b.
 func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
 	errs := []error{b.CheckAttributes(r.Attributes, linked)}
 	// A correction without a time would belong to the season in which it arrives. The old

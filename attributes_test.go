@@ -46,7 +46,7 @@ func TestCheckSubmit(t *testing.T) {
 			r.Attributes[name] = "v"
 		}
 		if err := tt.board.CheckSubmit(&r, tt.linked); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
+			t.Errorf("%s: CheckSubmit = %v, want an error that contains %q, or no error if this text is empty", tt.name, err, tt.want)
 		}
 	}
 	for _, tt := range []struct {
@@ -60,7 +60,8 @@ func TestCheckSubmit(t *testing.T) {
 	}
 }
 
-// A copy of the board must accept the results of the original.
+// Stored results may have attributes of removed divisions. A copy of the board must
+// accept these results.
 func TestAttributesOfRemovedDivisionsStayAccepted(t *testing.T) {
 	b := leaderboard.Board{ID: "b", StrictSubmits: true, Divisions: []string{"gender", "gender+age", "club"}, AcceptedAttributes: []string{"mode"}}
 	proposal := b

@@ -12,7 +12,7 @@ const SystemActor = "system"
 // Act is a record of an administrative act.
 type Act struct {
 	ID string `json:"id"`
-	// At is the time of the act, or for acts of SystemActor when the act was due.
+	// At is the time of the act. For an act of SystemActor, At is when the act was due.
 	At time.Time `json:"at"`
 	// Actor is the administrator, SystemActor, or empty if unknown.
 	Actor     string   `json:"actor,omitempty"`
@@ -21,7 +21,7 @@ type Act struct {
 	Board     BoardID  `json:"board,omitempty"`
 	Season    SeasonID `json:"season,omitempty"`
 	// Failed means that the act returned an error, so its effect is unknown. The service
-	// records an act before performing it, and a failure as a second record.
+	// records an act before it performs the act, and records a failure in a second Act.
 	Failed bool `json:"failed,omitempty"`
 	// Erased means that the user of the act has since been erased.
 	Erased bool `json:"erased,omitempty"`
@@ -33,7 +33,7 @@ type ActDetail struct {
 	User   UserID `json:"user_id,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Before and After are the changed object as JSON. Before is empty if the act created
-	// the object, and After if the act deleted it.
+	// the object. After is empty if the act deleted the object.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 }

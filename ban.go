@@ -9,21 +9,22 @@ import (
 // Ban is the state of a user's ban on one board, or on every board. In the state of a
 // lifted ban, Banned is false.
 //
-// Of all states of one user and board, the store keeps the greatest by [Ban.Compare]. The
-// stored state therefore does not depend on the order or the repetition of writes.
+// Of all states of one user and board, the store keeps the greatest by [Ban.Compare]. So
+// the order and the repetition of writes do not matter.
 type Ban struct {
 	User UserID
 	// Board is empty for the ban on every board.
 	Board BoardID `json:",omitempty"`
-	// Revision is 0 in states that an older version of the service stored.
+	// Revision is 0 in a new state until [MergeBan] assigns it, and in states that an older
+	// version of the service stored.
 	Revision int64 `json:",omitempty"`
 	Banned   bool
 	Reason   string // for operators, at most 256 bytes
 	Actor    string `json:",omitempty"`
 	At       time.Time
-	// Until is when the ban ends; zero means never. The store does not end the ban: see
-	// [UserStore].BansEnding. After the end, Until stays set until the ranks include the
-	// user again.
+	// Until is when the ban ends; zero means never. The service, not the store, then lifts
+	// the ban: see [UserStore].BansEnding. After the end, Until stays set until the ranks
+	// include the user again.
 	Until time.Time `json:",omitzero"`
 }
 
@@ -49,8 +50,8 @@ func (b *Ban) Concerns(board *Board) bool {
 // Hides reports whether b hides the user's entries on a board, regardless of b.Until.
 func (b *Ban) Hides(board *Board) bool { return b.Banned && b.Concerns(board) }
 
-// Compare orders the states of one user and board by Revision, then Banned, then Until, of
-// which zero is the latest. The other fields decide the remaining ties.
+// Compare orders the states of one user and board by Revision, then Banned, then Until. A
+// zero Until is the latest. The other fields decide the remaining ties.
 func (b *Ban) Compare(o *Ban) int {
 	return cmp.Or(
 		cmp.Compare(b.Revision, o.Revision), compareBool(b.Banned, o.Banned),
@@ -69,8 +70,9 @@ func compareBool(x, y bool) int {
 	}
 }
 
-// MergeBan merges the state b of a ban into the stored state, which may be nil. It returns
-// the state to store, and reports whether that state is b.
+// MergeBan merges the state b of a ban into the stored state, which may be nil. It
+// returns the state to store, and reports whether that state is b. erasedAt is the time
+// of the user's last erasure, or zero.
 //
 // If b has revision 0, b is new: MergeBan assigns a revision above the stored one. A new
 // state that lifts a ban has no effect if the user is not banned. A state with a revision

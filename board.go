@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// Score is a number of its board's units times 10^[Board].Decimals: with the unit "EUR" and
-// 2 decimals, 1234 is 12.34 EUR.
+// Score is an integer whose last [Board].Decimals digits are decimal places: with the
+// unit "EUR" and 2 decimals, 1234 is 12.34 EUR.
 type Score int64
 
-// The limits and defaults of boards and scores.
+// Limits and defaults.
 const (
 	// MaxScore also bounds points and tie-breakers. JSON clients and Redis hold integers
 	// exactly up to 2^53.
@@ -58,7 +58,8 @@ const (
 // https://en.wikipedia.org/wiki/Ranking.
 type Method int8
 
-// In the comments, the second and the third of four standings have the same rank key.
+// In the examples below, the second and the third of four standings have the same rank
+// key.
 const (
 	// Competition gives 1-2-2-4: 1 plus the number of standings with a better rank key.
 	Competition Method = iota
@@ -141,11 +142,11 @@ type Board struct {
 	// AcceptedAttributes are attributes that submitted results may have, besides those of
 	// the divisions. [AnyAttribute] means all.
 	AcceptedAttributes []string `json:"attributes,omitempty"`
-	// KeptAttributes are those of AcceptedAttributes that [Board.Accept] added, because
-	// stored results may have them.
+	// KeptAttributes are the elements of AcceptedAttributes that [Board.Accept] added,
+	// because stored results may have them.
 	KeptAttributes []string `json:"kept_attributes,omitempty"`
-	// StrictSubmits is set on boards that a caller of the API created, except by earlier
-	// builds: see [Board.CheckSubmit].
+	// StrictSubmits makes [Board.CheckSubmit] check more. Boards that the API created have
+	// it, unless an earlier build created them.
 	StrictSubmits bool `json:"strict_submits,omitempty"`
 
 	// MinScore and MaxScore bound the score, or the points, of one result. nil means ±2^53.
@@ -164,28 +165,28 @@ type Board struct {
 	Shards    int       `json:"shards,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// Matches means that matches can be voided: see [MatchStore]. On a linked board it is
-	// false: the source decides.
+	// Matches means that matches can be voided: see [MatchStore]. On a linked board, Matches
+	// is false: the board follows the matches of its source.
 	Matches bool `json:"matches,omitempty"`
 
 	Source *Source `json:"source,omitempty"`
-	// Links are the boards whose source this board is, ordered by id. An interrupted
+	// Links are the boards that are linked to this board, ordered by id. An interrupted
 	// creation or deletion may leave the id of a board that does not exist, or that has
 	// another source.
 	Links []BoardID `json:"links,omitempty"`
-	// FillLease is set while a linked board may lack results that the source received
-	// before the board, or one of its windows, was created. Until this time, only one
+	// FillLease is set while a linked board may lack results that the source received before
+	// the board, or one of its windows, was created. Until the time FillLease, only one
 	// process adds these results.
 	FillLease time.Time      `json:"fill_lease,omitzero"`
 	Rolling   RollingWindows `json:"rolling,omitzero"`
 	// PastDivisions has the Divisions before each change, the oldest first. Amend sets it.
 	PastDivisions [][]string `json:"past_divisions,omitempty"`
-	// Unfilled are the elements of Divisions whose ladders may lack users. Amend adds the
-	// new elements, and clears Unfilled if RecountLease is zero.
+	// Unfilled are the elements of Divisions whose ladders may lack users. [Board.Amend]
+	// clears Unfilled if RecountLease is zero, and then adds the new elements of Divisions.
 	Unfilled []string `json:"unfilled,omitempty"`
-	// RecountLease is set while the recount after a change of Divisions is incomplete.
-	// Until this time, only one process recounts. If it is zero, every entry of a season
-	// that is not sealed follows Divisions.
+	// RecountLease is set while the recount after a change of Divisions is incomplete. Until
+	// the time RecountLease, only one process recounts. If RecountLease is zero, every entry
+	// of a season that is not sealed follows Divisions.
 	RecountLease time.Time `json:"recount_lease,omitzero"`
 }
 
@@ -401,7 +402,7 @@ func (b Board) normalForm() Board {
 		b.Season.TimeZone = "UTC"
 	}
 	if b.Source != nil {
-		source := &Source{Board: b.Source.Board} // TieBreakers follow from those of b
+		source := &Source{Board: b.Source.Board} // Source.TieBreakers follow from b.TieBreakers
 		if len(b.Source.Match) > 0 {
 			source.Match = b.Source.Match
 		}

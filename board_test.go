@@ -107,7 +107,7 @@ func TestBoardValidate(t *testing.T) {
 			tt.change(&b)
 			err := b.Validate()
 			if (err == nil) != (tt.fields == "") {
-				t.Fatalf("Validate() = %v, want faults of %q", err, tt.fields)
+				t.Fatalf("Validate() = %v, want faults of the fields %q, or no error if this list is empty", err, tt.fields)
 			}
 			for _, field := range strings.Fields(tt.fields) {
 				if !strings.Contains(err.Error(), field+":") || !errors.Is(err, ErrInvalid) {

@@ -2,7 +2,7 @@ package leaderboard
 
 import "encoding/binary"
 
-// biased preserves the order: if v < w, then biased(v) < biased(w).
+// biased preserves the order of numbers.
 func biased(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func unbiased(v uint64) int64 { return int64(v ^ 1<<63) }
@@ -64,7 +64,7 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// count reads the number of elements of a list. It fails if the number is above limit.
+// count reads the length of a list, at most limit.
 func (d *decoder) count(limit int) int {
 	n := d.uvarint()
 	if n > uint64(limit) {

@@ -23,10 +23,11 @@ import (
 // floor(2^(160+f)), an integer of 161 bits. Weights that are n half-lives apart therefore
 // differ by a factor of exactly 2^n.
 
-// decayBlock is the number of exponents e in a block. A sum keeps the terms in the block of
-// its latest term and in the block before that. Older terms count as zero: 2^53 points of
-// an older term are worth less than 2^-202 of one point of the latest term. Which terms
-// count depends on the latest of all terms only, not on the order of arrival.
+// decayBlock is the number of exponents e in a block. A term is what one result adds to a
+// sum. A sum keeps the terms in the block of its latest term and in the previous block.
+// Older terms count as zero: 2^53 points of an older term are worth less than 2^-202 of
+// one point of the latest term. Only the latest term, not the order of arrival, decides
+// which terms count.
 const decayBlock = 256
 
 // decaySum is a user's sum V. It is immutable.
@@ -124,7 +125,8 @@ func floorDiv(a, b int64) (q, r int64) {
 type fraction [4]uint64
 
 // exp2 returns 2^(r/h) - 1 for 0 <= r < h. For r = 0 the result is exact. Otherwise it is
-// too small by at most 2^-245. It uses integers only, so it is the same on every machine.
+// too small by at most 2^-245. exp2 uses integers only, so the result is the same on
+// every machine.
 //
 // If r/h is 0.d1d2d3… in base 256, then 2^(r/h) is the product of 2^(d1/256), 2^(d2/256^2),
 // and so on. digitPowers has the factors. See Muller, "Elementary Functions: Algorithms and
@@ -264,12 +266,12 @@ func (d decaySum) appendKey(dst []byte) []byte {
 	return append(dst, key[:]...)
 }
 
-// decayScore returns how many points the sum with the given key is worth at the time t,
-// rounded to the nearest integer, a half away from zero, and limited to ±[MaxScore]. t and
-// the half-life h are in microseconds.
+// decayScore returns how many points the sum with the given key is worth at the time t.
+// The result is the nearest integer, a half rounded away from zero, limited to
+// ±[MaxScore]. t and the half-life h are in microseconds.
 //
-// Keys are rounded towards zero, so a value halfway between two integers may be slightly
-// smaller. decayScore therefore first multiplies the value by 1 + 2^-110.
+// Keys are rounded towards zero, so the key of a value halfway between two integers may
+// be too small. decayScore therefore first multiplies the value by 1 + 2^-110.
 func decayScore(key []byte, t, h int64) int64 {
 	if key[0] == decayZero {
 		return 0
@@ -304,8 +306,8 @@ func decayScore(key []byte, t, h int64) int64 {
 	return score
 }
 
-// decayBound returns decayKeyLen bytes: decayScore returns less than s for smaller keys,
-// and at least s for all other keys.
+// decayBound returns a bound of decayKeyLen bytes. Keys below the bound have a decayScore
+// below s. All other keys have a decayScore of at least s.
 func decayBound(s, t, h int64) []byte {
 	bound := make([]byte, decayKeyLen)
 	switch {
@@ -361,7 +363,7 @@ func decayMagnitude(s, t, h int64) []byte {
 		if mantissa.BitLen() > decayMantissaBits {
 			continue
 		}
-		if mantissa.BitLen() < decayMantissaBits { // the keys with a smaller exponent are too small
+		if mantissa.BitLen() < decayMantissaBits { // keys with smaller exponents have too low scores
 			mantissa.Lsh(big.NewInt(1), decayMantissaBits-1)
 		}
 		key := make([]byte, decayKeyLen-1)
@@ -391,8 +393,8 @@ func (f fraction) plusOne() *big.Int {
 }
 
 const (
-	// With a half-life of one second, the earliest time in int64 microseconds reaches
-	// maxDecayBlock.
+	// With a half-life of one second, the earliest time in int64 microseconds is in the
+	// block -maxDecayBlock.
 	maxDecayBlock = 1<<63/1_000_000/decayBlock + 1
 	// A part of maxDecayBytes can hold the sum of 2^66 terms of 2^53 points.
 	maxDecayBytes = 67

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// t is in Unix microseconds
+// A term is p points at the time t, in Unix microseconds.
 type term struct{ p, t int64 }
 
 func sumTerms(h int64, terms ...term) (d decaySum) {
@@ -83,7 +83,8 @@ func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	return sum, cut - 160
 }
 
-// oracleAt returns the sum of the values of terms at a time, and of their magnitudes.
+// oracleAt returns the sum of the values of terms at a time, and the sum of their
+// magnitudes.
 func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	sum, size = newFloat(), newFloat()
 	for _, x := range terms {
@@ -237,12 +238,11 @@ func TestExp2AgainstSeries(t *testing.T) {
 		off := got.Sub(oracleExp2(r, h), got.SetMantExp(got, -256))
 		off.SetMantExp(off, 245)
 		if off.Cmp(newFloat().SetInt64(1)) > 0 || off.Cmp(newFloat().SetMantExp(newFloat().SetInt64(-1), -100)) < 0 || r == 0 && f != (fraction{}) {
-			t.Fatalf("exp2(%d, %d) is too small by %g·2^-245, want a factor of 0 to 1, and exactly 0 if the first argument is 0", r, h, off)
+			t.Fatalf("exp2(%d, %d) is too small by %g·2^-245, want 0·2^-245 to 1·2^-245, and exactly 0 if the first argument is 0", r, h, off)
 		}
 	}
 }
 
-// The sums must equal those of the oracle, in any order of the terms.
 func TestDecaySumAgainstDefinition(t *testing.T) {
 	rng := newRand(t)
 	for range 800 {
@@ -421,7 +421,7 @@ func TestScorePrefixAgreesWithScoreOf(t *testing.T) {
 			at := randomMoment(rng)
 			b := &Board{Policy: Decay, Order: order, HalfLife: time.Duration(h) * time.Microsecond}
 			points := rng.Int64N(1<<rng.IntN(54)) - rng.Int64N(1<<rng.IntN(54))
-			d := sumTerms(h, term{points, at - h*rng.Int64N(3)}) // a multiple of a quarter
+			d := sumTerms(h, term{points, at - h*rng.Int64N(3)}) // worth a multiple of 1/4 points at the time at
 			if rng.IntN(3) == 0 {
 				d = sumTerms(h, randomTerms(rng, 4, h, at)...)
 			}
@@ -441,7 +441,7 @@ func TestScorePrefixAgreesWithScoreOf(t *testing.T) {
 						better = score < s
 					}
 					if got := RankKey(k) < b.ScorePrefix(s, now); got != better {
-						t.Fatalf("%v, half-life %d, points %d at %d: the key %x has %d points, but its order before the prefix of %d is %v, want %v", order, h, points, at, k, score, s, got, better)
+						t.Fatalf("%v, half-life %d, points %d at %d: the key %x has %d points; this key is smaller than the prefix of %d: %v, want %v", order, h, points, at, k, score, s, got, better)
 					}
 				}
 			}
@@ -468,7 +468,7 @@ func TestDecayScoreShrinksWithTime(t *testing.T) {
 		for _, m := range moments {
 			got := decayScore(key, m, h)
 			if size := max(got, -got); size > last {
-				t.Fatalf("half-life %d, terms %v: %d points at %d, want a magnitude of at most %d, that of the previous time", h, terms, got, m, last)
+				t.Fatalf("half-life %d, terms %v: %d points at %d, want a magnitude of at most %d, as at the previous time", h, terms, got, m, last)
 			} else {
 				last = size
 			}
@@ -523,10 +523,10 @@ func FuzzDecodeDecaySum(f *testing.F) {
 		}
 		less, zero := bytes.Compare(keyOf(more), keyOf(d)), bytes.Compare(keyOf(d), keyOf(decaySum{}))
 		if d.decayParts == nil && less != big.NewInt(p).Sign() {
-			t.Fatalf("the key of %d points compares %d with the key of no points, want %d", p, less, big.NewInt(p).Sign())
+			t.Fatalf("the key of %d points compares as %d with the key of no points, want %d", p, less, big.NewInt(p).Sign())
 		}
 		if n, _ := d.number(); n.Sign() != zero {
-			t.Fatalf("the key of %v compares %d with the key of 0, want %d", n, zero, n.Sign())
+			t.Fatalf("the key of %v compares as %d with the key of 0, want %d", n, zero, n.Sign())
 		}
 	})
 }

@@ -15,15 +15,15 @@ const MaxCrossed = 3
 // attributes. The zero Division is the overall board.
 //
 // Attribute is an element of [Board].Divisions. In a crossed division, Attribute has the
-// names and Value has the values, both in the board's order and separated by "+". There, a
-// backslash precedes each "+" and each backslash of a user's value.
+// names and Value has the values, both in the board's order and separated by "+". In
+// Value, a backslash precedes each "+" and each backslash of a user's value.
 type Division struct {
 	Attribute string
 	Value     string
 }
 
-// Cross returns the division with the values of all parts, in the given order. Each must
-// have a single attribute.
+// Cross returns the division with the values of all parts, in the given order. Each part
+// must have a single attribute.
 func Cross(parts ...Division) Division {
 	switch len(parts) {
 	case 0:
@@ -207,8 +207,8 @@ const MaxDivisionChanges = 30
 // divisions.
 func (b *Board) Rules() int { return len(b.PastDivisions) }
 
-// WithRules returns b with the divisions after the given number of changes, or b itself if
-// there were not more.
+// WithRules returns b with the divisions after the given number of changes, or b itself
+// if there were no later changes.
 func (b *Board) WithRules(rules int) *Board {
 	if rules >= len(b.PastDivisions) {
 		return b
@@ -218,9 +218,9 @@ func (b *Board) WithRules(rules int) *Board {
 	return &earlier
 }
 
-// Divisions that b keeps stay in its order, before the new ones: another order alone is no
-// change. Without a RecountLease, the recount has ended, and Unfilled has the new divisions
-// only.
+// amendDivisions keeps the order of the divisions that b already has, and appends the new
+// divisions. A different order alone is no change. If the RecountLease is zero, the
+// recount has ended, so Unfilled has the new divisions only.
 func (b *Board) amendDivisions(proposal *Board) error {
 	if errs := proposal.validateDivisions(); errors.Join(errs...) != nil {
 		return errors.Join(errs...)
@@ -280,7 +280,8 @@ func (b *Board) EveryDivision() []string {
 // Attributes returns the attributes of b's divisions, each once, in the order of first use.
 func (b *Board) Attributes() []string { return attributesOf(b.Divisions) }
 
-// talliedAttributes are those whose values a tally keeps, in the order of first use.
+// talliedAttributes returns the attributes whose values a tally keeps, in the order of
+// first use.
 func (b *Board) talliedAttributes() []string { return attributesOf(b.EveryDivision()) }
 
 func attributesOf(divisions []string) []string {
@@ -298,8 +299,8 @@ func attributesOf(divisions []string) []string {
 	return all
 }
 
-// values has the user's values of b.talliedAttributes, and may be shorter. A missing value
-// is empty.
+// values has the user's values of b.talliedAttributes, but may lack the last values. A
+// missing value is empty.
 func (b *Board) divisionsOf(values []attribute) []Division {
 	if len(values) == 0 {
 		return nil

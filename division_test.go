@@ -34,7 +34,7 @@ func TestCrossKeepsCombinationsApart(t *testing.T) {
 		for _, y := range values {
 			d := Cross(Division{"x", x}, Division{"y", y})
 			if other, ok := seen[d]; ok {
-				t.Errorf("%q and %q are crossed to the division %v of %q", x, y, d, other)
+				t.Errorf("Cross of %q and %q is %v, want a division other than Cross of %q", x, y, d, other)
 			}
 			seen[d] = [2]string{x, y}
 			if diff := cmp.Diff([]Division{{"x", x}, {"y", y}}, d.Parts()); diff != "" {
@@ -104,7 +104,7 @@ func TestEntryHasCrossedDivisionsOfTheLatestValues(t *testing.T) {
 }
 
 func TestAmendDivisions(t *testing.T) {
-	b := race() // with gender and country
+	b := race() // with the divisions gender and country
 	b.RecountLease = b.CreatedAt
 	amend := func(divisions ...string) {
 		t.Helper()
@@ -140,7 +140,7 @@ func TestAmendDivisions(t *testing.T) {
 			t.Errorf("divisions after %d changes are %q, want %q", rules, got, want)
 		}
 		if rules < 3 && b.WithRules(rules).Rules() != rules {
-			t.Errorf("WithRules(%d) has the rules %d", rules, b.WithRules(rules).Rules())
+			t.Errorf("WithRules(%d).Rules() = %d, want %[1]d", rules, b.WithRules(rules).Rules())
 		}
 	}
 	for i := b.Rules(); i < MaxDivisionChanges; i++ {

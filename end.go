@@ -13,8 +13,8 @@ const MaxEarlyEnds = 1000
 type EarlyEnd struct {
 	ID SeasonID  `json:"id"`
 	At time.Time `json:"at"` // in place of the scheduled end
-	// DecidedAt is when the administrator ended the season, not before At. The season's
-	// grace begins then.
+	// DecidedAt is when the administrator ended the season, and is not before At. The
+	// season's grace begins at DecidedAt.
 	DecidedAt time.Time `json:"decided_at"`
 }
 
@@ -79,8 +79,8 @@ func (s *Schedule) checkEnds(proposal *Schedule) error {
 	return nil
 }
 
-// After returns the first season that begins at t or later. It returns false if there is
-// none in the years 1 to 9999. s must not be rolling.
+// After returns the first season that begins at t or later. It returns false if no such
+// season is in the years 1 to 9999. s must not be rolling.
 func (s *Schedule) After(t time.Time) (Season, bool) {
 	if s.Kind == Explicit {
 		for _, w := range s.Windows {

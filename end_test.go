@@ -68,10 +68,10 @@ func TestEndEarlyRefusesTimesOutsideTheSeason(t *testing.T) {
 		err := tt.schedule.EndEarly(EarlyEnd{tt.id, utc(t, tt.at), utc(t, "2026-12-01T00:00:00Z")})
 		var fault *FieldError
 		if errors.As(err, &fault) != (tt.field != "") || fault != nil && fault.Field != tt.field {
-			t.Errorf("%s: %v, want an error of field %q", tt.name, err, tt.field)
+			t.Errorf("%s: EndEarly = %v, want an error of field %q, or no error if this name is empty", tt.name, err, tt.field)
 		}
 		if len(before) > 0 && !before[0].At.Equal(utc(t, "2026-11-05T00:00:00Z")) {
-			t.Errorf("%s: EndEarly changed the elements of the earlier list of ends", tt.name)
+			t.Errorf("%s: EndEarly changed the earlier list of ends, want a new list", tt.name)
 		}
 	}
 	many := Schedule{Kind: Daily}
@@ -133,7 +133,8 @@ func TestAmendKeepsEarlyEnds(t *testing.T) {
 	}
 }
 
-// A tally that was computed before the early end may include results after it.
+// A tally from before the early end may include results at or after this end. Merge must
+// request a recount.
 func TestMergeRecountsResultsAfterAnEarlyEnd(t *testing.T) {
 	at := utc(t, "2026-11-20T12:00:00Z")
 	b := Board{ID: "b", Policy: Sum, Season: Schedule{Kind: Daily, Grace: time.Hour}}
@@ -144,7 +145,7 @@ func TestMergeRecountsResultsAfterAnEarlyEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b.Counts(&stored) {
-		t.Error("a result at the early end counts")
+		t.Error("Counts of a result at the early end = true, want false")
 	}
 	correction := stored
 	correction.Revision, correction.Score = 1, 7

@@ -43,12 +43,12 @@ func (id UserID) Validate() error { return checkID("user_id", string(id)) }
 // Validate returns a [FieldError] if id breaks the limits of ids.
 func (id MatchID) Validate() error { return checkID("match_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if new results must not name this user. Stored results
-// may.
+// ValidateNew returns a [FieldError] if new results must not name this user. Stored
+// results may name the user.
 func (id UserID) ValidateNew() error { return checkNewID("user_id", string(id)) }
 
 // ValidateNew returns a [FieldError] if new results must not have this id. Stored results
-// may.
+// may have the id.
 func (id MatchID) ValidateNew() error { return checkNewID("match_id", string(id)) }
 
 func checkNewID(field, s string) error {

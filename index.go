@@ -18,7 +18,7 @@ type View struct {
 // Counts are the numbers of standings that rank strictly better than a rank key.
 type Counts struct {
 	Standings int64 // users
-	Distinct  int64 // different rank keys among these users
+	Distinct  int64 // different rank keys of these users
 }
 
 // Neighborhood is a user's standing among its neighbors.
@@ -26,8 +26,8 @@ type Neighborhood struct {
 	Standings []Standing
 	// Of is the index of the user's standing in Standings.
 	Of int
-	// NotWorse is the number of standings of the ladder with the user's rank key or a
-	// better one.
+	// NotWorse is the number of standings of the ladder with the user's rank key or a better
+	// rank key.
 	NotWorse int64
 }
 
@@ -36,15 +36,15 @@ type SurveyQuery struct {
 	// Positions count from 1.
 	Positions []int64
 	// Percents are 0 to 100. In a ladder of n standings, percent p selects the position
-	// n-⌊n×p/100⌋, but at least 1, which is better than about p percent of the standings.
+	// max(1, n-⌊n×p/100⌋). Its standing is better than about p percent of the standings.
 	Percents []float64
 	// Keys are rank keys, or prefixes of rank keys: see [Ranker].Count.
 	Keys []RankKey
-	// Buckets divides the ladder into up to so many buckets. The number of a standing is given by the
-	// first 8 bytes of its rank key, the most significant byte first. If d is the difference between
-	// the numbers of the last and the first standing, a bucket is as wide as ⌊d/Buckets⌋+1 numbers.
-	// The first bucket begins with the first standing or, if FromWorst is true, with the last
-	// standing. The final bucket ends with the standing at the other end.
+	// Buckets is the maximum number of buckets of the ladder. The number of a standing is the first 8
+	// bytes of its rank key, as a big-endian integer. If d is the difference between the numbers of
+	// the last and the first standing, a bucket spans ⌊d/Buckets⌋+1 numbers. The first bucket begins
+	// with the first standing or, if FromWorst is true, with the last standing. The final bucket ends
+	// with the standing at the other end.
 	Buckets   int
 	FromWorst bool
 }
@@ -63,12 +63,13 @@ type Survey struct {
 }
 
 // Ranker answers questions about ranks. Every answer is exact and shows the ladder at one
-// moment. An answer about more than 16 keys and positions, 32 users or 1,000 standings may
-// consist of parts, each of a later moment. If a ladder has no standings, the answer is
-// empty and the error is nil.
+// moment. An answer about more than 16 keys and positions, 32 users or 1,000 standings
+// may consist of parts that show successive moments. If a ladder has no standings, the
+// answer is empty and the error is nil.
 //
-// Parameter methods names the ranks that the answer must have; none means all. The answer
-// always has the ordinal ranks. Other ranks in the answer have no meaning.
+// Parameter methods lists the ranks that the answer must have; an empty list means all.
+// Ordinal ranks are always set. Ranks that are neither listed nor ordinal have no
+// meaning.
 //
 // All methods are safe for concurrent use. A method that cannot answer now, for example
 // before the season is loaded, returns [ErrRankUnavailable].
@@ -88,8 +89,7 @@ type Ranker interface {
 	// may also be a prefix of a rank key: see [Board.ScorePrefix]. If methods are given
 	// without [Dense], [Counts].Distinct has no meaning.
 	Count(ctx context.Context, l Ladder, keys []RankKey, methods ...Method) ([]Counts, View, error)
-	// Survey returns the rank keys at the positions and percents of q, and the counts of
-	// its keys.
+	// Survey answers q.
 	Survey(ctx context.Context, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error)
 }
 
@@ -140,35 +140,38 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 
 // LogPosition is a position in one partition of the log of results.
 type LogPosition struct {
-	// Partition names the partition and the present life of its topic. No other partition
-	// ever has the same name.
+	// Partition identifies the partition. If its topic is deleted and created again,
+	// Partition has another value.
 	Partition string
-	// From is the offset of the first message whose Update the caller has made, or repeated.
+	// From is the offset of the first message whose Updates the caller has made, or
+	// repeated.
 	From int64
-	// Offset is the offset after the last one. It is -1 if the position is unknown.
+	// Offset is the offset after the last such message, or -1 if the position is unknown.
 	Offset int64
 }
 
 // LogSession identifies the processes that share the partitions of the log.
 type LogSession struct {
-	// Generation is that of the Kafka consumer group. It grows with each rebalance.
+	// Generation is the generation of the Kafka consumer group, which grows with each
+	// rebalance.
 	Generation int64
 	// Partitions is the number of all partitions of the log.
 	Partitions int
 }
 
-// Doubt states that a season may lack its last Updates. If its server has changed or restarted, reads
-// of the season return [ErrRankUnavailable] until [Index].Confirm removes the doubt.
+// Doubt states that the index may lack the last Updates of a season. If a server of the season has
+// changed or restarted, reads of the season return [ErrRankUnavailable] until [Index].Confirm removes
+// the doubt.
 type Doubt struct {
 	SeasonKey
-	// Server identifies the server that has the season now.
+	// Server identifies the servers that have the season's shards now.
 	Server string
-	// Confirmed means that this process has already confirmed the season on this server,
-	// and made all Updates since then there. It must still confirm partitions that it has
-	// received since then.
+	// Confirmed means that this process has confirmed the season on these servers, and has
+	// made all later Updates on them. The process must still confirm partitions that it
+	// received later.
 	Confirmed bool
-	// Positions are the recorded positions of the partitions that the caller has passed to
-	// Advance. The season lacks no Update of a message before them.
+	// Positions are the recorded positions of the caller's partitions. The season has all
+	// Updates of the messages before them.
 	Positions []LogPosition
 }
 
@@ -177,20 +180,20 @@ type Doubt struct {
 type Index interface {
 	Ranker
 
-	// Update moves the user of each entry to the place of its sort key, in the overall
-	// ladder and in the ladders of its divisions, and removes the user from all earlier
-	// places. A user whose entry is not ranked has no place. Update ignores an entry whose
-	// Version is not greater than the user's version in the index. Updates may therefore be
-	// repeated, and may arrive in any order.
+	// Update moves the user of each entry to the place of the sort key, in the overall
+	// ladder and in the ladders of the entry's divisions. It removes the user from all
+	// earlier places. A user whose entry is not ranked has no place. Update ignores an entry
+	// whose Version is not greater than the user's version in the index. Updates may
+	// therefore be repeated, and may arrive in any order.
 	//
 	// The entries must be of season s and already durable in the store. changedAt is the
 	// time of the change. Reads that begin after Update returns see the change. If the
 	// season is not loaded, Update does nothing. Update may ignore a division that the
 	// board of the last Rebuild did not have.
 	Update(ctx context.Context, s SeasonKey, changedAt time.Time, entries []Entry) error
-	// Rebuild replaces all standings of a season of board b by those of entries. The
-	// entries may come in any order, and some may not be ranked. No user has two entries.
-	// The standing order of the overall ladder is fastest. Rebuild records Updates from
+	// Rebuild replaces all standings of a season of board b by those of entries. The entries
+	// may come in any order, and some may not be ranked. No user has two entries. The
+	// standing order of the overall ladder is fastest. Rebuild begins to record Updates
 	// before it reads the first entry.
 	//
 	// Until Rebuild returns, reads see the old standings. Later reads see the new standings
@@ -199,39 +202,39 @@ type Index interface {
 	// Concurrent Rebuilds of one season run one after another. A Rebuild during which Drop
 	// is called loads nothing and returns [ErrRankUnavailable].
 	Rebuild(ctx context.Context, b *Board, s SeasonKey, changedAt time.Time, entries iter.Seq2[Entry, error]) error
-	// Restore loads a season as Rebuild does. If the season is loaded, Restore may do
-	// nothing. Restore keeps the standings that the index has not lost. It calls scan for
-	// the parts of the users whose standings are lost, maybe for all users. scan must
-	// return the entries of exactly the users of the part.
+	// Restore loads a season like Rebuild, but keeps the standings that the index has not
+	// lost. If the season is loaded, Restore may do nothing. Restore calls scan for the
+	// parts of the users whose standings are lost, or for all users. scan must return the
+	// entries of exactly the users of the part.
 	Restore(ctx context.Context, b *Board, s SeasonKey, changedAt time.Time, scan func(Part) iter.Seq2[Entry, error]) error
-	// Synced reports whether the effect of every Update of the given seasons, or of all
-	// seasons, so far is in the index. It ignores Updates of seasons that every process
+	// Synced reports whether the index has the effect of every Update so far. Without
+	// arguments, it checks all seasons. It ignores Updates of seasons that every process
 	// treats as not loaded. A caller that can repeat an Update, even after a crash, must
-	// stay able to until Synced returns true. Otherwise the index may lack the Update for
-	// ever.
+	// keep this ability until Synced returns true. Otherwise the index may lack the Update
+	// for ever.
 	Synced(seasons ...SeasonKey) bool
-	// Invalidate reports that a season lacks an Update, which another process could not
-	// make. This process then treats the season as not loaded until a Rebuild. Other
-	// processes that share the index do so as soon as the index is available.
+	// Invalidate reports that a season lacks an Update that another process could not make.
+	// This process then treats the season as not loaded until a Rebuild. Other processes
+	// that share the index treat it so as soon as the index is available.
 	Invalidate(s SeasonKey)
-	// Advance records positions: the index lacks no Update of a message before them, except
-	// in seasons that are not loaded. It returns the seasons that may have lost Updates
-	// since earlier positions were recorded, or may lack Updates between the recorded Offset and the
-	// caller's From. It records nothing for these. Seasons without Updates are checked only from time to
+	// Advance records that the index has all Updates of the messages before the positions, except in
+	// seasons that are not loaded. It returns the seasons that may have lost Updates since earlier
+	// positions were recorded, or may lack Updates between the recorded Offset and the caller's From.
+	// Advance records nothing for these seasons. Seasons without Updates are checked only from time to
 	// time, unless all is true.
 	Advance(ctx context.Context, positions []LogPosition, all bool) ([]Doubt, error)
-	// Confirm states that the caller has repeated the Updates of a season in doubt, from
-	// the positions of d on. The season then lacks no Update of a message before the given
-	// positions. b is the season's board. The doubt ends when all members of session have
-	// confirmed their partitions. If the index has loaded the season by other rules of the
-	// board, Confirm drops the season. If the server has changed again, Confirm does
-	// nothing.
+	// Confirm states that the caller has repeated the Updates of a season in doubt,
+	// beginning at d.Positions. The season then has all Updates of the messages before the
+	// parameter positions. b is the season's board. The doubt ends when all members of
+	// session have confirmed their partitions. If the index loaded the season for other
+	// [Board.Rules], or for an earlier board with the same id, Confirm drops the season. If
+	// a server has changed again, Confirm does nothing.
 	Confirm(ctx context.Context, b *Board, d Doubt, positions []LogPosition, session LogSession) error
-	// Loaded reports whether a Rebuild has loaded a season that since then was neither lost
-	// nor dropped.
+	// Loaded reports whether a Rebuild has loaded a season, and the season has been neither
+	// lost nor dropped since then.
 	Loaded(ctx context.Context, s SeasonKey) (bool, error)
-	// Fits reports whether a season, as the last call of Loaded found it, has the form that the
-	// settings of its board ask for, such as [Board].Shards. If not, a Rebuild gives it that form.
+	// Fits reports whether the last call of Loaded found the season in the form that the settings
+	// of b require, such as [Board].Shards. A Rebuild creates this form.
 	Fits(b *Board, s SeasonKey) bool
 	Drop(ctx context.Context, s SeasonKey) error
 	// Close releases resources. No method may be called after Close.

@@ -12,9 +12,10 @@ import (
 // MaxLinks is the largest number of boards that are linked to one source.
 const MaxLinks = 16
 
-// Source declares that a board is linked. Every result of the source whose attributes match
-// also counts on the linked board, under its own policy, order, seasons and divisions. So
-// do corrections, retractions, bans and erasures on the source.
+// Source declares that a board is linked. Every result of the source whose attributes
+// match also counts on the linked board, under the linked board's policy, order, seasons
+// and divisions. Corrections, retractions, bans and erasures on the source also affect
+// the linked board.
 type Source struct {
 	Board BoardID `json:"board_id"`
 	// Match has attributes with values. A result matches if it has all of them.
@@ -102,9 +103,10 @@ func (b *Board) CheckDirect() error {
 	return fieldErrorf("board_id", "board %q is linked; submit to its source %q instead", b.ID, b.Source.Board)
 }
 
-// Counts reports whether b counts r in r's season. A retraction, a result of a void match,
-// and a result at or after the early end of its season do not count. On a linked board,
-// neither does a result that does not match, or whose event time is in another season.
+// Counts reports whether b counts r in r's season. A retraction, a result of a void
+// match, and a result at or after the early end of its season do not count. On a linked
+// board, a result that does not match, or whose event time is in another season, does not
+// count either.
 func (b *Board) Counts(r *MatchResult) bool { return b.countsUnlessEnded(r) && !b.EndedEarly(r) }
 
 func (b *Board) countsUnlessEnded(r *MatchResult) bool {
@@ -118,8 +120,8 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	return err == nil && b.Source.matches(r) && season.Contains(r.AchievedAt)
 }
 
-// LinkedSeasons returns the seasons of the linked board b in which b counts r, or would
-// count r if its match were not void, ordered by their ends. r is a result of b or of b's
+// LinkedSeasons returns the seasons in which the linked board b counts r, or would count
+// r if no match were void. They are ordered by their ends. r is a result of b or of its
 // source. On a rolling board, these are the open windows that contain r's event time.
 func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
@@ -145,17 +147,18 @@ func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	return windows
 }
 
-// RollingWindows is the state of a rolling board. The greater of two window ids ends later.
+// RollingWindows is the state of a rolling board. Of two windows, the window with the
+// greater id ends later.
 type RollingWindows struct {
 	// First and Opened are the first and the last open window. The service copies results
 	// only to open windows. First never changes.
 	First  SeasonID `json:"first,omitempty"`
 	Opened SeasonID `json:"opened,omitempty"`
-	// Filled is the last filled window: it and all open windows before it lack no result of
-	// the source. It is empty until the first fill has ended.
+	// Filled is the last filled window: this window and all earlier open windows have all
+	// results of the source. Filled is empty until the first fill has ended.
 	Filled SeasonID `json:"filled,omitempty"`
-	// Until Lease, only one process fills the windows after Filled. It is zero if none
-	// does.
+	// Until Lease, only one process fills the windows after Filled. Lease is zero if no
+	// process fills windows.
 	Lease time.Time `json:"lease,omitzero"`
 }
 
@@ -171,9 +174,9 @@ func (b *Board) OpenWindows() error {
 	return err
 }
 
-// NeedsWindow returns the last window of the rolling board b that must be open before r, a
-// result of its source, is copied to b: the later of the windows of r.AchievedAt and
-// r.ReceivedAt. It returns "" if r is a retraction or does not match.
+// NeedsWindow returns the last window of the rolling board b that must be open before the
+// service copies r, a result of the source, to b. This is the later of the windows of
+// r.AchievedAt and r.ReceivedAt. It returns "" if r is a retraction or does not match.
 func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
 	if r.Retracted || !b.Source.matches(r) {
 		return ""
@@ -204,11 +207,11 @@ func (b *Board) FillingSeason(season SeasonID, now time.Time) bool {
 // same revision then stands on both boards, regardless of the order of arrival.
 //
 // If the source has seasons, the match id on b begins with the season, because different
-// seasons may have equal match ids. The content must stay the same, because [Board.Merge]
-// compares it.
+// seasons may have equal match ids. FromSource keeps the content, because [Board.Merge]
+// compares contents.
 //
-// If the source accepted r in a season that was closed at r.ReceivedAt, FromSource sets
-// Amends, so that a closed season of b accepts r too.
+// If the source accepted r after the season of r had closed, FromSource sets Amends. Then
+// a closed season of b accepts r too.
 func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) MatchResult {
 	out := *r
 	sourceSeason, err := source.Season.ByID(r.Season)

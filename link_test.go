@@ -48,7 +48,8 @@ func TestMatchIDsOfDifferentSeasonsDoNotCollide(t *testing.T) {
 	}
 }
 
-// The results of the source stay when a linked board is deleted and created again.
+// A linked board may be deleted and created again. The deletion must not reject the
+// results that the source has.
 func TestDeletionOfAnEarlierLinkedBoardRejectsNoResult(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	r := MatchResult{ResultKey: ResultKey{User: "u", Match: "m"}, AchievedAt: at, ReceivedAt: at}

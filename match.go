@@ -16,16 +16,15 @@ type MatchKey struct {
 // MatchState is the state of a match on a board whose [Board].Matches is true.
 //
 // Of all states written for one match, the store keeps the greatest by
-// [MatchState.Compare], with the greatest Applied of all. The stored state therefore does
-// not depend on the order or the repetition of writes.
+// [MatchState.Compare], with the greatest Applied of all.
 type MatchState struct {
 	MatchKey
 	// Voids counts how often the match was voided or restored. If it is odd, the match is
 	// void.
 	Voids int64
-	// Applied is the value of Voids that all results of the match have. If it is less than
-	// Voids, a process is still setting Voids in the results, or died before the end. A
-	// store of several regions keeps one Applied for each region.
+	// Applied is the value of Voids that the service has set in all results of the match. If
+	// Applied is less than Voids, a process is still setting Voids in the results, or died
+	// before the end. A store of several regions keeps one Applied for each region.
 	Applied int64
 	Reason  string // for operators, at most 256 bytes
 	Actor   string

@@ -78,9 +78,9 @@ func (r *MatchResult) ContentID() ContentID {
 	return ContentID(sum[:len(ContentID{})])
 }
 
-// Known is what a store has about the match and the user of an arriving result.
+// Known is a store's data about the match and the user of an arriving result.
 type Known struct {
-	Result   *MatchResult // the result of the match that stands, or nil
+	Result   *MatchResult // the user's result of the match that stands now, or nil
 	Refusals []Refusal    // of the match, in any order
 	Tally    Tally        // of the user's results in the season
 	ErasedAt time.Time    // the user's last erasure, or zero
@@ -94,7 +94,7 @@ type Known struct {
 type Decision struct {
 	Status   Status
 	Reason   Reason // set if Status is Rejected
-	Repeated bool
+	Repeated bool   // the same result was rejected before
 	// Put is the result to write instead of Known.Result.
 	Put *MatchResult
 	// VoidsOnly means that Put differs from Known.Result in its Voids only.
@@ -114,13 +114,12 @@ type Decision struct {
 // CRDT: Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data Types", SSS
 // 2011.
 //
-// Whether a result is refused does depend on the order of arrival: a sum that would fall
-// below the floor would not do so after another result. The store keeps each refusal, so a
-// replay is refused again, unless a higher revision stands by then.
+// Whether a result is refused depends on the order of arrival: a sum that falls below the
+// floor now may stay above the floor after another result. The store keeps each refusal,
+// so a replay is refused again, unless a higher revision stands by then.
 //
-// The result that stands keeps the greatest Voids of all its revisions. Whether a match is
-// void therefore does not depend on the order of arrival. Whether a result is refused does
-// not depend on its own Voids.
+// The result that stands keeps the greatest Voids of all its revisions, regardless of
+// their order. Whether a result is refused does not depend on its own Voids.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
 	voids := r.Voids
 	if known.Result != nil {
@@ -179,7 +178,8 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	}
 	r.Amends, r.Voids = false, voids
 	d.Put = &r
-	// The tally may include the stored result even if the season ended early later.
+	// The tally may still include a stored result that counted before the season was ended
+	// early.
 	if stored == nil || !b.countsUnlessEnded(stored) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {
@@ -189,7 +189,8 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 }
 
 // Outcome returns the outcome of a result with the decision d. before and after are the
-// user's rank keys directly before and after it. The caller must set Outcome.Entry.
+// user's rank keys directly before and after the result. The caller must set
+// Outcome.Entry.
 func (d *Decision) Outcome(before, after RankKey) Outcome {
 	return Outcome{
 		Status: d.Status, Reason: d.Reason, Repeated: d.Repeated, Stands: d.Status == Conflict && d.Put != nil && !d.VoidsOnly, Before: before, After: after,
@@ -197,7 +198,7 @@ func (d *Decision) Outcome(before, after RankKey) Outcome {
 }
 
 // The results of a linked board are those of its source. The deletion of an earlier board
-// with the linked board's id therefore deletes none.
+// with the linked board's id therefore deletes no results.
 func (b *Board) isDeleted(deletedAt time.Time, r *MatchResult) bool {
 	if deletedAt.IsZero() || b.Source != nil && !deletedAt.After(b.CreatedAt) {
 		return false

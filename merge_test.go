@@ -295,7 +295,6 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 	return n
 }
 
-// Each result is applied twice, in random orders.
 func TestEntryIsIndependentOfOrder(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
@@ -499,8 +498,8 @@ func TestRankKeyOrder(t *testing.T) {
 	}
 }
 
-// A rank key must be smaller than the prefix of a score exactly if the displayed score is
-// better.
+// A rank key must be smaller than the prefix of a score if and only if the score of the
+// rank key is better.
 func TestDecayScorePrefix(t *testing.T) {
 	for _, order := range []Order{HigherFirst, LowerFirst} {
 		b := Board{ID: "b", Policy: Decay, HalfLife: time.Hour, Order: order}

@@ -6,7 +6,7 @@ import (
 )
 
 // UserHash returns the first 8 bytes of the SHA-256 of a user id. It must not change,
-// because stores keep users by it.
+// because stores place users by their hashes.
 func UserHash(user UserID) uint64 {
 	sum := sha256.Sum256([]byte(user))
 	return binary.BigEndian.Uint64(sum[:8])

@@ -9,7 +9,7 @@ import (
 
 func TestUserHashIsStable(t *testing.T) {
 	for user, want := range map[leaderboard.UserID]uint64{
-		// printf ada | sha256sum
+		// the first 16 digits of: printf ada | sha256sum
 		"ada": 0xfdee430d40bd57de, "": 0xe3b0c44298fc1c14, "日本": 0xcf2abf0c5be326cb,
 	} {
 		if got := leaderboard.UserHash(user); got != want {
@@ -36,7 +36,7 @@ func TestPartsContainEveryUserOnce(t *testing.T) {
 		}
 		for index, n := range sizes {
 			if mean := users / of; n < mean/2 || n > 2*mean {
-				t.Errorf("part %d of %d has %d of %d users", index, of, n, users)
+				t.Errorf("part %d of %d has %d of %d users, want at least half and at most twice the mean", index, of, n, users)
 			}
 		}
 	}

@@ -12,10 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// The limits of match results.
+// Limits of match results.
 const (
 	// MaxRevision is the largest revision of a match result with content. Unix milliseconds
-	// stay below it until the year 2109. A retraction may have MaxRevision+1, so every
+	// are valid revisions until the year 2109. A retraction may have MaxRevision+1, so every
 	// result can be retracted.
 	MaxRevision = 1 << 42
 	// MaxMetadataBytes is the largest length of metadata as compact JSON.
@@ -55,8 +55,9 @@ type MatchResult struct {
 	// the order of users with equal rank keys.
 	AchievedAt time.Time
 	// Assigned means that the service set AchievedAt, because the caller gave no time. A
-	// correction keeps Assigned. An assigned time is not part of the content: the same
-	// content with another one is a duplicate. The store keeps the earliest assigned time.
+	// correction keeps Assigned. Assigned times are not part of the content: results that
+	// differ only in assigned times are duplicates. The store keeps the earliest assigned
+	// time.
 	Assigned   bool
 	Attributes map[string]string
 	// Metadata is a JSON object in the form of [CanonicalMetadata], or empty.
@@ -196,8 +197,8 @@ const (
 	payloadTrailer = 16
 )
 
-// AppendPayload appends the payload of r to dst. It has every field of r except ResultKey,
-// Revision, Voids, VoidOnly and Amends.
+// AppendPayload appends the payload of r to dst. The payload has every field of r except
+// ResultKey, Revision, Voids, VoidOnly and Amends.
 func (r *MatchResult) AppendPayload(dst []byte) []byte {
 	var flags byte
 	if r.Retracted {
@@ -263,7 +264,7 @@ func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, 
 	return r, nil
 }
 
-// same means that x and y differ at most in assigned or received time.
+// same means that x and y differ at most in their assigned or received times.
 func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	px, py := x.AppendPayload(nil), y.AppendPayload(nil)
 	same = bytes.Equal(px[:len(px)-payloadTrailer], py[:len(py)-payloadTrailer])

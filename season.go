@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync"
 	"time"
-	_ "time/tzdata" // time zones on machines without a database of them
+	_ "time/tzdata" // for machines without a time zone database
 )
 
 // ErrSeasonNotFound means that a board has no season at a time or with an id.
@@ -44,8 +44,8 @@ func (id SeasonID) validate(field string) error {
 	return checkPrintable(field, string(id))
 }
 
-// Season is [Start, End) in UTC. The Start of [SeasonAll] is zero, and its End too, unless
-// it has an early end.
+// Season is [Start, End) in UTC. The season [SeasonAll] has a zero Start, and a zero End
+// unless ended early.
 type Season struct {
 	ID    SeasonID  `json:"id"`
 	Start time.Time `json:"start,omitzero"`
@@ -71,7 +71,7 @@ const (
 	Monthly
 	Explicit // the seasons listed in Schedule.Windows
 	Yearly
-	Rolling // one season for each day: the Schedule.Days days that end with it
+	Rolling // one season for each day: the Schedule.Days days that end with this day
 )
 
 var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING"}
@@ -100,7 +100,7 @@ const (
 // calendar in TimeZone shows the season's first day or a later day. It ends when the next
 // season begins. Therefore:
 //   - If clocks skip midnight, the season begins at the instant after the skipped time.
-//   - If clocks show midnight twice, the season begins at the first of them.
+//   - If clocks show midnight twice, the season begins at the first midnight.
 //   - If a time zone skipped a day, that day has no season.
 type Schedule struct {
 	Kind     ScheduleKind `json:"schedule"`
@@ -299,8 +299,9 @@ func (s Schedule) Begins(season Season) time.Time {
 	return dayStart(day, loc)
 }
 
-// Previous returns the season before the given one; in a rolling schedule, the window that
-// ends a day earlier. It returns false without an earlier season, or for a season not of s.
+// Previous returns the season before the given one; in a rolling schedule, the window
+// that ends a day earlier. It returns false if there is no earlier season, or if s does
+// not have the given season.
 func (s Schedule) Previous(season Season) (Season, bool) {
 	if s.Kind == Explicit {
 		for i, w := range s.Windows {
@@ -439,10 +440,10 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 // maxOffset is greater than every offset from UTC that a time zone has had.
 const maxOffset = 25 * time.Hour
 
-// dayStart returns the first instant, in UTC, at which the calendar in loc shows the given
-// day or a later day. It examines the periods of constant offset in turn. It stops at the
-// period that contains midnight, or that begins with a jump past midnight. The result of
-// [time.Date] for a skipped or repeated midnight is unspecified.
+// dayStart returns the first instant, in UTC, at which the calendar in loc shows the
+// given day or a later day. It examines the periods of constant offset up to the period
+// that contains midnight, or that begins with a jump past midnight. dayStart does not use
+// [time.Date], whose result for a skipped or repeated midnight is unspecified.
 func dayStart(day time.Time, loc *time.Location) time.Time {
 	start := day.Add(-maxOffset).In(loc)
 	for {

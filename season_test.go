@@ -35,8 +35,8 @@ func window(t *testing.T, id SeasonID, start, end string) Season {
 	return Season{id, utc(t, start), utc(t, end)}
 }
 
-// oddZones have midnights and days that were skipped or repeated, changes of half an hour
-// or at short notice, and offsets that are not whole minutes.
+// oddZones have skipped or repeated midnights and days, changes by half an hour or at
+// short notice, and offsets that are not whole minutes.
 var oddZones = []string{
 	"", "UTC", "Europe/Berlin", "Europe/London", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow",
 	"America/New_York", "America/Los_Angeles", "America/St_Johns", "America/Sao_Paulo", "America/Havana",
@@ -83,7 +83,7 @@ func TestSeasonAt(t *testing.T) {
 		{"a repeated hour before midnight, Egypt", "Africa/Cairo", Daily, "2024-10-31T21:30:00Z", "20241031", "2024-10-30T21:00:00Z", "2024-10-31T22:00:00Z"},
 		// The clock showed 00:59:59, then 00:00 again.
 		{"a repeated midnight, Cuba", "America/Havana", Daily, "2024-11-03T05:00:00Z", "20241103", "2024-11-03T04:00:00Z", "2024-11-04T05:00:00Z"},
-		// 00:01 became 23:01, after one minute of the new day.
+		// After one minute of the new day, the clock went back from 00:01 to 23:01.
 		{"a midnight, one minute before clocks go back to the previous day", "America/St_Johns", Daily, "2010-11-07T02:30:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
 		{"the repeated last hour of the previous day", "America/St_Johns", Daily, "2010-11-07T03:15:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
 		// In Samoa, Saturday, December 31 followed Thursday, December 29.
@@ -333,9 +333,9 @@ func TestRollingWindows(t *testing.T) {
 	}
 }
 
-// The test reads a clock every minute near midnight, and every ten minutes otherwise,
-// around changes of offset. The season must have the latest date that the clock has shown
-// so far. Each run selects a quarter of the changes at random.
+// Around changes of offset, the test reads a clock every ten minutes, and every minute
+// near midnight. The season at a reading must be the latest date that the clock has shown
+// so far.
 func TestSeasonAgainstTheClock(t *testing.T) {
 	ticks, rng := 0, newRand(t)
 	for _, zone := range oddZones {
@@ -352,7 +352,8 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 			for tick := at.Add(-50 * time.Hour); tick.Before(at.Add(25 * time.Hour)); ticks++ {
 				year, month, day := tick.In(loc).Date()
 				latest = max(latest, year*10_000+int(month)*100+day)
-				// The clock may have shown a later date before the first reading.
+				// Before the first reading, the clock may have shown a later date. So the test does
+				// not check the first 25 hours.
 				checked := !tick.Before(at.Add(-25 * time.Hour))
 				if checked && (seasonDate == 0 || !season.Contains(tick)) {
 					if season, err = daily.At(tick); err != nil {
@@ -379,7 +380,7 @@ func TestSeasonAgainstTheClock(t *testing.T) {
 }
 
 // transitions returns, for each change of loc's offset from 1840 to 2045, an instant at
-// most one day after it.
+// most one day after the change.
 func transitions(loc *time.Location) []time.Time {
 	var list []time.Time
 	offset := func(at time.Time) time.Duration { // from UTC

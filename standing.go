@@ -18,7 +18,7 @@ type SortKey string
 
 const columnBytes = 8
 
-// appendColumn appends v to dst, as bytes that compare like v in the given order.
+// appendColumn appends v to dst. The better of two values has the smaller bytes.
 func appendColumn(dst []byte, order Order, v int64) []byte {
 	u := biased(v)
 	if order == HigherFirst {
@@ -35,7 +35,7 @@ func columnValue(order Order, b string) int64 {
 	return unbiased(u)
 }
 
-// score must be in b's order.
+// score has the encoded score: smaller bytes rank better.
 func (b *Board) rankKey(score []byte, ties []int64) RankKey {
 	for i, tb := range b.TieBreakers {
 		var v int64
@@ -86,8 +86,8 @@ func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	}
 	// Every key with a higher score than s is at least decayBound(s+1). All keys have the
 	// same length, so every other key is at most this bound minus 1. Rank keys are the
-	// complements of keys: exactly those below the complement of the bound minus 1 have a
-	// better score than s.
+	// complements of keys. So exactly the rank keys below the complement of (bound minus 1)
+	// have a better score than s.
 	key := decayBound(int64(s)+1, at, halfLife)
 	for i := len(key) - 1; i >= 0; i-- {
 		if key[i]--; key[i] != 0xff {
@@ -160,7 +160,7 @@ type Entry struct {
 	Metadata  string
 	Divisions []Division
 	Results   int64
-	Hidden    bool
+	Hidden    bool // by a ban
 	// Version grows with every change of the entry, and may grow without a change. Entries
 	// of one season and user with equal versions are equal.
 	Version uint64
@@ -225,8 +225,8 @@ func (s *Standing) RankAfter(previous *Standing) {
 	s.Ranks.Competition, s.Ranks.Dense = s.Ranks.Ordinal, previous.Ranks.Dense+1
 }
 
-// AssignRanks yields the standings of entries, which must be in standing order from the top
-// of the ladder. It yields an error of entries and stops.
+// AssignRanks yields the standings of entries, which must be in standing order from the
+// top of the ladder. If entries yields an error, AssignRanks yields this error and stops.
 func AssignRanks(entries iter.Seq2[Entry, error]) iter.Seq2[Standing, error] {
 	return func(yield func(Standing, error) bool) {
 		var previous Standing

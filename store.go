@@ -11,7 +11,7 @@ import (
 //
 // Methods are safe for concurrent use, stop when ctx is done, and never log. A write that
 // returns nil is durable. Every call may be repeated. Any method may return
-// [ErrUnavailable]: a write may or may not have taken effect then. Stored instants have a
+// [ErrUnavailable]. A write may then have taken effect or not. Stored instants have a
 // resolution of one microsecond.
 //
 // A sequence yields at most one error, as its last element. BansEnding and RankChanges may
@@ -42,8 +42,8 @@ type BoardStore interface {
 	// Boards returns all boards, ordered by id.
 	Boards(ctx context.Context) ([]Board, error)
 	// AmendBoard edits a copy of the board, and stores and returns the result of
-	// [Board.Amend]. If a concurrent AmendBoard stores first, it calls edit again with the
-	// newer board. Errors: [ErrBoardNotFound], those of edit and of [Board.Amend].
+	// [Board.Amend]. If a concurrent AmendBoard stores first, AmendBoard calls edit again
+	// with the newer board. Errors: [ErrBoardNotFound], those of edit and of [Board.Amend].
 	AmendBoard(ctx context.Context, id BoardID, edit func(*Board) error) (Board, error)
 	// DeleteBoard removes a board and all of its data. A later board with the same id
 	// starts empty. If deletedAt is not zero, the later board rejects results received at
@@ -55,7 +55,7 @@ type BoardStore interface {
 type Outcome struct {
 	Status   Status
 	Reason   Reason
-	Repeated bool
+	Repeated bool // the same result was rejected before
 	// Stands means that this result stands although its status is Conflict.
 	Stands bool
 	// Before and After are the user's rank keys directly before and directly after this
@@ -81,7 +81,7 @@ func (o *Outcome) Changed() bool {
 // even without a Key.
 type Change struct{ Before, After Entry }
 
-// LinkedEffect is the effect of a match of a source on a season of a linked board.
+// LinkedEffect is the effect of a result of the source on a season of a linked board.
 type LinkedEffect struct {
 	// Change is the effect of all results that were applied together.
 	Change
@@ -115,9 +115,9 @@ type MatchRecord struct {
 	Record
 }
 
-// Reservation is a caller's right to submit one revision of a match result. A Key without
-// User and Match is the right to seal, amend or delete the season. A Key with only a board
-// is the right to finish a change of the board's divisions.
+// Reservation is a caller's right to submit one revision of a match result. Without User
+// and Match in Key, a Reservation is the right to seal, amend or delete the season. With
+// only a board, it is the right to finish a change of the board's divisions.
 type Reservation struct {
 	Key      ResultKey
 	Revision int64
@@ -126,8 +126,8 @@ type Reservation struct {
 	Until    time.Time // at most an hour after At; zero ends the caller's reservation
 }
 
-// Grants reports whether r may replace the stored reservation with the same Key: the stored
-// one has a lower revision, has ended, or has the holder and the revision of r.
+// Grants reports whether r may replace the stored reservation of the same Key: stored has
+// a lower revision, has ended, or has the holder and revision of r.
 func (r *Reservation) Grants(stored *Reservation) bool {
 	return r.Revision > stored.Revision || !stored.Until.After(r.At) || r.Holder == stored.Holder && r.Revision == stored.Revision
 }
@@ -135,9 +135,9 @@ func (r *Reservation) Grants(stored *Reservation) bool {
 // ResultStore keeps match results.
 type ResultStore interface {
 	// Reserve stores r and returns true if no reservation has its Key, or if r may replace
-	// the stored one ([Reservation.Grants]). Of several concurrent calls for one revision,
-	// one returns true. Apply ignores reservations. A store that only one process can use
-	// need not keep them after Close.
+	// the stored reservation ([Reservation.Grants]). Of several concurrent calls for one
+	// revision, one returns true. Apply ignores reservations. A store that only one process
+	// can use need not keep reservations after Close.
 	Reserve(ctx context.Context, r Reservation) (bool, error)
 
 	// Apply merges results into the stored results by [Board.Merge] and updates the entries
@@ -151,21 +151,21 @@ type ResultStore interface {
 	Apply(ctx context.Context, b *Board, results []MatchResult) (ApplyReport, error)
 	// Result returns the record of a match result, or [ErrResultNotFound].
 	Result(ctx context.Context, key ResultKey) (Record, error)
-	// Results yields a user's results that stand in a season, retractions too, ordered by
-	// match id.
+	// Results yields a user's results that stand in a season, including retractions, ordered
+	// by match id.
 	Results(ctx context.Context, s SeasonKey, user UserID) iter.Seq2[MatchResult, error]
 	// Records yields the record of each of a user's matches in a season, ordered by match
-	// id. It begins after the match after, or with the first match if after is empty.
+	// id. The sequence begins with the match that follows the id after, or with the first
+	// match if after is empty.
 	Records(ctx context.Context, s SeasonKey, user UserID, after MatchID) iter.Seq2[MatchRecord, error]
 	// Users yields each user with a [Record] in the season once, in any order.
 	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
-	// HasUsers reports whether Users yields any user. Its cost does not grow with their
-	// number.
+	// HasUsers reports whether Users yields any user. Its cost does not grow with the number
+	// of users.
 	HasUsers(ctx context.Context, s SeasonKey) (bool, error)
-	// UnregisteredUsers yields the users whom Users omits although they have a [Record],
-	// once per season, in any order. Only damaged data has such users. After a Recount of
-	// such a user, Users yields the user. UnregisteredUsers reads every result in the
-	// store.
+	// UnregisteredUsers yields the users with a [Record] whom Users omits, once per season,
+	// in any order. Only damaged data has such users. After a Recount of such a user, Users
+	// yields the user. UnregisteredUsers reads every result in the store.
 	UnregisteredUsers(ctx context.Context) iter.Seq2[EntryKey, error]
 }
 
@@ -182,7 +182,7 @@ type MatchStore interface {
 	SetMatch(ctx context.Context, b *Board, m MatchState) (MatchState, error)
 	// Match returns the state of a match, or only the MatchKey if the state was never set.
 	Match(ctx context.Context, key MatchKey) (MatchState, error)
-	// Matches yields the states of a season that were set, ordered by match id.
+	// Matches yields the states that SetMatch stored in a season, ordered by match id.
 	Matches(ctx context.Context, s SeasonKey) iter.Seq2[MatchState, error]
 	// MatchUsers yields each user with a result of a match, and maybe other users, in any
 	// order. It may miss the result of a concurrent Apply. If MatchUsers began after
@@ -203,56 +203,55 @@ type EntryStore interface {
 	// no result of the user counts.
 	Entry(ctx context.Context, s SeasonKey, user UserID) (Entry, error)
 	// Entries yields the ranked entries of a ladder in standing order, after the given sort
-	// key, or from the top if the key is empty. It yields each entry once. An entry that
-	// moves meanwhile may come twice or not at all.
+	// key, or from the top if the key is empty. It yields each entry once, but may yield an
+	// entry that moves meanwhile twice or not at all.
 	Entries(ctx context.Context, l Ladder, after SortKey) iter.Seq2[Entry, error]
-	// Scan yields every entry of a season whose user belongs to a part, hidden entries too,
-	// once, in any order. Of an entry that changes meanwhile, Scan yields the old or the
-	// new state. Late entries may be as old as the call. The caller may write to the store
-	// between two entries.
+	// Scan yields every entry of a season whose user belongs to a part, including hidden
+	// entries, once and in any order. If an entry changes meanwhile, Scan yields its old or
+	// its new state. Even the last entries may have the state at the time of the call. The
+	// caller may write to the store between two entries.
 	Scan(ctx context.Context, s SeasonKey, part Part) iter.Seq2[Entry, error]
 	// OrphanRows yields each [OrphanRow] of a season's ladders once, in any order. Damage
 	// or the death of a process during a write causes orphan rows. OrphanRows may also
 	// yield the row of an entry that moves meanwhile. Entries may omit orphan rows. A
 	// Recount of the user removes them.
 	OrphanRows(ctx context.Context, s SeasonKey) iter.Seq2[OrphanRow, error]
-	// Recount computes a user's entry from the canonical results only and repairs the
-	// user's rows in every ladder. It follows the stored board, even if b is older. It
-	// returns the stored entry as Before and the computed entry as After. They differ only
-	// if the data was damaged, or after an early end of the season. After an early end, the
-	// caller must call Recount for each user with results that no longer count. Errors:
+	// Recount computes a user's entry from the results that stand and repairs the user's
+	// rows in every ladder. It follows the stored board, even if b is older. It returns the
+	// stored entry as Before and the computed entry as After. They differ only if the data
+	// was damaged, or after an early end of the season. After an early end, the caller must
+	// call Recount for each user with results that no longer count. Errors:
 	// [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
-	// StartRecount makes each season of the board follow the divisions of b, after
-	// AmendBoard has changed them, except sealed seasons. It returns the seasons that
-	// follow the divisions of b.
+	// StartRecount makes each season of the board, except sealed seasons, follow the
+	// divisions of b. The caller must call it after AmendBoard has changed the divisions. It
+	// returns the seasons that follow the divisions of b.
 	//
 	// Entries created after StartRecount follow the new divisions. An older entry follows
-	// them after a Recount of its user. A Users that begins after StartRecount yields all
-	// users with older entries. Errors: [ErrBoardNotFound], as in Apply.
+	// them after a Recount of its user. A call of Users after StartRecount yields all users
+	// with older entries. Errors: [ErrBoardNotFound], as in Apply.
 	StartRecount(ctx context.Context, b *Board) ([]SeasonID, error)
 }
 
 // UserStore concerns users on all boards.
 type UserStore interface {
-	// SetBan merges ban into the stored state by [MergeBan]. While Banned is set, the
-	// user's entries are hidden, later entries too. A ban on one board also hides the
-	// entries on the boards linked to it. The user's results are still accepted and
-	// counted.
+	// SetBan merges ban into the stored state by [MergeBan]. While Banned is set, the user's
+	// present and later entries are hidden. A ban on one board also hides the entries on the
+	// boards linked to it. The user's results are still accepted and counted.
 	//
 	// SetBan returns the changed entries; in some, only the Version may have changed. Bans
 	// outlive the deletion of their board, and apply to a later board with the same id.
 	SetBan(ctx context.Context, ban Ban) ([]Change, error)
-	// UserBans returns the bans of a user, lifted bans too: first the ban on every board,
-	// then those on single boards, ordered by board. Lifted bans without a revision may be
-	// missing.
+	// UserBans returns the bans of a user, including lifted bans: first the ban on every
+	// board, then those on single boards, ordered by board. Lifted bans without a revision
+	// may be missing.
 	UserBans(ctx context.Context, user UserID) ([]Ban, error)
-	// Bans yields the bans of all users, lifted bans too, after the given key, or from the
-	// first ban if the key is empty. The order of users depends on the store. The bans of
-	// one user are consecutive, in the order of UserBans.
+	// Bans yields the bans of all users, including lifted bans, after the given key, or from
+	// the first ban if the key is empty. The order of users depends on the store. The bans
+	// of one user are consecutive, in the order of UserBans.
 	Bans(ctx context.Context, after BanKey) iter.Seq2[Ban, error]
-	// BansEnding yields the bans whose Until is set and before the given time, lifted bans
-	// too, ordered by Until. In place of a damaged ban, it yields [ErrFormat] and
+	// BansEnding yields the bans whose Until is set and before the given time, including
+	// lifted bans, ordered by Until. In place of a damaged ban, it yields [ErrFormat] and
 	// continues.
 	BansEnding(ctx context.Context, before time.Time) iter.Seq2[Ban, error]
 	// Erase removes all data of a user: results, refusals, entries, final standings and
@@ -305,27 +304,28 @@ type SeasonStore interface {
 	// Season returns the state of a season. Without data of the season, only the SeasonKey
 	// is set.
 	Season(ctx context.Context, s SeasonKey) (SeasonRecord, error)
-	// ChangedAt returns the time of the last change of a season's entries, or zero if there
-	// was none or the store does not keep it. It is the latest of:
+	// ChangedAt returns the time of the last change of a season's entries. It returns the
+	// zero time if no entry changed, or if the store does not keep it. It is the latest of:
 	//   - ReceivedAt of each result that Apply stored
 	//   - At of each ban that SetBan stored
 	//   - the time of each Erase that removed an entry
 	ChangedAt(ctx context.Context, s SeasonKey) (time.Time, error)
-	// DeletedAt returns the time of the last deletion of a season, or of a board with its
-	// board's id, whichever is later. It returns the zero time without such a deletion.
+	// DeletedAt returns the later of two times: the last deletion of the season, and the
+	// last deletion of a board with the season's board id. Without deletions, it returns the
+	// zero time.
 	DeletedAt(ctx context.Context, s SeasonKey) (time.Time, error)
 	// Seal computes the final standings of a season from the current entries, and sets
 	// SealedAt. If the season is already sealed, Seal changes nothing and returns the
 	// record. Of several concurrent calls, one seals the season. The caller must make sure
 	// that the season is closed. Errors: [ErrBoardNotFound], as in Apply.
 	Seal(ctx context.Context, b *Board, season SeasonID, sealedAt time.Time) (SeasonRecord, error)
-	// MarkFinal writes a [FinalMark] for each of users, whose entries the caller has
-	// changed in a season that may be sealed. The caller must call MarkFinal before it
-	// acknowledges the change. While the marks exist, an Amend for these users is due.
+	// MarkFinal writes a [FinalMark] for each of users. The caller must call MarkFinal after
+	// it changes entries in a season that may be sealed, and before it acknowledges the
+	// change. While the marks exist, an Amend for these users is due.
 	//
 	// If the season is not sealed, MarkFinal returns [ErrNotSealed]. If a concurrent Seal
-	// returns after MarkFinal, its final standings include all changes made before the call
-	// of MarkFinal, or MarkFinal has written marks.
+	// returns after MarkFinal, either MarkFinal has written the marks, or the final
+	// standings include all changes made before the call of MarkFinal.
 	MarkFinal(ctx context.Context, b *Board, season SeasonID, users []UserID, reason string) error
 	// FinalMarks yields the marks that RemoveFinalMarks has not removed, in any order. If
 	// several regions share the data, each region has its own marks. Marks of a deleted
@@ -334,28 +334,28 @@ type SeasonStore interface {
 	// RemoveFinalMarks removes marks that FinalMarks has yielded. Later marks of the same
 	// users stay.
 	RemoveFinalMarks(ctx context.Context, marks []FinalMark) error
-	// Amend replaces the final standings of a sealed season by those of the current
-	// entries. It appends the amendment to the season's record, if it is not there yet.
+	// Amend replaces the final standings of a sealed season by those of the current entries.
+	// It appends the amendment to the season's record, unless the record has it already.
 	// Readers see either the old or the new standings, never a mixture.
 	//
 	// If users is not empty, only the entries of these users have changed, and Amend may
 	// cost less. If their final standings agree with their entries, Amend changes nothing
-	// and appends no amendment. A concurrent Amend that has read older entries then reads
-	// the entries again.
+	// and appends no amendment. Even then, a concurrent Amend that has read older entries
+	// reads the entries again.
 	//
 	// If the season is not sealed, Amend returns [ErrNotSealed]. If a concurrent Seal
-	// returns after Amend, its final standings include all changes made before the call of
+	// returns after Amend, the final standings include all changes made before the call of
 	// Amend.
 	Amend(ctx context.Context, b *Board, season SeasonID, amendment Amendment, users []UserID) (SeasonRecord, error)
 	// FinalStandings returns up to n final standings, beginning at a position from 1, and
 	// their total number. Errors: [ErrNotSealed].
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)
 	// FinalLookup returns the final standings of users, in the order given, and the total
-	// number. For a user without one, Key is empty. Errors: [ErrNotSealed].
+	// number. For a user without a final standing, Key is empty. Errors: [ErrNotSealed].
 	FinalLookup(ctx context.Context, l Ladder, users []UserID) ([]Standing, int64, error)
-	// FinalAround returns a user's final standing with its neighbors, as [Ranker].Around
-	// does, and the total number. Erased users keep their positions: above, below and
-	// NotWorse count them too. Errors: [ErrNotSealed], [ErrEntryNotFound].
+	// FinalAround is [Ranker].Around for final standings. It also returns their total
+	// number. Erased users keep their positions: above, below and NotWorse count them too.
+	// Errors: [ErrNotSealed], [ErrEntryNotFound].
 	FinalAround(ctx context.Context, l Ladder, user UserID, above, below int) (Neighborhood, int64, error)
 	// FinalAfter returns up to n final standings that follow a sort key, and the total
 	// number. If the key is a rank key or a prefix of one, FinalAfter also counts the
@@ -371,8 +371,8 @@ type SeasonStore interface {
 	FinishDeletions(ctx context.Context) error
 }
 
-// RankChange is a SetBan or an Erase of a user, the deletion of a season, or a StartRecount
-// of a board in another region.
+// RankChange is a SetBan or an Erase of a user, a deletion of seasons, or a StartRecount
+// that another region called.
 type RankChange struct {
 	ID      string
 	User    UserID      // of a SetBan or an Erase, or empty
@@ -389,11 +389,11 @@ type RankChangeStore interface {
 	// also holds the one index yields no changes.
 	RankChanges(ctx context.Context) iter.Seq2[RankChange, error]
 	// FinishRankChange completes a SetBan or an Erase that was interrupted, or that another
-	// region began. It calls update with the user's entries in all seasons of the change.
-	// An entry without a Key means that the user has no entry. For other changes, update
-	// gets no entries. FinishRankChange repeats a StartRecount, and update must recount the
-	// users. If update returns nil, FinishRankChange removes the change; otherwise it
-	// returns that error.
+	// region began. It calls update with the user's entries in all seasons of the change. An
+	// entry without a Key means that the user has no entry. For other changes, update gets
+	// no entries. For a StartRecount, FinishRankChange calls StartRecount again, and update
+	// must recount the users. If update returns nil, FinishRankChange removes the change;
+	// otherwise it returns the error of update.
 	FinishRankChange(ctx context.Context, c RankChange, update func([]Entry) error) error
 }
 

@@ -26,7 +26,7 @@ type Tally struct {
 	attributes []attribute
 }
 
-// attribute is a value in the latest result that has the attribute.
+// attribute is an attribute's value in the latest result that has the attribute.
 type attribute struct {
 	value      string // empty if no result has the attribute
 	achievedAt time.Time
