@@ -46,7 +46,7 @@ func (f *Folder) Make(ctx context.Context, name string) error {
 	return f.make(ctx, name, func(context.Context, string) error { return nil })
 }
 
-// check gets the copy before the copy gets its name. The caller must hold f.mu.
+// make calls check before it renames the copy to name. The caller must hold f.mu.
 func (f *Folder) make(ctx context.Context, name string, check func(context.Context, string) error) (err error) {
 	path := filepath.Join(f.Path, name)
 	if _, err := os.Lstat(path); err == nil {
@@ -108,10 +108,10 @@ type Outcome struct {
 
 const retryDelay = 10 * time.Minute
 
-// Run makes scheduled backups until ctx is done, whenever the newest one is as old as
-// interval. Run checks each new backup. If the check succeeds, Run deletes the oldest
-// scheduled backups down to n; otherwise it deletes the new one. It calls report after each
-// attempt. Run must not be called more than once.
+// Run makes a scheduled backup whenever the newest scheduled backup is as old as
+// interval, until ctx is done. Run checks each new backup. If the check succeeds, Run
+// deletes the oldest scheduled backups until n remain; otherwise it deletes the new
+// backup. It calls report after each attempt. Run must not be called more than once.
 func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report func(Outcome)) {
 	f.removePartial()
 	wait := f.untilNext(interval)
@@ -153,8 +153,8 @@ func (f *Folder) runOnce(ctx context.Context, n int) Outcome {
 	return o
 }
 
-// prune deletes the oldest scheduled backups down to n, but never the backup newest, which
-// looks old if the clock was moved back.
+// prune deletes the oldest scheduled backups until n remain, but never the backup newest,
+// which looks old if the clock was moved back.
 func (f *Folder) prune(n int, newest string) (pruned []string, err error) {
 	times, err := f.Scheduled()
 	if err != nil {

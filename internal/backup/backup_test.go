@@ -82,7 +82,7 @@ func TestMakeLeavesCompleteBackupsOnly(t *testing.T) {
 	}
 }
 
-// runSchedule returns the reported outcomes of a schedule until timeout.
+// runSchedule runs a schedule until timeout, and returns the reported outcomes.
 func runSchedule(t *testing.T, f *Folder, interval time.Duration, n int, timeout time.Duration) []Outcome {
 	t.Helper()
 	var outcomes []Outcome
@@ -231,7 +231,7 @@ func TestRestoreSwapsTheFolders(t *testing.T) {
 				t.Errorf("%s has %v, want %v", former, got, want)
 			}
 			if got := readTree(t, r.From); len(got) != 2 {
-				t.Errorf("after the restoration the backup has %v, want its two files", got)
+				t.Errorf("after the restoration the backup has the files %v, want its two files", got)
 			}
 			if siblings := fileNames(t, filepath.Dir(data)); slices.ContainsFunc(siblings, func(n string) bool { return strings.Contains(n, ".restoring-") }) {
 				t.Errorf("the parent folder has %v, want no temporary folder", siblings)
@@ -266,7 +266,7 @@ func TestRestoreKeepsTheFormerContent(t *testing.T) {
 	if err := writeStore(r.Data+".replaced-19700101T000000Z", "in the way"); err != nil {
 		t.Fatal(err)
 	}
-	r.Now = func() time.Time { // after the swap
+	r.Now = func() time.Time { // called after the swap
 		if err := os.Rename(r.Data, r.Data+"-moved"); err != nil {
 			t.Error(err)
 		}

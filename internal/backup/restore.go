@@ -112,8 +112,7 @@ func (r *Restoration) fill(ctx context.Context, staged string) error {
 }
 
 // finish gives aside, the folder with the former content, its final name if possible. It
-// moves Carry back to data, and makes the swap durable. It returns the path of the former
-// content, even with an error.
+// moves Carry back to data, and makes the swap durable.
 func (r *Restoration) finish(aside, data string) (former string, err error) {
 	former = data + ".replaced-" + r.Now().UTC().Format("20060102T150405Z")
 	if err := os.Rename(aside, former); err != nil {
@@ -132,8 +131,7 @@ func mountAdvice(err error, data string) error {
 }
 
 // swapByRenames replaces the folder b with a, without an atomic swap, and returns the new
-// path of the former content. If the second rename fails, it moves the content back. If
-// that fails too, the error names the folder of the former content.
+// path of the former content. If the second rename fails, it moves the content back.
 func swapByRenames(a, b string) (former string, err error) {
 	former = a + ".swap"
 	if err := os.Rename(b, former); err != nil {
