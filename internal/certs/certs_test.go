@@ -46,7 +46,7 @@ func replaceFile(t *testing.T, src, dst string) {
 	}
 }
 
-// serve requires client certificates of clients, unless it is nil.
+// serve requires client certificates of clients, unless clients is nil.
 func serve(t *testing.T, pair authority.Pair, clients *authority.Authority) (addr string) {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)

@@ -23,8 +23,8 @@ type Client struct {
 	ServerName string
 }
 
-// Handshake performs the TLS handshake with addr, as host:port. If it fails, it closes
-// conn.
+// Handshake performs the TLS handshake with the server at addr (host:port). If the
+// handshake fails, Handshake closes conn.
 type Handshake func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error)
 
 // Dial returns a function that connects and performs the handshake, both within timeout.
@@ -104,8 +104,8 @@ type tlsError struct {
 
 func (e *tlsError) Error() string { return e.text }
 
-// errors.Is and errors.As search a list, but errors.Unwrap ignores it. A driver that calls
-// errors.Unwrap then keeps the advice.
+// Unwrap returns a list: errors.Is and errors.As search lists, but errors.Unwrap ignores
+// them. So a driver that calls errors.Unwrap keeps the advice.
 func (e *tlsError) Unwrap() []error { return []error{e.err} }
 
 func (e *tlsError) Timeout() bool {
