@@ -1,4 +1,4 @@
-// Package coalesce merges concurrent requests for the same key into one call.
+// Package coalesce merges concurrent requests.
 package coalesce
 
 import (
@@ -18,11 +18,11 @@ import (
 // Exported fields must be set before the first call of Do. A Group is safe for concurrent
 // use.
 type Group[K comparable, T any] struct {
-	// Call handles a batch of requests for one key. If it returns an error other than
-	// [leaderboard.ErrUnavailable] for several requests, each request is retried alone. Its
-	// context is never done, and has the values of the context of the first request.
+	// Call handles a batch of requests for one key. If Call returns an error other than
+	// [leaderboard.ErrUnavailable] for several requests, the Group retries each request
+	// alone. ctx is never done, and has the values of the first request's context.
 	Call func(ctx context.Context, key K, batch []T) error
-	// Zero means no limit.
+	// 0 means no limit.
 	MaxBatch int
 
 	mu      sync.Mutex
@@ -35,9 +35,10 @@ type request[T any] struct {
 	done  chan error
 }
 
-// Do adds a value to the next call for a key, and returns the error of that call or of the
-// retry. If ctx is done first, Do returns the error of ctx, but the call still handles the
-// value. After an error, the caller must therefore not use the target of a pointer value.
+// Do adds a value to the next call for a key, and returns the error of that call or of
+// the retry. If ctx is done first, Do returns the error of ctx, but the call still
+// handles the value. So if value is a pointer, the caller must not use its target after
+// an error.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 	r := request[T]{ctx, value, make(chan error, 1)}
 	g.mu.Lock()

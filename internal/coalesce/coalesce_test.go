@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The method call takes a second, and returns the error of fail, if set.
+// recorder.call takes a second. If fail is set, recorder.call returns its error.
 type recorder struct {
 	mu      sync.Mutex
 	batches [][]int
