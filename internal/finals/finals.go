@@ -1,4 +1,4 @@
-// Package finals answers queries of the final standings of a ladder from reads by position.
+// Package finals answers queries about a ladder's final standings. It reads by position only.
 package finals
 
 import (
@@ -11,14 +11,14 @@ import (
 // Ladder is the final standings of a ladder at one moment. A position is an ordinal rank.
 // The position of an erased user is a gap.
 type Ladder struct {
-	// Last is at least the greatest position.
+	// Last is the greatest position, or greater.
 	Last int64
 	// From returns the first standings at or after a position, at most n.
 	From func(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error)
 }
 
-// lastBefore returns the last standing for which reached is false, or a standing with an
-// empty Key. If reached is true for a standing, it must be true for all later standings.
+// lastBefore returns the last standing for which reached is false, or the zero Standing.
+// If reached is true for a standing, it must be true for all later standings.
 func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standing) bool) (last leaderboard.Standing, err error) {
 	low, high := int64(0), l.Last+1 // reached is false up to low, and true from high on
 	for low+1 < high {
@@ -51,9 +51,9 @@ func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]le
 	return page[:min(n, len(page))], Better(&last, page), nil
 }
 
-// Better counts the standings with better rank keys than a key, which may be a prefix. last
-// is the last standing before the key, or empty. page begins with the first standing after
-// it, or is empty.
+// Better counts the standings with better rank keys than a key, which may be a prefix.
+// last is the last standing before the key, or the zero Standing. page begins with the
+// first standing after the key, or is empty.
 func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
 	if len(page) == 0 {
 		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}
@@ -61,8 +61,8 @@ func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard
 	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
 }
 
-// Around returns st with the standings in the above positions before it and in the below
-// positions after it. A gap counts as a position.
+// Around returns st, the standings in the last above positions before st, and the
+// standings in the first below positions after st. A gap counts as a position.
 func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
 	low := max(st.Ranks.Ordinal-int64(above), 1)
 	high := st.Ranks.Ordinal + int64(below)
