@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Index returns a rank index that measures and traces the calls of x, with metrics of
-// reg.
+// Index returns a rank index that measures and traces the calls of x. It registers its
+// metrics with reg.
 func Index(x leaderboard.Index, reg prometheus.Registerer) leaderboard.Index {
 	return &index{inner: x, calls: newCalls(reg, "index", "rank index")}
 }

@@ -18,8 +18,8 @@ import (
 
 const namespace = "leaderboard"
 
-// SecondsBuckets returns boundaries of histograms, in seconds. 95 % of results should
-// become visible within 50 ms.
+// SecondsBuckets returns boundaries of histograms, in seconds. They include 0.05, because
+// 95 % of results should become visible within 50 ms.
 func SecondsBuckets() []float64 {
 	return []float64{0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
 }
@@ -107,7 +107,7 @@ func (c call) end(err *error) {
 	}
 }
 
-// sequence measures each reading of the sequence of open as one call.
+// sequence measures each iteration over the result of open as one call.
 func sequence[T any](ctx context.Context, c calls, method string, board leaderboard.BoardID, open func(context.Context) iter.Seq2[T, error]) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var err error

@@ -32,8 +32,8 @@ func (r *registries) open() *prometheus.Registry {
 	return r.all[len(r.all)-1]
 }
 
-// series returns the values of a metric by the values of its labels, joined with a space.
-// The value of a histogram is its count.
+// series returns the values of a metric. The keys are the values of its labels, joined
+// with a space. The value of a histogram is its count.
 func series(t *testing.T, reg prometheus.Gatherer, metric string) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -59,8 +59,8 @@ func series(t *testing.T, reg prometheus.Gatherer, metric string) map[string]flo
 	return values
 }
 
-// check requires a successful measured call of each method, except unmeasured, and no
-// running call.
+// check fails unless each method, except unmeasured, has a successful measured call, and
+// no call is running.
 func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string, unmeasured ...string) {
 	t.Helper()
 	measured := map[string]bool{}

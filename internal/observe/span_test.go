@@ -18,7 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// callTraced returns the spans of f below a sampled span.
+// callTraced calls f in a sampled span, and returns the child spans that f created.
 func callTraced(t *testing.T, f func(context.Context)) tracetest.SpanStubs {
 	t.Helper()
 	spans := tracetest.NewInMemoryExporter()
@@ -76,7 +76,7 @@ func TestUnsampledCallsAreNotTraced(t *testing.T) {
 	index := observe.Index(memory.New(), prometheus.NewRegistry())
 	for _, ctx := range []context.Context{t.Context(), unsampled} {
 		if observe.Tracer(ctx) != nil {
-			t.Error("Tracer is not nil outside a sampled span, want nil")
+			t.Error("Tracer outside a sampled span is not nil, want nil")
 		}
 		if _, err := index.Loaded(ctx, leaderboard.SeasonKey{Board: "cup"}); err != nil {
 			t.Fatal(err)

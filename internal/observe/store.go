@@ -10,8 +10,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Store returns a store that measures and traces the calls of s, with metrics of reg. The
-// outcome of an Apply is that of its error, or else of the first result that failed.
+// Store returns a store that measures and traces the calls of s. It registers its metrics
+// with reg. If an Apply returns no error, its outcome is the outcome of the first result
+// that failed.
 func Store(s leaderboard.Store, reg prometheus.Registerer) leaderboard.Store {
 	return &store{inner: s, calls: newCalls(reg, "store", "store")}
 }
