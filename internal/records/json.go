@@ -67,8 +67,8 @@ func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 			return Value{}, false
 		}
 		if strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(value, utf8.RuneError) {
-			// The value has an escaped U+FFFD, or a lone surrogate, which encoding/json
-			// replaces by U+FFFD.
+			// encoding/json replaces a lone surrogate by U+FFFD. An escaped U+FFFD looks the same,
+			// so both are errors.
 			return Value{Err: errNotUTF8}, true
 		}
 		return Value{Text: text}, true

@@ -37,8 +37,8 @@ type Value struct {
 
 // Reader reads records. It is not safe for concurrent use.
 type Reader interface {
-	// Next returns the next record. Errors: io.EOF, and [BrokenError] if the input cannot
-	// be read to its end. A malformed record is no error.
+	// Next returns the next record. Errors: io.EOF, and [BrokenError] if the input cannot be
+	// read to its end. For a malformed record, Next returns nil and sets Record.Err.
 	Next() (Record, error)
 	// Offset returns the position of the next record in the decompressed input.
 	Offset() int64

@@ -245,11 +245,11 @@ func FuzzCSV(f *testing.F) {
 				t.Fatal(err)
 			}
 			if rec.Line <= lastLine || r.Offset() <= lastOffset || r.Offset() > int64(len(input)) {
-				t.Fatalf("a record at line %d that ends at offset %d follows a record at line %d that ends at offset %d, want greater numbers", rec.Line, r.Offset(), lastLine, lastOffset)
+				t.Fatalf("a record at line %d that ends at offset %d follows a record at line %d that ends at offset %d, want increasing numbers", rec.Line, r.Offset(), lastLine, lastOffset)
 			}
 			lastLine, lastOffset = rec.Line, r.Offset()
 			if valid && (n >= len(all) || rec.Err != nil || !slices.Equal(rec.fields, all[n])) {
-				t.Fatalf("record %d is %q, %v; want the same record as encoding/csv reads, which reads %q", n, rec.fields, rec.Err, all)
+				t.Fatalf("record %d is %q, %v; want the record with this index in %q, which encoding/csv reads", n, rec.fields, rec.Err, all)
 			}
 			n++
 		}

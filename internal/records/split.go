@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// A CSV record ends at a line end outside quotes, a JSON record at every line end.
+// splitter splits its input into records. A CSV record ends at a line end outside quotes.
+// A JSON record ends at every line end.
 type splitter struct {
 	r         io.Reader
 	delimiter byte // of CSV; 0 for JSON
@@ -50,11 +51,11 @@ const (
 	fieldStart = iota
 	inField
 	inQuotes
-	afterQuote // of a quote inside a quoted field, which may end the field
+	afterQuote // the last byte was a quote in a quoted field, which may end the field
 )
 
 // next returns a record with its line end, and the number of its first line. After
-// errTooLong and errOpenQuote, the next call continues after this line.
+// errTooLong and errOpenQuote, the next call continues after the record's first line.
 func (s *splitter) next() (rec []byte, line int64, err error) {
 	line = s.line
 	state, firstLine := fieldStart, -1 // the length of the record's first line, or -1 until its end is found
