@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// Text is a key or a password. If it is printed, marshaled or logged, a placeholder appears
-// in its place. Convert it to string to use its value.
+// Text is a key or a password. If it is printed, marshaled or logged, a placeholder
+// appears. Convert it to string to use its value.
 type Text string
 
 const hidden = "[hidden]"
@@ -30,8 +30,8 @@ func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // LogValue returns the placeholder for package slog.
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// Format writes the placeholder for every verb, including %x. Package fmt does not call it
-// for %p, and for a Text in an unexported field of a struct.
+// Format writes the placeholder for every verb, including %x. Package fmt does not call
+// Format for %p, or for a Text in an unexported field of a struct.
 func (t Text) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
 		_, _ = f.Write([]byte(t.GoString()))
