@@ -136,7 +136,7 @@ type Progress struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// The number of users of the season that have been processed so far.
+	// The number of users of the season processed so far.
 	Done          int64 `protobuf:"varint,3,opt,name=done,proto3" json:"done,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -838,13 +838,13 @@ type ExportResultsRequest struct {
 	Board string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// Every season if absent.
 	Season string `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// If true, the bans that concern the board follow the results: the bans on this board,
-	// and the bans on every board of users with results on this board.
+	// If true, the bans that concern the board follow the results: the bans on this board
+	// and, of users with results on this board, the bans on every board.
 	IncludeBans bool `protobuf:"varint,3,opt,name=include_bans,proto3" json:"include_bans,omitempty"`
 	// If true, the void matches follow the results.
 	IncludeVoids bool `protobuf:"varint,4,opt,name=include_voids,proto3" json:"include_voids,omitempty"`
-	// If true, the early ends of seasons follow the results. If false, the answer lacks the
-	// results at these ends or later: a board that imports these results without the ends
+	// If true, the early ends of seasons follow the results. If false, the answer omits the
+	// results at or after these ends, because a board that imports them without the ends
 	// would count them.
 	IncludeEnds   bool `protobuf:"varint,5,opt,name=include_ends,proto3" json:"include_ends,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -916,8 +916,8 @@ func (x *ExportResultsRequest) GetIncludeEnds() bool {
 	return false
 }
 
-// Response of ExportResults: one result, one retraction, one ban, one void match, or one
-// early end of a season.
+// Response of ExportResults: a result, retraction, ban, void match, or early end of a
+// season.
 type ExportResultsResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Season    string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
@@ -1011,8 +1011,9 @@ type Act struct {
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// The time of the act. If the actor is system, the time when the act was due.
 	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	// The administrator, as in Ban. The actor is system for acts of the service itself: seals
-	// of seasons, deletions of seasons after their retention, and ends of bans.
+	// The administrator, in the form of Ban.actor. The actor is system for acts of the
+	// service itself: seals of seasons, deletions of seasons after their retention, and
+	// ends of bans.
 	Actor string `protobuf:"bytes,3,opt,name=actor,proto3" json:"actor,omitempty"`
 	// The X-Request-Id of the request, or an id that the server chose. Empty if the actor is
 	// system.
@@ -1034,8 +1035,9 @@ type Act struct {
 	// The administrator's reason. For backup, the name of the backup.
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The changed object, before and after the act. before is absent if the act created the
-	// object, and after is absent if the act deleted the object. Acts on results and matches
-	// have only after, with match_id or match_ids; season.end has only after, with at.
+	// object, and after is absent if the act deleted the object. Acts on results and
+	// matches have only after, which contains match_id or match_ids. season.end has only
+	// after, which contains at.
 	Before *structpb.Struct `protobuf:"bytes,10,opt,name=before,proto3" json:"before,omitempty"`
 	After  *structpb.Struct `protobuf:"bytes,11,opt,name=after,proto3" json:"after,omitempty"`
 	// True if this record reports that an act failed. An earlier record with the same
@@ -1169,7 +1171,7 @@ func (x *Act) GetErased() bool {
 	return false
 }
 
-// Request of ListActs. Acts must match all given fields.
+// Request of ListActs. The answer has the acts that match all given fields.
 type ListActsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Actor string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
@@ -1329,17 +1331,17 @@ func (x *ListActsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Request of ListBans. Bans must match all given fields.
+// Request of ListBans. The answer has the bans that match all given fields.
 type ListBansRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// If given, the answer has the bans on this board and the bans on every board. If
-	// absent, the answer has the bans on any board.
+	// absent, the answer has all bans.
 	Board string `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
-	// A part of the user's id. Upper and lower case are equal.
+	// A part of the user's id. Case is ignored.
 	User string `protobuf:"bytes,2,opt,name=user,proto3" json:"user,omitempty"`
-	// A part of the reason. Upper and lower case are equal.
+	// A part of the reason. Case is ignored.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// A part of the actor. Upper and lower case are equal.
+	// A part of the actor. Case is ignored.
 	Actor string `protobuf:"bytes,4,opt,name=actor,proto3" json:"actor,omitempty"`
 	// If true, the answer includes bans that were lifted or have ended.
 	IncludeLifted bool `protobuf:"varint,5,opt,name=include_lifted,proto3" json:"include_lifted,omitempty"`
@@ -1575,9 +1577,9 @@ type VerifyResponse_Difference struct {
 	// VOIDS_WRONG: a result lacks the void of its match, or the end of this void.
 	// ENTRY_WRONG: the entry does not follow from the results.
 	// ROW_MISSING: a stored ranking has no row for the entry.
-	// ROW_GHOST: a stored ranking has a row that no entry implies.
+	// ROW_GHOST: a stored ranking has a row that does not match its user's entry.
 	// INDEX_WRONG: the user's rank key in the rank index differs from the entry's.
-	// INDEX_SIZE: the number of users in the rank index is not the number of entries.
+	// INDEX_SIZE: the number of users in the rank index differs from the number of entries.
 	// FINAL_WRONG: the final standings of a sealed season differ from the entry.
 	Kind   string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	Board  string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`

@@ -46,8 +46,8 @@ type AdminServiceClient interface {
 	// within 5 seconds. If the key is the last admin key and force is not set, the call
 	// fails with FAILED_PRECONDITION.
 	RevokeKey(ctx context.Context, in *RevokeKeyRequest, opts ...grpc.CallOption) (*RevokeKeyResponse, error)
-	// Compares results, entries and the rank index, and reports every difference. If
-	// repair is set, also repairs the differences. The last message has the summary.
+	// Compares results, entries and the rank index. Reports every difference and, if repair
+	// is set, repairs it. The last message has the summary.
 	Verify(ctx context.Context, in *VerifyRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[VerifyResponse], error)
 	// Recomputes all entries from the results, and then the rank index from the
 	// entries. The last message has the summary.
@@ -217,8 +217,8 @@ type AdminServiceServer interface {
 	// within 5 seconds. If the key is the last admin key and force is not set, the call
 	// fails with FAILED_PRECONDITION.
 	RevokeKey(context.Context, *RevokeKeyRequest) (*RevokeKeyResponse, error)
-	// Compares results, entries and the rank index, and reports every difference. If
-	// repair is set, also repairs the differences. The last message has the summary.
+	// Compares results, entries and the rank index. Reports every difference and, if repair
+	// is set, repairs it. The last message has the summary.
 	Verify(*VerifyRequest, grpc.ServerStreamingServer[VerifyResponse]) error
 	// Recomputes all entries from the results, and then the rank index from the
 	// entries. The last message has the summary.

@@ -96,9 +96,9 @@ type SubmitScoreRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Result *Result                `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
-	// If true, the server answers once the result is durable, and does not wait until
-	// it is applied. The status is then ACCEPTED. A server with an embedded store
-	// makes a result durable by applying it, so it answers APPLIED.
+	// If true, the server answers once the result is durable, and does not wait until it is
+	// applied. The status is then ACCEPTED. A server with an embedded store applies the
+	// result and answers APPLIED.
 	NoWait bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	// If true, the answer has previous_rank.
 	IncludePreviousRank bool `protobuf:"varint,4,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
@@ -353,8 +353,8 @@ type BatchSubmitScoresRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Results []*Result              `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// no_wait, include_previous_rank and include_linked are as in SubmitScoreRequest. They
-	// apply to all results.
+	// no_wait, include_previous_rank and include_linked are as in SubmitScoreRequest, for
+	// all results.
 	NoWait              bool `protobuf:"varint,3,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	IncludePreviousRank bool `protobuf:"varint,4,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
 	IncludeLinked       bool `protobuf:"varint,5,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
@@ -477,8 +477,8 @@ type BatchSubmitResultsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Each result has its board in board_id.
 	Results []*Result `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
-	// no_wait, include_previous_rank and include_linked are as in SubmitScoreRequest. They
-	// apply to all results.
+	// no_wait, include_previous_rank and include_linked are as in SubmitScoreRequest, for
+	// all results.
 	NoWait              bool `protobuf:"varint,2,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
 	IncludePreviousRank bool `protobuf:"varint,3,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
 	IncludeLinked       bool `protobuf:"varint,4,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
@@ -599,7 +599,7 @@ type RetractResultRequest struct {
 	Revision *int64 `protobuf:"varint,4,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	// If absent, the season in which the match has a result.
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
-	// A reason for operators to read, at most 256 bytes. If the season no longer accepts
+	// A reason for operators, at most 256 bytes. If the season no longer accepts
 	// results, the call needs the admin scope and a reason.
 	Reason string `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
@@ -724,7 +724,7 @@ type RetractResultResponse struct {
 	MatchId  string         `protobuf:"bytes,6,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	Revision int64          `protobuf:"varint,7,opt,name=revision,proto3" json:"revision,omitempty"`
 	Season   string         `protobuf:"bytes,8,opt,name=season,proto3" json:"season,omitempty"`
-	// With dry_run: what would change. The other fields are as they would be.
+	// With dry_run: what would change. The other fields are as in a call without dry_run.
 	Effect *RetractionEffect `protobuf:"bytes,9,opt,name=effect,proto3" json:"effect,omitempty"`
 	// previous_score, previous_rank and linked are as in Outcome.
 	PreviousScore *int64            `protobuf:"varint,10,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
@@ -1178,7 +1178,7 @@ type VoidMatchRequest struct {
 	MatchId string                 `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	// If absent, the season in which the match has results.
 	Season string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
-	// Required; a reason for operators to read, at most 256 bytes.
+	// Required; a reason for operators, at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
 	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
@@ -1257,7 +1257,7 @@ type VoidMatchResponse struct {
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	// Whether the match is void. With dry_run, whether the match would be void.
+	// Whether the match is void or, with dry_run, would be void.
 	Voided bool `protobuf:"varint,4,opt,name=voided,proto3" json:"voided,omitempty"`
 	// With dry_run: what would change.
 	Effect        *RetractionEffect `protobuf:"bytes,5,opt,name=effect,proto3" json:"effect,omitempty"`
@@ -1337,7 +1337,7 @@ type RestoreMatchRequest struct {
 	MatchId string                 `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	// If absent, the season in which the match has results.
 	Season string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
-	// Required; a reason for operators to read, at most 256 bytes.
+	// Required; a reason for operators, at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
 	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
@@ -1416,7 +1416,7 @@ type RestoreMatchResponse struct {
 	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	// Whether the match is void. With dry_run, whether the match would be void.
+	// Whether the match is void or, with dry_run, would be void.
 	Voided bool `protobuf:"varint,4,opt,name=voided,proto3" json:"voided,omitempty"`
 	// With dry_run: what would change.
 	Effect        *RetractionEffect `protobuf:"bytes,5,opt,name=effect,proto3" json:"effect,omitempty"`
@@ -1811,7 +1811,7 @@ type GetResultRequest struct {
 	// seasons.
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
 	// The revision whose state to return. If absent, the highest accepted revision or, if
-	// all revisions were rejected, one of these.
+	// all revisions were rejected, a rejected revision.
 	Revision      *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2148,7 +2148,7 @@ type ListScoresRequest struct {
 	// DECAY boards, they limit the scores at the time scored_at of the answer.
 	MinScore *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
-	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2330,7 +2330,7 @@ type GetUserScoreRequest struct {
 	Neighbors *int32 `protobuf:"varint,6,opt,name=neighbors,proto3,oneof" json:"neighbors,omitempty"`
 	// If true, the answer has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,7,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
-	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2487,7 +2487,7 @@ type LookupScoresRequest struct {
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
-	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2637,7 +2637,7 @@ type GetStatsRequest struct {
 	Score *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	// The maximum number of buckets in the histogram, 0 to 100; 10 if absent.
 	Buckets *int32 `protobuf:"varint,7,opt,name=buckets,proto3,oneof" json:"buckets,omitempty"`
-	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3006,9 +3006,9 @@ type EndSeasonRequest struct {
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	// The end: a time within the season, and not in the future. If absent, now.
 	At *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=at,proto3" json:"at,omitempty"`
-	// A reason for operators to read, at most 256 bytes. Required.
+	// A reason for operators, at most 256 bytes. Required.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// If true, nothing changes, and the answer is as it would be.
+	// If true, nothing changes, and the answer states what would change.
 	DryRun bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
 	// For imports: when an administrator ended the season on another server. It must not be
 	// before at. With this field, a closed season can also be ended, and stays closed.
@@ -3192,7 +3192,7 @@ type WatchScoresRequest struct {
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	// The number of entries from the top, 1 to 1,000; 10 if absent.
 	Limit *int32 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
-	// For a crossed division: "attribute:value" of each of its attributes, in any order.
+	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3592,8 +3592,8 @@ type UpdateBoardRequest struct {
 	Board *Board                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	// The fields to change. In REST, they are the fields that the body contains.
 	UpdateMask *fieldmaskpb.FieldMask `protobuf:"bytes,2,opt,name=update_mask,proto3" json:"update_mask,omitempty"`
-	// If true, nothing changes, and the answer is the board as it would be. Its field
-	// effect states what would change.
+	// If true, nothing changes. The answer is the board after the change, and the board's
+	// field effect states what would change.
 	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3781,7 +3781,7 @@ func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
 type BanUserRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// A reason for operators to read, at most 256 bytes.
+	// A reason for operators, at most 256 bytes.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The board. If absent, the ban is on every board.
 	Board string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
@@ -3864,7 +3864,7 @@ type BanUserResponse struct {
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Banned bool                   `protobuf:"varint,2,opt,name=banned,proto3" json:"banned,omitempty"`
 	Ban    *Ban                   `protobuf:"bytes,3,opt,name=ban,proto3" json:"ban,omitempty"`
-	// With dry_run: what would change. The other fields are as they would be.
+	// With dry_run: what would change. The other fields are as in a call without dry_run.
 	Effect        *BanEffect `protobuf:"bytes,4,opt,name=effect,proto3" json:"effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3935,7 +3935,7 @@ type UnbanUserRequest struct {
 	// The board. If absent, the ban on every board is lifted, and bans on single boards
 	// remain.
 	Board string `protobuf:"bytes,2,opt,name=board,proto3" json:"board,omitempty"`
-	// A reason for operators to read, at most 256 bytes.
+	// A reason for operators, at most 256 bytes.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
 	DryRun        bool `protobuf:"varint,4,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
@@ -4007,7 +4007,7 @@ type UnbanUserResponse struct {
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Banned bool                   `protobuf:"varint,2,opt,name=banned,proto3" json:"banned,omitempty"`
 	Ban    *Ban                   `protobuf:"bytes,3,opt,name=ban,proto3" json:"ban,omitempty"`
-	// With dry_run: what would change. The other fields are as they would be.
+	// With dry_run: what would change. The other fields are as in a call without dry_run.
 	Effect        *BanEffect `protobuf:"bytes,4,opt,name=effect,proto3" json:"effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4350,8 +4350,7 @@ type GetUserScoreResponse_UserScore struct {
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// In the order of the board's tie_breakers.
 	TieBreakers []int64 `protobuf:"varint,5,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
-	// The entries above the user's, the user's own entry, and the entries below, in
-	// standing order.
+	// The user's entry and the entries directly above and below it, in standing order.
 	Neighbors []*Entry `protobuf:"bytes,6,rep,name=neighbors,proto3" json:"neighbors,omitempty"`
 	// True if fewer entries than requested are above the user's entry.
 	NeighborsClippedAbove bool `protobuf:"varint,7,opt,name=neighbors_clipped_above,proto3" json:"neighbors_clipped_above,omitempty"`
@@ -4366,7 +4365,7 @@ type GetUserScoreResponse_UserScore struct {
 	Season string `protobuf:"bytes,12,opt,name=season,proto3" json:"season,omitempty"`
 	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,13,opt,name=division,proto3" json:"division,omitempty"`
-	// The ranking method: competition, dense or ordinal.
+	// competition, dense or ordinal.
 	Method string `protobuf:"bytes,14,opt,name=method,proto3" json:"method,omitempty"`
 	// The time of the last change that the answer includes. If degraded is set, the
 	// time when the store was read.
@@ -4376,8 +4375,8 @@ type GetUserScoreResponse_UserScore struct {
 	Degraded bool `protobuf:"varint,16,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	// True if the season is over and the rank is final.
 	Sealed bool `protobuf:"varint,17,opt,name=sealed,proto3" json:"sealed,omitempty"`
-	// On DECAY boards: the time for which the score is computed. It is the present,
-	// or the end of a season that is over.
+	// On DECAY boards: the time for which the score is computed: the present, or the end
+	// of a season that is over.
 	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
 	// match_id, metadata and divisions are as in Entry, and only present with
 	// include_metadata.
@@ -4696,7 +4695,7 @@ type GetStatsResponse_Stats struct {
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
-	// The ranking method: competition, dense or ordinal.
+	// competition, dense or ordinal.
 	Method string                 `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	Total  int64                  `protobuf:"varint,5,opt,name=total,proto3" json:"total,omitempty"`
 	AsOf   *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=as_of,proto3" json:"as_of,omitempty"`
@@ -4928,7 +4927,7 @@ type ListSeasonsResponse_Season struct {
 	RemovedAt *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=removed_at,proto3" json:"removed_at,omitempty"`
 	// When an administrator ended the season before its time. Absent for other seasons.
 	EndedAt *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=ended_at,proto3" json:"ended_at,omitempty"`
-	// On request, for sealed seasons: the SHA-256 of the final standings, in 64
+	// In answers to a GetSeason with checksum: the SHA-256 of the final standings, in 64
 	// hexadecimal digits.
 	Checksum *string `protobuf:"bytes,11,opt,name=checksum,proto3,oneof" json:"checksum,omitempty"`
 	// As in Board.
@@ -5241,7 +5240,7 @@ type ListUserScoresResponse_UserScores struct {
 	// True if the user is banned on every board, so scores is empty. Only callers with
 	// the admin scope get this field.
 	Banned *bool `protobuf:"varint,3,opt,name=banned,proto3,oneof" json:"banned,omitempty"`
-	// The ranking method: competition, dense or ordinal.
+	// competition, dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	// The bans in force. Only callers with the admin scope get this field.
 	Bans          []*Ban `protobuf:"bytes,5,rep,name=bans,proto3" json:"bans,omitempty"`

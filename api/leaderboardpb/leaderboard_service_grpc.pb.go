@@ -64,9 +64,8 @@ type LeaderboardServiceClient interface {
 	// of the request.
 	BatchSubmitScores(ctx context.Context, in *BatchSubmitScoresRequest, opts ...grpc.CallOption) (*BatchSubmitScoresResponse, error)
 	// Submits up to 5,000 results, each to the board that its board_id names. The answer
-	// has an outcome for each, in the order of the request. The boards do not affect each
-	// other: if a board does not exist or cannot be written now, only the outcomes of its own
-	// results state an error.
+	// has an outcome for each, in the order of the request. If a board does not exist or
+	// cannot be written now, only the outcomes of its own results state an error.
 	BatchSubmitResults(ctx context.Context, in *BatchSubmitResultsRequest, opts ...grpc.CallOption) (*BatchSubmitResultsResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(ctx context.Context, in *RetractResultRequest, opts ...grpc.CallOption) (*RetractResultResponse, error)
@@ -123,8 +122,7 @@ type LeaderboardServiceClient interface {
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(ctx context.Context, in *CreateBoardRequest, opts ...grpc.CallOption) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, divisions, attributes, min_score,
-	// max_score, season.grace, season.windows, retention, private and shards. A REST request
-	// changes the fields that its body contains.
+	// max_score, season.grace, season.windows, retention, private and shards.
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(ctx context.Context, in *DeleteBoardRequest, opts ...grpc.CallOption) (*DeleteBoardResponse, error)
@@ -452,9 +450,8 @@ type LeaderboardServiceServer interface {
 	// of the request.
 	BatchSubmitScores(context.Context, *BatchSubmitScoresRequest) (*BatchSubmitScoresResponse, error)
 	// Submits up to 5,000 results, each to the board that its board_id names. The answer
-	// has an outcome for each, in the order of the request. The boards do not affect each
-	// other: if a board does not exist or cannot be written now, only the outcomes of its own
-	// results state an error.
+	// has an outcome for each, in the order of the request. If a board does not exist or
+	// cannot be written now, only the outcomes of its own results state an error.
 	BatchSubmitResults(context.Context, *BatchSubmitResultsRequest) (*BatchSubmitResultsResponse, error)
 	// Undoes a result. The user's entry is then computed from the user's other results.
 	RetractResult(context.Context, *RetractResultRequest) (*RetractResultResponse, error)
@@ -511,8 +508,7 @@ type LeaderboardServiceServer interface {
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(context.Context, *CreateBoardRequest) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, divisions, attributes, min_score,
-	// max_score, season.grace, season.windows, retention, private and shards. A REST request
-	// changes the fields that its body contains.
+	// max_score, season.grace, season.windows, retention, private and shards.
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(context.Context, *DeleteBoardRequest) (*DeleteBoardResponse, error)

@@ -35,9 +35,9 @@ type MatchResultRecord struct {
 	// If true, the message retracts the user's result of match result.match_id.
 	// result.revision must be higher than the revision of the retracted result.
 	Retracted bool `protobuf:"varint,3,opt,name=retracted,proto3" json:"retracted,omitempty"`
-	// If true, the sender has already written the result to the store itself. The
-	// consumer then recomputes the user's entry from the stored results. It uses only
-	// user_id and the season of such a message.
+	// If true, the sender has already written the result to the store itself. The consumer
+	// then recomputes the user's entry from the stored results. It uses only the user_id
+	// and the season of this message.
 	Notification bool `protobuf:"varint,4,opt,name=notification,proto3" json:"notification,omitempty"`
 	// The season, for retractions and notifications only. If absent, the season that
 	// contains result.achieved_at.
@@ -52,8 +52,8 @@ type MatchResultRecord struct {
 	// If true, the result is an administrator's correction, and a closed season accepts it.
 	Amends bool `protobuf:"varint,8,opt,name=amends,proto3" json:"amends,omitempty"`
 	// If true, notification is true too, and the sender has also recomputed the user's entry. The
-	// consumer only passes the stored entry to the rank index. The board may be linked to a
-	// source, and match_id has no meaning.
+	// consumer only passes the stored entry to the rank index. The board may be a linked board.
+	// match_id has no meaning.
 	IndexOnly     bool `protobuf:"varint,9,opt,name=index_only,proto3" json:"index_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -181,8 +181,8 @@ type LeaderboardUpdate struct {
 	NewRankBand *int64 `protobuf:"varint,11,opt,name=new_rank_band,proto3,oneof" json:"new_rank_band,omitempty"`
 	// When the result was applied.
 	AppliedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=applied_at,proto3" json:"applied_at,omitempty"`
-	// The user's rank key after the batch. The better of two users has the smaller bytes.
-	// Empty if the user has no entry.
+	// The user's rank key after the batch. Of two users, the better user has the smaller
+	// bytes. Empty if the user has no entry.
 	RankKey []byte `protobuf:"bytes,13,opt,name=rank_key,proto3" json:"rank_key,omitempty"`
 	// Identifies the content of the result. If two results have the same match and
 	// revision but differ, their content ids differ. Empty if match_id is empty.
@@ -207,8 +207,8 @@ type LeaderboardUpdate struct {
 	// For CONFLICT: this result counts, and the result that was stored before does not.
 	Stands bool `protobuf:"varint,22,opt,name=stands,proto3" json:"stands,omitempty"`
 	// The seasons of linked boards in which the result counts, or in which an older
-	// revision of the result counted. If skipped is not set, the season also has its own
-	// update.
+	// revision of the result counted. If skipped is not set, the consumer also publishes an
+	// update for the season.
 	Linked []*LeaderboardUpdate_Linked `protobuf:"bytes,23,rep,name=linked,proto3" json:"linked,omitempty"`
 	// True if the consumer could not add the entry to the rank index before it published this
 	// update. Until the season's ranks are loaded again, they may lack the entry.

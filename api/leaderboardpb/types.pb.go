@@ -159,9 +159,9 @@ const (
 	Board_Schedule_EXPLICIT Board_Schedule_Kind = 5
 	// From January 1 to the next January 1; seasons are named 2026.
 	Board_Schedule_YEARLY Board_Schedule_Kind = 6
-	// On linked boards only. Each day has a season: the days that end with this day. The
-	// field days states how many. Seasons are named after their last day, such as
-	// 20261120. The board must have days and retention.
+	// On linked boards only. Each day has a season, which consists of this day and the
+	// days before it. The field days is the length of a season. Seasons are named after
+	// their last day, such as 20261120. The board must have days and retention.
 	Board_Schedule_ROLLING Board_Schedule_Kind = 7
 )
 
@@ -228,8 +228,8 @@ const (
 	Outcome_DUPLICATE Outcome_Status = 2
 	// A higher revision is stored; nothing changed.
 	Outcome_SUPERSEDED Outcome_Status = 3
-	// A different result is stored under the same revision. One of the two counts. The
-	// order of arrival does not affect which one.
+	// A different result is stored under the same revision. One of the two results
+	// counts, regardless of their order of arrival.
 	Outcome_CONFLICT Outcome_Status = 4
 	// The result was rejected; the field reason states why. SubmitScore answers with
 	// an error instead.
@@ -327,13 +327,13 @@ type Board struct {
 	// If true, callers without credentials do not see the board, even if the server's
 	// setting public_read lets them read other boards.
 	Private bool `protobuf:"varint,16,opt,name=private,proto3" json:"private,omitempty"`
-	// Set by the server in the answer to a dry run: what would change.
+	// In the answer to a dry run: what would change.
 	Effect *BoardEffect `protobuf:"bytes,17,opt,name=effect,proto3" json:"effect,omitempty"`
 	// If set, the board is linked: the results of the source also count on this board. A
 	// linked board accepts no results of its own, and cannot have min_score, max_score or
 	// floor.
 	Source *Board_Source `protobuf:"bytes,18,opt,name=source,proto3" json:"source,omitempty"`
-	// Set by the server: the boards whose source this board is, at most 16.
+	// Set by the server: the boards that are linked to this board, at most 16.
 	LinkedBoards []string `protobuf:"bytes,19,rep,name=linked_boards,proto3" json:"linked_boards,omitempty"`
 	// Set by the server while results of the source may be missing on a linked board. The
 	// source received such results before the linked board, or a window of the linked
@@ -660,8 +660,8 @@ type Result struct {
 	// requests it must be absent, or the board of the request.
 	BoardId *string `protobuf:"bytes,10,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
 	// In submits: the season to which the result must belong. If achieved_at is given, it must
-	// be in this season. Otherwise the result has the time of the stored result of the match in
-	// this season.
+	// be in this season. Otherwise the result gets the achieved_at of the match's stored result
+	// in this season.
 	Season        *string `protobuf:"bytes,11,opt,name=season,proto3,oneof" json:"season,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -805,7 +805,7 @@ type Outcome struct {
 	NewScore *int64 `protobuf:"varint,5,opt,name=new_score,proto3,oneof" json:"new_score,omitempty"`
 	Rank     *int64 `protobuf:"varint,6,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	// The user's score before this result. Absent if the user had no score, or if this call
-	// did not apply the result, for example because the result was submitted before.
+	// did not apply the result.
 	PreviousScore *int64 `protobuf:"varint,11,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	// With include_previous_rank: the competition rank that previous_score has now among
 	// the other users.
@@ -988,7 +988,7 @@ type Entry struct {
 	TieBreakers []int64 `protobuf:"varint,7,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
 	// With include_metadata: the match_id of the result that decides the entry.
 	MatchId *string `protobuf:"bytes,8,opt,name=match_id,proto3,oneof" json:"match_id,omitempty"`
-	// With include_metadata: the metadata of the result that decides the entry.
+	// With include_metadata: the metadata of this result.
 	Metadata *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	// With include_metadata: the user's divisions, each as "attribute:value". A crossed
 	// division has the form "gender+age:F+30-34"; in its values, a backslash precedes each
@@ -1110,7 +1110,7 @@ type Leaderboard struct {
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
 	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,6,opt,name=division,proto3" json:"division,omitempty"`
-	// The ranking method: competition, dense or ordinal.
+	// competition, dense or ordinal.
 	Method string `protobuf:"bytes,7,opt,name=method,proto3" json:"method,omitempty"`
 	// The page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,8,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
@@ -1125,8 +1125,8 @@ type Leaderboard struct {
 	// In an answer of LookupScores only: the users without an entry, in the order of the
 	// request.
 	Missing []string `protobuf:"bytes,12,rep,name=missing,proto3" json:"missing,omitempty"`
-	// On DECAY boards: the time for which the scores are computed. It is the present,
-	// or the end of a season that is over.
+	// On DECAY boards: the time for which the scores are computed: the present, or the end
+	// of a season that is over.
 	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
 	// True if the board is linked and filling, or if the division is filling: see Board.
 	Filling *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
@@ -1272,8 +1272,8 @@ func (x *Leaderboard) GetInRange() int64 {
 	return 0
 }
 
-// The body of a REST answer that is an error. It is a google.rpc.Status with one more
-// field: the name of the code.
+// The body of a REST error: a google.rpc.Status with one more field, the name of the
+// code.
 type Error struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A code of google.rpc.Code and its name, such as 5 and NOT_FOUND.
@@ -1281,9 +1281,9 @@ type Error struct {
 	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
 	// The error in words, for people.
 	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// google.rpc.BadRequest names the invalid fields and their limits,
-	// google.rpc.RetryInfo the delay before a retry, and google.rpc.ErrorInfo the reason.
-	// Outcome describes a rejected result.
+	// google.rpc.BadRequest names the invalid fields and their limits. google.rpc.RetryInfo
+	// has the delay before a retry. google.rpc.ErrorInfo has the reason. Outcome describes
+	// a rejected result.
 	Details       []*anypb.Any `protobuf:"bytes,4,rep,name=details,proto3" json:"details,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1747,7 +1747,7 @@ func (x *Board_Schedule) GetDays() int32 {
 	return 0
 }
 
-// The source of a linked board: the board whose results count on the linked board.
+// The source of a linked board.
 type Board_Source struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	BoardId string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
@@ -1874,7 +1874,7 @@ type BoardEffect_Season struct {
 	ClosesAfter   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=closes_after,proto3" json:"closes_after,omitempty"`
 	RemovedBefore *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=removed_before,proto3" json:"removed_before,omitempty"`
 	RemovedAfter  *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=removed_after,proto3" json:"removed_after,omitempty"`
-	// The server would delete the season within its sweep_interval.
+	// The server would delete the season within the time of its setting sweep_interval.
 	RemovedNext bool `protobuf:"varint,7,opt,name=removed_next,proto3" json:"removed_next,omitempty"`
 	// The number of entries. Absent while it is unknown.
 	Entrants      *int64 `protobuf:"varint,8,opt,name=entrants,proto3,oneof" json:"entrants,omitempty"`
