@@ -16,37 +16,39 @@ const (
 	completeInterval = time.Second
 )
 
-// channelState is what complete returns.
+// channelState is the result of complete.
 type channelState struct {
 	complete bool   // whether no home lacks items
 	changed  bool   // whether a shard is not loaded, or is on another server than expected
 	live     string // the newest live generation of all shards
 }
 
-// completion brings the channels of a season's live generation up to date. lua/channel.lua describes
-// channels, and doubt.go has the argument.
+// completion completes the channels of a season's live generation, so that no home lacks items.
+// lua/channel.lua describes channels. doubt.go shows why this is correct.
 type completion struct {
 	x       *Index
 	season  *seasonIndex
 	control []string
 	servers []string // the expected server of each shard; nil if any server will do
-	// needs has, for each channel, the first report of the sender with its present terms.
+	// needs has, for each channel, the sender's first report with the present terms.
 	needs map[ends]channelReport
 }
 
-// ends are the shards of a channel.
+// ends are the two shards of a channel: the sender of the items, and the home that receives
+// them.
 type ends struct{ sender, home int }
 
-// channelReport is the state of the channels between a shard and another one.
+// channelReport is one shard's state of the two channels between this shard and another shard.
 type channelReport struct {
 	sent     int64  // items sent to the other shard
 	terms    string // of the channel to the other shard
 	received int64  // items received from the other shard
-	adopted  string // the terms of the channel from the other shard
+	adopted  string // the terms of the channel from the other shard, as this shard has adopted them
 	list     string // the name of the list of items that the other shard must state again, or ""
 }
 
-// incomplete is a channel whose home may lack items.
+// incomplete is a channel whose home may lack items. adopted, received and list are from the
+// home's report.
 type incomplete struct {
 	ends
 	adopted  string
@@ -56,8 +58,9 @@ type incomplete struct {
 	items    []string // that the sender must state again
 }
 
-// complete makes the home of each channel receive all items that were sent before. If the servers are
-// given, it changes nothing on others. Shards that lack forgotten items are emptied.
+// complete makes the home of each channel receive all items that were sent before the call. If
+// servers is not nil and a shard is on another server, complete stops. If needed items have been
+// removed, it empties one of the two shards.
 func (x *Index) complete(ctx context.Context, season *seasonIndex, control, servers []string) (state channelState, err error) {
 	c := completion{x, season, control, servers, map[ends]channelReport{}}
 	for range completeSteps {
@@ -116,7 +119,7 @@ func fenceOf(generation string) int64 {
 	return fence
 }
 
-// incomplete returns the channels that need work.
+// incomplete returns the channels whose homes may lack items.
 func (c *completion) incomplete(reports [][]channelReport) (all []*incomplete) {
 	for sender := range reports {
 		for home := range reports {
@@ -137,7 +140,7 @@ func (c *completion) incomplete(reports [][]channelReport) (all []*incomplete) {
 	return all
 }
 
-// advance brings channels forward. It reports whether shards were emptied.
+// advance makes the next step of incomplete channels. It reports whether it emptied shards.
 func (c *completion) advance(ctx context.Context, live string, all []*incomplete) (emptied bool, err error) {
 	var lost []int
 	if all, lost, err = c.adopt(ctx, live, all); err != nil {
@@ -166,8 +169,8 @@ func (c *completion) advance(ctx context.Context, live string, all []*incomplete
 	return false, err
 }
 
-// adopt makes homes adopt the terms of their senders. It returns the channels that it has not left to
-// another process, and the senders whose homes have forgotten too much.
+// adopt makes homes adopt the terms of their senders. It returns the channels that no other process
+// is changing, and the senders whose homes have removed needed items.
 func (c *completion) adopt(ctx context.Context, live string, all []*incomplete) (rest []*incomplete, lost []int, err error) {
 	calls, asked := map[int]*call{}, map[int][]*incomplete{}
 	for _, n := range all {
@@ -202,7 +205,8 @@ func (c *completion) adopt(ctx context.Context, live string, all []*incomplete) 
 	return rest, lost, nil
 }
 
-// restate makes senders send again what the homes lack. It returns the homes that lack forgotten items.
+// restate makes senders send missing items again. It returns the homes whose missing items the senders
+// have removed.
 func (c *completion) restate(ctx context.Context, live string, all []*incomplete) (lost []int, err error) {
 	calls, asked := map[int]*call{}, map[int][]*incomplete{}
 	for _, n := range all {
@@ -241,7 +245,8 @@ func (c *completion) runAll(ctx context.Context, byShard map[int]*call) error {
 	return c.x.run(ctx, calls)
 }
 
-// completeLater calls complete in the background, for an Update whose items a home has refused.
+// completeLater calls complete in the background, after a home has refused the items of an
+// Update.
 func (x *Index) completeLater(season *seasonIndex, control []string) {
 	season.mu.Lock()
 	defer season.mu.Unlock()

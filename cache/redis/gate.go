@@ -19,13 +19,13 @@ const (
 	pingInterval = 500 * time.Millisecond
 )
 
-// gates keep writers from servers that do not answer. Without them, the first Update of each
-// season would wait for UpdateTimeout, and a consumer of many boards would stand still.
+// gates keep writers from servers that do not answer. Without gates, the first Update of each
+// season would wait for UpdateTimeout, and a consumer of many boards would make no progress.
 //
-// A gate closes when an Update has failed for UpdateTimeout and its server does not answer a
-// ping either. While it is closed, an Update of a season on this server fails at once, and the
-// season is unavailable as after any failed Update. One goroutine pings the server, and opens
-// the gate when the server answers.
+// Suppose that an Update fails for UpdateTimeout, and then a server of its season does not
+// answer a ping. The gate of this server closes. While the gate is closed, an Update of a
+// season on this server fails at once, and this process treats the season as unavailable. One
+// goroutine pings the server, and opens the gate when the server answers.
 type gates struct {
 	mu     sync.Mutex
 	closed map[string]bool // by the server's address; with one server, the address is empty
@@ -73,8 +73,8 @@ func (x *Index) master(ctx context.Context, key string) (goredis.UniversalClient
 	return m, m.Options().Addr, nil
 }
 
-// isSilent reports whether the gate of any server of a season is closed. If all is true, it
-// reports whether those of all servers are.
+// isSilent reports whether the gate of any server of a season is closed. If all is true,
+// isSilent reports whether all these gates are closed.
 func (x *Index) isSilent(ctx context.Context, season *seasonIndex, all bool) bool {
 	x.gates.mu.Lock()
 	none := len(x.gates.closed) == 0
@@ -93,8 +93,8 @@ func (x *Index) isSilent(ctx context.Context, season *seasonIndex, all bool) boo
 	return slices.ContainsFunc(control, closed)
 }
 
-// checkServers pings the servers of a season after an Update has failed, and closes the gates of
-// those that do not answer.
+// checkServers pings the servers of a season after a failed Update. It closes the gate of each
+// server that does not answer.
 func (x *Index) checkServers(season *seasonIndex) {
 	checked := map[string]bool{}
 	for _, key := range *season.control.Load() {
@@ -110,8 +110,9 @@ func (x *Index) checkServers(season *seasonIndex) {
 	}
 }
 
-// pingUntilUp pings the server that has the key, and opens the gate when it answers. After a
-// failover, this may be another server. The gate of the former one then protects nothing.
+// pingUntilUp pings the master of the key until the master answers, and then opens the gate of
+// server. After a failover, the master may be another server. The gate is then no longer
+// needed.
 func (x *Index) pingUntilUp(server, key string) {
 	defer x.gates.open(server)
 	for sleep(x.ctx, pingInterval) == nil {

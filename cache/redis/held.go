@@ -9,11 +9,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// held has entries of one shard in a compact form.
+// held has entries of one shard in a compact form, for a bulk load (see bulk.go).
 type held struct {
 	names    *ladderNames
 	users    []heldUser
-	chunks   [][]byte // for each user: the user's id and the record, each after its length
+	chunks   [][]byte // for each user: the id and the record (see lua/base.lua), each preceded by its length
 	keyBytes int
 	sorted   bool
 	bytes    int64
@@ -21,9 +21,9 @@ type held struct {
 
 // heldUser is one entry of held.
 type heldUser struct {
-	head uint64 // the first bytes of the sort key, which compare as the sort key does
+	head uint64 // the first 8 bytes of the sort key; 0 if the user is not ranked
 	hash uint32 // see bucketHash
-	at   uint32 // position in chunks
+	at   uint32 // position in chunks: the number of the chunk, and in the low chunkBits bits the offset
 }
 
 const chunkBits = 20
@@ -67,7 +67,8 @@ func (h *held) add(e *leaderboard.Entry) {
 	h.addSorted([]byte(e.User), record)
 }
 
-// addSorted adds a user and the user's record, and notes whether the users are in order.
+// addSorted adds a user and the user's record. If the users are then out of order, it sets
+// sorted to false.
 func (h *held) addSorted(user, record []byte) {
 	h.addRecord(user, record)
 	if n := len(h.users); h.sorted && n > 1 {
@@ -75,7 +76,7 @@ func (h *held) addSorted(user, record []byte) {
 	}
 }
 
-// addRecord adds a user and the user's record. The users may then not be in order.
+// addRecord adds a user and the user's record. It does not check the order.
 func (h *held) addRecord(user, record []byte) {
 	total := len(user) + len(record) + 2*binary.MaxVarintLen32
 	if n := len(h.chunks); n == 0 || len(h.chunks[n-1])+total > 1<<chunkBits {
@@ -98,7 +99,8 @@ func appendRecord(b, user, record []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(record))), record...)
 }
 
-// cutRecord reads what appendRecord appended, and returns the remaining bytes.
+// cutRecord reads a user and a record that appendRecord has appended. It also returns the
+// remaining bytes.
 func cutRecord(b []byte) (user, record, rest []byte) {
 	n, k := binary.Uvarint(b)
 	user, b = b[k:k+int(n)], b[k+int(n):]
@@ -106,15 +108,14 @@ func cutRecord(b []byte) (user, record, rest []byte) {
 	return user, b[k : k+int(n)], b[k+int(n):]
 }
 
-// read returns the id and the record of a user. The record has the form that lua/base.lua
-// describes.
+// read returns the id and the record of a user.
 func (h *held) read(u heldUser) (user, record []byte) {
 	user, record, _ = cutRecord(h.chunks[u.at>>chunkBits][u.at&(1<<chunkBits-1):])
 	return user, record
 }
 
-// split returns the prefix of the sort key and the numbers of the ladders of a record. The prefix of
-// a user who is not ranked is nil.
+// split returns two parts of a record: the prefix, which is the sort key without the user, and the
+// numbers of the ladders. If the user is not ranked, the prefix is nil.
 func (h *held) split(record []byte) (prefix, ladders []byte) {
 	rest := record[1+record[0]:]
 	if len(rest) == 0 {
@@ -149,8 +150,8 @@ func (h *held) sort() {
 	}
 }
 
-// byBucket returns the positions of the users in h.users, bucket by bucket, and the end of each
-// bucket.
+// byBucket groups the users by bucket (see lua/base.lua). order has positions in h.users,
+// bucket by bucket. ends has the end of each bucket in order.
 func (h *held) byBucket(buckets int) (order []uint32, ends []int) {
 	ends = make([]int, buckets+1)
 	for _, u := range h.users {

@@ -12,19 +12,21 @@ import (
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// hash distributes rank keys over their homes.
+// hash distributes rank keys over their homes (see lua/base.lua).
 func hash(s string) uint32 {
 	sum := sha1.Sum([]byte(s))
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// bucketHash distributes users over the buckets of a shard. Scripts compute it too.
+// bucketHash distributes users over the buckets of a shard (see lua/base.lua). Scripts compute
+// the same hash.
 func bucketHash(user string) uint32 {
 	sum := sha1.Sum([]byte(user))
 	return binary.BigEndian.Uint32(sum[4:])
 }
 
-// bucketNumber returns the same as the function bucket in lua/base.lua.
+// bucketNumber returns the number of the bucket for a hash, like the function bucket in
+// lua/base.lua.
 func bucketNumber(hash uint32, buckets int) int {
 	m := 1
 	for m < buckets {
@@ -52,11 +54,11 @@ func escape(s string) string {
 	return b.String()
 }
 
-// controlKey returns the key of a shard's control hash, which lua/base.lua
-// describes. The shard's other keys begin with this key. The control key of shard 0 does
-// not depend on the number of shards, because the hash at this key records that number.
-// The slots of the shards lie at about equal distances. Servers own ranges of slots, so
-// they get about equal numbers of a season's shards.
+// controlKey returns the control key of a shard: the key of the hash with the shard's state
+// (see lua/base.lua). The shard's other keys begin with the control key. Processes learn the
+// number of shards from shard 0, so its control key does not depend on this number. The slots
+// of the shards lie at about equal distances. Servers own ranges of slots, so they get about
+// equal numbers of a season's shards.
 func controlKey(prefix string, s leaderboard.SeasonKey, shard, shards int) string {
 	name := escape(string(s.Board)) + "/" + escape(string(s.Season))
 	zero := fmt.Sprintf("%s{%s/0}", prefix, name)

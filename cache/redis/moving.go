@@ -9,13 +9,12 @@ import (
 )
 
 // refuseMoving is a hook on the client of each server of a cluster. It refuses commands for a slot that
-// is being moved to the server.
+// is being moved to this server.
 //
 // While a slot moves, its keys are on two servers. If a key is not on the first server any more, the
-// server redirects the client with ASK, and go-redis then sends the command ASKING and the
-// script to the second server. There, the script would take all keys that have not arrived
-// yet for missing ones, and could write wrong trees. Without ASKING, scripts fail until the slot has
-// moved.
+// server redirects the client with ASK, and go-redis then sends the command ASKING and the script to
+// the second server. There, the script would treat keys that have not arrived yet as missing, and
+// could write wrong trees of sort keys. Without ASKING, scripts fail until the slot has moved.
 type refuseMoving struct{}
 
 var _ goredis.Hook = refuseMoving{}

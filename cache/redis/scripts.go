@@ -16,8 +16,8 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// script is a Lua script that works on one shard. Its text is sent to a server
-// only if the server does not know its hash.
+// script is a Lua script that works on one shard. A server gets the text only if it does not
+// know the script's hash.
 type script struct{ name, text, sha string }
 
 // load returns the script that consists of the given files, in this order. A file can use
@@ -63,15 +63,15 @@ var (
 	ownerScript     = load("base", "server", "write", "owner")
 )
 
-// The first element of every script's answer.
+// The first element of every script's answer. lua/base.lua describes generations and fences.
 const (
 	statusOK     = iota
-	statusNone   // the shard holds nothing
-	statusShards // the season has another number of shards; this number follows
-	statusLost   // the shard is lost: a script failed half-way, or the layout is another one
+	statusNone   // the shard is empty
+	statusShards // the season has another number of shards, which follows
+	statusLost   // the shard is lost: a script failed half-way, or its keys have another layout
 	statusFenced // a newer generation exists; its fence follows
 	statusFormat // a rank key has a wrong length; the length of the board's rank keys follows
-	statusGap    // batches before this one are missing
+	statusGap    // earlier batches or pieces are missing
 	statusDoubt  // the server has changed, and the shard may lack updates: see doubt.go
 )
 
@@ -87,8 +87,8 @@ type call struct {
 	reply
 }
 
-// reply has the elements of an answer that are not read yet. Each method reads the first of
-// them. If this element is missing or has another type, the method sets fault.
+// reply has the unread elements of an answer. Each method reads the first element. If this
+// element is missing or has the wrong type, the method sets fault.
 type reply struct {
 	rest  []any
 	fault bool
@@ -122,8 +122,8 @@ func (r *reply) list() []any {
 	return v
 }
 
-// sortKeys returns the sort keys of a list of strings. Each string has sort keys with zero bytes
-// between them: see lua/part.lua. A rank key has keyBytes bytes.
+// sortKeys returns the sort keys in a list of strings. In each string, zero bytes separate the
+// sort keys (see lua/part.lua). A rank key has keyBytes bytes.
 func (r *reply) sortKeys(keyBytes int) (out []string) {
 	for list := (reply{rest: r.list()}); len(list.rest) > 0; r.fault = r.fault || list.fault {
 		for rest := list.str(); rest != ""; {
@@ -149,9 +149,9 @@ func (r *reply) strings() []string {
 	return out
 }
 
-// run makes calls in one round trip: one pipeline per server, all servers
-// concurrently. If servers do not know a script, a second round trip sends its
-// text. run returns the first error; calls without an error are complete.
+// run makes calls in one round trip: one pipeline per server, all servers concurrently. If
+// servers do not know a script, a second round trip sends its text. run returns the first
+// error. The calls with failed = false have their answers.
 func (x *Index) run(ctx context.Context, calls []*call) error {
 	if reason := x.unfit.Load(); reason != nil {
 		for _, c := range calls {
@@ -183,7 +183,7 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 		}
 	}
 	if first != nil {
-		// After a failover, the client would otherwise learn late which servers are masters.
+		// After a failover, the client may not know the new masters yet.
 		if c, ok := x.client().(*goredis.ClusterClient); ok {
 			c.ReloadState(ctx)
 		}
@@ -191,7 +191,7 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 	return first
 }
 
-// shards returns the number of shards that the caller expected.
+// shards returns the number of shards that the call expects.
 func (c *call) shards() int { return c.args[0].(int) }
 
 func (c *call) evalSHA(ctx context.Context, client goredis.Cmdable) *goredis.Cmd {

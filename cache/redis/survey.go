@@ -8,8 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// surveyPiece is the largest number of positions and keys, together, that one script reads. It
-// is small because a script blocks its server.
+// surveyPiece bounds the positions, percents and keys, together, that one script reads, because
+// a script blocks its server.
 const surveyPiece = 16
 
 // Survey implements [leaderboard.Ranker]. With several shards, it reads the ladder once
@@ -35,8 +35,8 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 	return s, v, nil
 }
 
-// surveyCall is a call of the survey script for a part of a question: the numbers of its positions,
-// percents, keys and buckets.
+// surveyCall is a call of the survey script for a part of a query, and the numbers of positions,
+// percents, keys and buckets in this part.
 type surveyCall struct {
 	*call
 	positions, percents, keys, buckets int

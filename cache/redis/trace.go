@@ -16,9 +16,8 @@ import (
 // tracer records a span of each command and each pipeline, below the span of the caller. No span
 // has arguments of commands.
 //
-// The hook of go-redis itself, redisotel, does not fit: it begins traces for work that no
-// request caused, and formats all arguments of a pipeline, even if the pipeline is not
-// sampled.
+// redisotel, the hook of go-redis, does not fit: it begins traces for work that no request
+// caused, and formats all arguments of a pipeline, even if the pipeline is not sampled.
 type tracer struct{}
 
 var _ goredis.Hook = tracer{}
@@ -72,7 +71,7 @@ func end(span trace.Span, err error) {
 	span.End()
 }
 
-// expected reports whether the client goes on after err. Expected errors are:
+// expected reports whether err is part of normal operation. Such errors are:
 //   - a key does not exist
 //   - the server needs the text of a script
 //   - the server is older than an option of CLIENT that go-redis tries on each new connection
