@@ -17,100 +17,104 @@ import (
 
 // # After the loss of a server
 //
-// Redis acknowledges a write before its replicas have it. So a promoted replica may lack the last
-// Updates, and so may a server that restarts from its files. Such a server has an older, but
-// consistent state: Redis replicates and stores the writes of each script together and in order. Every
-// shard records in the same way how far it is in the log of results. For each partition of the log,
-// it has a position: the shard lacks no Update of a message before this offset.
+// Redis acknowledges a write before its replicas have it. So a promoted replica, or a server that
+// restarts from its files, may lack the last Updates. Such a server has an older but consistent state,
+// because Redis replicates and stores the writes of each script together and in order. Each shard also
+// stores its positions in the log of results. A position is an offset in a partition: the shard lacks
+// no Update of a message before this offset.
 //
-// A script that finds its shard on another server than before answers DOUBT (see lua/server.lua).
-// While a shard is in doubt, reads fail, and Updates are written as usual: versions make their order
-// irrelevant. The owner of each partition then repeats the Updates of all messages from the recorded
-// position on, and confirms the partition (see lua/confirm.lua). After all owners have done so, the
-// shard is as complete as before the loss.
+// If a script finds its shard on another server than before, it answers DOUBT (see lua/server.lua):
+// the shard is in doubt. Reads then fail. Updates are written as usual, because versions make their
+// order irrelevant. A partition's owner is the consumer that applies its messages. Each owner
+// repeats the Updates of all messages at and after the recorded position, and then confirms the
+// partition (see lua/confirm.lua). After all confirmations, the shard is as complete as before the
+// loss.
 //
-// Why no Update is missing afterwards. Take an Update of a message at offset n of a partition. The
-// owner that confirms the partition has first found the shard on the new server, then read the end
-// of the log, and then waited until it has applied the messages that it had read before.
+// Why no Update is missing afterwards. Take an Update of a message at offset n of a partition.
+// Before the owner confirms the partition, it finds the shard on the new server, then reads the
+// end of the log, and then waits until it has applied the messages that it has already read.
 //
 //   - n is below the recorded position. An owner recorded the position after the Update, on the same
-//     server, so the new server has both.
+//     server. So the new server, which has the position, also has the Update.
 //   - n is between the position and the end of the log, and the result was in the store when the owner
-//     read the user's entry. Then the repeated Update contains it.
-//   - n is in that range, and the result was not in the store yet. Then the message was not committed,
-//     because a consumer commits only what is in the store. The present owner will still apply it,
-//     or was applying it, and has waited. The Update that follows goes to the new server.
+//     read the user's entry. Then the repeated Update contains the result.
+//   - n is between the position and the end of the log, but the result was not in the store yet. Then
+//     the message was not committed, because a consumer commits a message only if its result is in the
+//     store. So the present owner applies the message later, or was applying it and has waited. The
+//     resulting Update goes to the new server.
 //   - n is after the end of the log. The owner reads the message after it found the new server.
 //
-// In the last two cases, the Update could still go to the former server, if the client has not
-// noticed the change. Every Update returns the server that made it. Advance compares these servers
-// with the server of the shard. If they differ, the shard is in doubt for this process, which repeats
-// its Updates.
+// In the last two cases, a client that has not noticed the change may still send the Update to the
+// former server. So every Update returns the server that made it, and Advance compares these servers
+// with the server of the shard. If they differ, the shard is in doubt for this process, and the
+// process repeats its Updates.
 //
-// A process that ends before it notices the change cannot repeat its Updates, but it may have
-// committed their messages. So an owner also states the first message of its claim. If the recorded
-// position is before it, the owner repeats the Updates of the messages between (see
-// lua/advance.lua). A Rebuild on a new server has the same problem: Updates may go to
-// the former server after the Rebuild has read the store. So a Rebuild begins with positions that
-// were recorded before it read the store (see positionsKey).
+// A process that ends before it notices the change cannot repeat its Updates, but may have
+// committed their messages. So an owner also states the first message whose Update it has made: the
+// field From of its position. If the recorded position is before From, the owner repeats the
+// Updates of the messages between the two (see lua/advance.lua). After a Rebuild on a new server
+// has read the store, Updates may also go to the former server. So a Rebuild begins with positions
+// that were recorded before it read the store (see positionsKey).
 //
-// Processes that do not own partitions may update the index too, for example after a ban. They
-// write a message about it into the log afterwards (see Journal of package ranking).
+// A process without partitions may update the index too, for example after a ban. Afterwards it
+// writes a message about the Update into the log (see Journal of package ranking).
 //
-// A confirmation counts only together with those of the same session of the consumer group. A process
-// that was paused, and has lost its partitions meanwhile, belongs to an older session. A position
-// stays true for ever, also if another generation replaces the shard's data: the generation was read
-// from the store, which has the results of all messages before the position.
+// Only confirmations of one session of the consumer group count together. A process that was
+// suspended and lost its partitions meanwhile belongs to an older session. A position stays true even
+// if a new generation replaces the shard's data: the generation was read from the store, and the
+// store has the results of all messages before the position.
 //
 // The rules of the board may change, and a board may be deleted and created again. Such changes are
-// not in the log. So each generation has a tag (see tagOf). If the tag of a shard in doubt is not that
-// of the board, the shard is emptied, and the service rebuilds the season.
+// not in the log. So each generation has a tag (see tagOf). If the tag of a shard in doubt differs
+// from the board's tag, the shard is emptied, and the service rebuilds the season.
 //
 // If the shard stays in doubt, for example because no consumer runs, the service rebuilds
 // the season after doubtTimeout.
 //
 // # Several shards
 //
-// If a season has several shards, the home of a rank key records which shards hold it. Shards state
-// this in items, which reach the home through a channel (see lua/channel.lua). After the loss of
-// writes, a home may lack items that it has acknowledged, or have items that the sender has lost. So a
-// shard in doubt is confirmed only after complete has brought all channels up to date (see channels.go).
+// If a season has several shards, each rank key has a home: a shard that records which shards hold the
+// rank key. The other shards send items about it to the home, through channels (see lua/channel.lua).
+// After the loss of writes, a home may lack items that it has acknowledged, or have items that the
+// sender has lost. So a shard in doubt is confirmed only after complete has brought all channels up to
+// date (see channels.go).
 //
-// An item is a state, not a change: the sender holds the rank key, or it does not. So the last item
-// about a rank key decides, and it is harmless to send items again. It remains to show that each
-// home then has the last item of its sender about each rank key.
+// An item is a state, not a change: the sender holds the rank key, or does not hold it. So the last
+// item about a rank key decides, and repeated items are harmless. The rest of this comment shows
+// that each home then has each sender's last item about each rank key.
 //
-//   - Terms. A sender begins a new term before it sends an item on another server. One server has one
-//     history in one term. So if both sides have a term with the same name and the same start, they
-//     have the same items before it, and in this term until one of them ends.
-//   - Order. A home takes only deliveries with exactly the terms that it has adopted, and without gaps. So
-//     what it has received is always the beginning of one history of the sender. A process reads the
-//     terms of the home, then those of the sender, and adopt.lua checks that the home has still the
-//     same. So the adopted terms never go back, and the home refuses late deliveries of former terms. The
-//     sender ignores late acknowledgements in the same way.
-//   - The home is older than the sender. Its number of received items is smaller than the acknowledged
-//     one. restate.lua lets the sender send these items again. The sender has kept them.
+//   - Terms. A sender begins a new term before it sends an item on another server. In one term, one
+//     server has only one history of items. So if both sides have a term with the same name and
+//     start, they have the same items before this term, and also within it until the term ends on one
+//     side.
+//   - Order. A home accepts a delivery only if it has exactly the adopted terms, and no gap. So the
+//     received items are always the beginning of one history of the sender. A process first reads the
+//     home's terms, then the sender's terms. adopt.lua changes the home's terms only if they are still
+//     unchanged. So the adopted terms never go back, and the home refuses late deliveries of former terms.
+//     The sender ignores late acknowledgements of former terms.
+//   - The home is older than the sender. Then it has received fewer items than the sender counts as
+//     acknowledged. The sender has kept the missing items, and restate.lua makes it send them again.
 //   - The sender is older than the home. adopt.lua finds the items that both have, and moves all later
-//     items of the home to a list. They are of a history that the sender has lost. The sender states the
-//     rank keys of this list again, with the sign that is right at the time of sending. If the state
-//     changes afterwards, a later item follows.
-//   - Both are older, or servers fail again at any step. All that a step needs is in the keys of the
-//     shards, so any process can repeat it. If the sender loses its new statements, they are of a former
-//     term, and the home moves what it has received of them to the list. The list is removed only by an
-//     item behind the statements that answer it. If the home loses its adoption, its terms differ.
+//     items of the home to a list: the sender has lost these items. For each rank key in the list, the
+//     sender states again whether it holds the rank key at the time of sending. If the state changes
+//     afterwards, a later item follows.
+//   - Both are older, or servers fail again at any step. A step needs only the keys of the shards, so
+//     any process can repeat the step. If the sender loses its new statements, they are of a former
+//     term, and the home moves the received ones to the list. Only an item behind all statements that
+//     answer the list removes it. If the home loses its adoption, its terms differ from the sender's.
 //
-// complete ends when each home has adopted the sender's present terms, has no list, and has received
-// all items that the sender had sent at the beginning. Then take a rank key. If the sender has changed its
-// state since the items that both sides had in common, an item says so, and the home has received it, or
-// will receive it as usual. Otherwise, either the home has received no later item about it, and its
-// record is right, or the rank key was in the list, and was stated again.
+// complete ends when each home has adopted the sender's present terms, has no list, and has received all
+// items that the sender had sent at the beginning. Then take a rank key. If the sender has changed the
+// rank key's state after the common items, an item states the change, and the home has received this item,
+// or will receive it as usual. Otherwise there are two cases. The home has received no later item about
+// the rank key, so its record is right. Or the rank key was in the list, and was stated again.
 //
-// complete looks at a shard's own servers only. If another server fails meanwhile, its shards are in doubt
-// themselves, and their channels in both directions are completed before their confirmation.
+// If a server fails while complete runs, its shards are in doubt too, and their channels in both
+// directions are completed before their confirmation.
 //
-// Both sides keep items for KEEP at least, but at most LIMIT items of a channel. If this is not enough, one of the
-// two shards is emptied, and the service rebuilds it. A shard in doubt is also emptied if a Rebuild has
-// replaced its generation in the other shards.
+// Both sides keep items for at least KEEP, but at most LIMIT items of a channel. If a step needs older items,
+// one of the two shards is emptied, and the service rebuilds it. A shard in doubt is also emptied if a
+// Rebuild has replaced its generation in the other shards.
 
 const (
 	// doubtTimeout is the time after which readers treat a season in doubt as not loaded.
@@ -126,20 +130,21 @@ var errInDoubt = fmt.Errorf("the server has changed, and the season is being bro
 
 // logState is what a process knows about the positions of a season.
 type logState struct {
-	// servers are the servers that made this process's Updates of each shard, since the process last
-	// found the season in doubt.
+	// servers has, for each shard, the servers that made this process's Updates since the process
+	// last found the season in doubt.
 	servers   [][]string
-	shards    int    // the number of shards that servers has
+	shards    int    // the season's number of shards when servers was recorded
 	repeating bool   // whether this process has found the season in doubt, and has not confirmed it yet
-	confirmed string // the servers on which this process last confirmed the season: see Doubt
+	confirmed string // the servers on which this process last confirmed the season, as in Doubt.Server
 	changed   bool   // whether the season had an Update since its positions were recorded
 }
 
-// severalServers is the name of no server. It states that several servers made the Updates.
+// severalServers stands for several servers. No server has this name.
 const severalServers = "several"
 
-// server returns the server that made all Updates of a shard of a season with the given number of shards, or "" if there were no Updates. If several
-// servers made them, or if some must be repeated, it returns severalServers.
+// server returns the server that made all Updates of a shard, or "" if there were no Updates. If several
+// servers made them, or if some Updates must be repeated, it returns severalServers. shards is the season's
+// number of shards.
 func (l *logState) server(shard, shards int) string {
 	switch {
 	case l.shards != shards && !l.repeating:
@@ -169,7 +174,7 @@ func (s *seasonIndex) noteUpdate(shard, shards int, server string) {
 	defer s.mu.Unlock()
 	s.log.changed = true
 	if shards != len(*s.control.Load()) {
-		return // of a generation that is being built
+		return // the Update was of a generation that is being built
 	}
 	if s.log.shards != shards {
 		s.log.servers, s.log.shards = nil, shards
@@ -190,22 +195,23 @@ func (s *seasonIndex) inDoubt() error {
 	return errInDoubt
 }
 
-// doubtIsOver reports whether the season has been in doubt for doubtTimeout. The caller has found
-// the season in doubt.
+// doubtIsOver reports whether the season has been in doubt for doubtTimeout. The caller must have
+// found the season in doubt.
 func (s *seasonIndex) doubtIsOver() bool {
 	now := time.Now().UnixNano()
 	s.doubtSince.CompareAndSwap(0, now)
 	return now-s.doubtSince.Load() >= int64(doubtTimeout)
 }
 
-// trust records that a reader has found the season on its server.
+// trust records that the season is not in doubt.
 func (s *seasonIndex) trust() {
 	if s.doubtSince.Load() != 0 {
 		s.doubtSince.Store(0)
 	}
 }
 
-// tagOf returns a text that changes with the rules of a board, and if the board is created again.
+// tagOf returns a text that changes if the rules of a board change, or if the board is deleted
+// and created again.
 func tagOf(b *leaderboard.Board) string {
 	return fmt.Sprintf("%d/%d", b.CreatedAt.UnixMicro(), b.Rules())
 }
@@ -370,7 +376,8 @@ func (x *Index) Confirm(ctx context.Context, b *leaderboard.Board, d leaderboard
 	return nil
 }
 
-// toAdvance returns the seasons whose positions Advance records: those with Updates, or all.
+// toAdvance returns the seasons whose positions Advance records: all seasons, or only seasons
+// with Updates or in doubt.
 func (x *Index) toAdvance(ctx context.Context, all bool) (seasons []*seasonIndex, err error) {
 	found := map[leaderboard.SeasonKey]*seasonIndex{}
 	x.seasons.Range(func(key, value any) bool {
@@ -399,11 +406,12 @@ func (x *Index) toAdvance(ctx context.Context, all bool) (seasons []*seasonIndex
 	return slices.Collect(maps.Values(found)), err
 }
 
-// positionsKey is the key of a hash that has, for each partition of the log, an offset. The store has
-// the results of all messages before it. A Rebuild gives these positions to a season without any.
+// positionsKey is the key of a hash: partition of the log -> offset. The store has the results of all
+// messages before this offset. A Rebuild records these positions in shards without a live generation.
 func (x *Index) positionsKey() string { return x.o.Prefix + "positions" }
 
-// notePositions writes the hash. Processes may write it in any order, because a smaller offset is true too.
+// notePositions writes positions to this hash. Processes may write in any order, because a smaller offset
+// is also true.
 func (x *Index) notePositions(ctx context.Context, positions []leaderboard.LogPosition) error {
 	if len(positions) == 0 {
 		return nil
@@ -411,7 +419,7 @@ func (x *Index) notePositions(ctx context.Context, positions []leaderboard.LogPo
 	return x.client().HSet(ctx, x.positionsKey(), positionArgs(positions)...).Err()
 }
 
-// notedPositions returns the pairs of the hash.
+// notedPositions returns this hash as pairs of a partition and an offset.
 func (x *Index) notedPositions(ctx context.Context) (pairs []any, _ error) {
 	all, err := x.client().HGetAll(ctx, x.positionsKey()).Result()
 	if err != nil {

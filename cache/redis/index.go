@@ -4,13 +4,13 @@
 //
 // # Shards
 //
-// A season is split into shards by the hash of the user. The keys of a shard share a hash
-// tag, so one script changes a user in all ladders atomically. lua/base.lua lists the keys,
-// and lua/tree.lua describes the trees of sort keys. Every int64 score is exact. A user who
-// loses the rank keeps a record with the version, until a rebuild reads a store without the
-// user. With several shards, each rank key has a home: the shard that counts it for dense
-// ranks. During an update, this count may be older than the standings. A season of an older
-// layout of keys counts as not loaded, and its next rebuild frees those keys.
+// A season is split into shards by the hash of the user. The keys of a shard share a hash tag,
+// so one script changes a user in all ladders atomically. lua/base.lua lists the keys, and
+// lua/tree.lua describes the trees of sort keys. Every int64 score is exact. A user who loses
+// the rank keeps a record with the version, until a Rebuild reads a store that lacks the user.
+// With several shards, each rank key has a home: the shard that counts it for dense ranks.
+// During an update, this count may be older than the standings. A season whose keys have an
+// older layout counts as not loaded, and its next Rebuild frees these keys.
 //
 // # Round trips
 //
@@ -22,25 +22,26 @@
 //
 // # Detection of losses
 //
-// Every script that reads or changes standings first checks that the server is still the
-// process on which a Rebuild began the shard, in the same term as master. A check is valid for
-// 100 ms.
-//   - No answer, a timeout, no memory, a process that has just started:
+// Each shard records its server: a process, in one term as master. Every script that reads or
+// changes standings first checks that the server is unchanged (see lua/server.lua). A check is
+// valid for 100 ms.
+//   - No answer, a timeout, no memory, a server that is still starting:
 //     [leaderboard.ErrRankUnavailable]. The caller retries.
 //   - A restart with data, a promoted replica, a moved slot: the season is in doubt, until the
-//     consumers have repeated the updates that may be missing: see doubt.go.
+//     consumers have repeated the updates that may be missing (see doubt.go).
 //   - A slot that is being moved: scripts fail (see moving.go). If a script fails half-way, the shard
 //     is emptied.
-//   - A flush, a restart without data, a lost server: the season is not loaded. If shards are left on
-//     other servers, Restore reads only the users of the lost ones from the store.
+//   - A flush, a restart without data, a lost server: the season is not loaded. If other servers
+//     still have shards, Restore reads only the users of the lost shards from the store.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
 //     unavailable in this process. As soon as Redis answers, the process repeats the Update. If
-//     that fails, it empties the shards. While a server is silent (see gates), Updates do not
-//     wait for it.
-//   - A script that failed half-way: the shard is emptied. The same applies to a shard that lacks
-//     items of another one, if the other one does not have them any more: see doubt.go.
-//   - A process that stops during Rebuild: the next Rebuild, Drop or Update frees the keys
-//     that the process left. If the new keys are live in shard 0 already, it makes them live
+//     the repetition fails, the process empties the shards. While a server is silent (see
+//     gates), Updates fail at once.
+//   - A script that failed half-way: the shard is emptied.
+//   - A shard lacks items (see lua/base.lua) that the sender no longer keeps: one of the two
+//     shards is emptied (see doubt.go).
+//   - A process that stops during Rebuild: the next Rebuild, Drop or Update frees the keys that
+//     the process left. If the new keys are already live in shard 0, this call makes them live
 //     in the other shards instead.
 //
 // README.md lists the losses that are not detected.
@@ -84,7 +85,7 @@ type Options struct {
 	Prefix string
 	// UpdateTimeout bounds an Update and its retries. If an Update fails for that long, its
 	// season is unavailable in this process until the Update is repeated. If the server does not
-	// answer a ping either, further Updates fail at once until it does. Default 5 s.
+	// answer a ping either, further Updates fail at once until the server answers. Default 5 s.
 	UpdateTimeout time.Duration
 	// LeaseTTL is the lifetime of a lease, which allows one process at a time to
 	// rebuild a season. The process extends its lease while it is alive. If it dies
@@ -133,14 +134,14 @@ type Index struct {
 	gates gates
 	// unsynced is the number of seasons with a failed Update that is not repaired.
 	unsynced atomic.Int64
-	// missedEntries is the number of entries in the missed of all seasons.
+	// missedEntries is the number of entries in the field missed of all seasons.
 	missedEntries atomic.Int64
 	// held is the number of bytes of the entries that Rebuilds hold for bulk loads.
 	held atomic.Int64
 
 	ctx        context.Context // done after Close
 	stop       context.CancelFunc
-	background sync.WaitGroup // work that ends
+	background sync.WaitGroup // goroutines that end by themselves
 	periodic   sync.WaitGroup // goroutines that end with ctx
 	passes     passes
 	metrics    metrics
@@ -148,8 +149,7 @@ type Index struct {
 
 var _ leaderboard.Index = (*Index)(nil)
 
-// hint is a key of the cache of users' sort keys. With several shards, a call needs the sort
-// key of a user in advance: see [Options].Hints.
+// hint is a key of the cache of users' sort keys: see [Options].Hints.
 type hint struct {
 	season *seasonIndex
 	user   leaderboard.UserID
@@ -184,11 +184,11 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 	return x, nil
 }
 
-// probe warns if Redis does not pack leaves and buckets. The index is then correct, but
-// larger. A managed server may refuse to show its settings, so probe looks at the
-// encoding of a key.
+// probe warns if Redis does not pack leaves (see lua/tree.lua) and buckets (see lua/base.lua).
+// The index is then correct, but larger. A managed server may refuse to show its settings, so
+// probe looks at the encoding of a key.
 func (x *Index) probe(ctx context.Context) {
-	const leaf, bucket = 95, 160 // the most strings of a leaf, and users of a bucket
+	const leaf, bucket = 95, 160 // the most strings in a leaf, and the most users in a bucket
 	key := fmt.Sprintf("%s{probe/%s}", x.o.Prefix, rand.Text())
 	got, err := x.client().Eval(ctx, probeScript.text, []string{key}, leaf, bucket).StringSlice()
 	if err != nil {
@@ -318,8 +318,8 @@ func newIndex(o Options) (*Index, error) {
 	return x, nil
 }
 
-// connect replaces the client. If cluster is true, a single address belongs to a Redis
-// Cluster, such as the configuration endpoint of a managed cluster.
+// connect replaces the client. If cluster is true, the new client is for a Redis Cluster, even
+// if there is only one address.
 func (x *Index) connect(cluster bool) {
 	r := *x.o.Redis
 	// Honor deadlines. Never read from a replica, because it may be behind.
@@ -402,7 +402,7 @@ type seasonIndex struct {
 	acks      map[channel]acknowledgement // to report to the sending shards
 	flushing  bool
 	failures  int // Updates that failed
-	repaired  int // failures that were repeated, or repaired by a Rebuild, or made known to every process by a drop
+	repaired  int // failed Updates that were repeated, or that a Rebuild or a drop of the season has made irrelevant
 	missed    missed
 	repairing bool
 	lastFreed time.Time // when freeDead last ran
@@ -413,7 +413,7 @@ type seasonIndex struct {
 	doubtSince atomic.Int64 // when readers first found the season in doubt, in Unix nanoseconds; 0 if it is not
 }
 
-// channel identifies the outbox of one shard for another, in one generation. lua/base.lua
+// channel identifies the outbox of one shard for another shard, in one generation. lua/base.lua
 // describes outboxes. A generation is one fill of the season by a Rebuild.
 type channel struct {
 	generation string
@@ -436,7 +436,7 @@ func (x *Index) peek(s leaderboard.SeasonKey) *seasonIndex {
 	}
 	season := &seasonIndex{key: s, rebuild: make(chan struct{}, 1), acks: map[channel]acknowledgement{}}
 	season.rebuild <- struct{}{}
-	x.setShards(season, 1) // if the season has another number, Redis answers with it
+	x.setShards(season, 1) // if the season has another number, scripts return this number
 	x.queried.Add(s, season)
 	return season
 }
@@ -471,8 +471,8 @@ func (x *Index) controlOf(season *seasonIndex, n int) []string {
 	return x.controlKeys(season.key, n)
 }
 
-// otherKeys returns the control keys, besides those in control, of a season with each of the given
-// numbers of shards.
+// otherKeys returns the control keys of a season with any of the given numbers of shards, without
+// the keys in control.
 func (x *Index) otherKeys(s leaderboard.SeasonKey, control []string, shards ...int) (others []string) {
 	for _, n := range shards {
 		for _, key := range x.controlKeys(s, n) {
@@ -540,9 +540,9 @@ func (x *Index) Synced(seasons ...leaderboard.SeasonKey) bool {
 // Invalidate implements [leaderboard.Index].
 func (x *Index) Invalidate(s leaderboard.SeasonKey) { x.fail(x.season(s), time.Time{}, nil) }
 
-// Loaded implements [leaderboard.Index]. A season is not loaded if any of its
-// shards is gone. If it only lacks Updates that this process repeats, or if it is in doubt for less
-// than doubtTimeout, it is loaded. Loaded always asks Redis, so that its caller learns whether Redis answers.
+// Loaded implements [leaderboard.Index]. A season is not loaded if any of its shards is gone. A season is
+// loaded if it only lacks Updates that this process will repeat, or if it is in doubt for less than
+// doubtTimeout. Loaded always asks Redis, so the caller learns whether Redis answers.
 func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
 	if season := x.peek(s); season.unsynced() {
 		calls := callEach(standingsScript, *season.control.Load(), "", "", 0)
@@ -591,8 +591,8 @@ func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
 	return x.delist(ctx, season.key)
 }
 
-// dropShards empties and frees shards. The keys in lease, if any, are removed at the end, together with
-// the first shard.
+// dropShards empties and frees shards. At the end, it removes the keys in lease together with the first
+// shard.
 func (x *Index) dropShards(ctx context.Context, control []string, lease ...string) error {
 	if err := x.run(ctx, callEach(dropScript, control, "lose")); err != nil {
 		return err

@@ -11,9 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// excerpt asks every shard for its part of an excerpt around a cut. It also returns
-// the sort key of user, or "" if user is empty or not in the ladder. If kind is "u" and the
-// user is not in the ladder, the returned excerpt is nil. lua/excerpt.lua describes the kinds
+// excerpt asks every shard for its part of an excerpt around a cut (see excerpt.go). It also
+// returns the sort key of user, or "" if user is empty or not in the ladder. If kind is "u" and
+// the user is not in the ladder, the returned excerpt is nil. lua/part.lua describes the kinds
 // of cuts.
 func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.UserID) (*excerpt, string, error) {
 	calls := make([]*call, r.shards())
@@ -76,9 +76,9 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return x.sharePage(ctx, pageQuery{ladder: l, position: min(max(position, 1), maxPosition) - 1, n: n, counts: countsOf(methods)})
 }
 
-// PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and
-// a proper prefix of a sort key precedes every key that begins with it. Concurrent equal
-// calls share a read, as calls of Page do.
+// PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and a proper
+// prefix of a sort key precedes every key that begins with it. Concurrent equal calls share one
+// read.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.sharePage(ctx, pageQuery{ladder: l, position: -1, after: after, n: n, counts: countsOf(methods)})
 }
@@ -166,8 +166,8 @@ func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Stand
 	return out, v, nil
 }
 
-// nearTop concerns seasons of several shards. If at most nearTop standings precede a page, or at
-// most as many as the page has, readPage reads and skips these standings. Otherwise it calls
+// nearTop is for seasons of several shards. If the number of standings before a page is at most
+// nearTop or the page's size, readPage reads and skips these standings. Otherwise it calls
 // [reader.readDeep].
 const nearTop = 100
 
@@ -223,7 +223,7 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 }
 
 // around returns the standings around a user: at most above standings before the user's own
-// standing, and at most below standings from the user's own standing on.
+// standing, and at most below standings that begin with it.
 func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, error) {
 	kind, cut := "u", ""
 	if r.shards() > 1 {
@@ -279,10 +279,10 @@ const (
 // number of these standings in each shard is nearly known.
 //
 // A round has two round trips. The first round trip reads pivots. The pivots of a shard are
-// standings near the place where, in this shard, the position likely is. The second round trip reads
-// an excerpt around the best pivot. The position of the excerpt is exact, because all shards count
-// the standings before its cut. If the excerpt does not contain the wanted standings, the counts of
-// the excerpt narrow the search.
+// standings near the likely place of the position in this shard. The second round trip reads an
+// excerpt around the best pivot. The position of the excerpt is exact, because all shards count the
+// standings before its cut. If the excerpt does not contain the wanted standings, the counts of the
+// excerpt narrow the search.
 //
 // After estimateRounds rounds, readDeep stops estimating and reads pivots evenly over the
 // remaining range. Each further round then leaves at most about a quarter of this range, for
@@ -381,8 +381,8 @@ type placement struct {
 	variance float64
 }
 
-// placementOf returns the placement of key in a shard with the given pivots. bound contains
-// the number, as earlier rounds have proven.
+// placementOf returns the placement of key in a shard with the given pivots. Earlier rounds
+// have proven that bound contains the number.
 func placementOf(pivots []pivot, bound bracket, key string) placement {
 	j, equal := slices.BinarySearchFunc(pivots, key, func(p pivot, key string) int { return cmp.Compare(p.key, key) })
 	p := placement{bracket: bound}
@@ -411,9 +411,9 @@ func placementOf(pivots []pivot, bound bracket, key string) placement {
 	return p
 }
 
-// choosePivot returns the sort key of the pivot whose position in the ladder is likely nearest
-// to position, an estimate of the pivot's position, and the likely error of the estimate. It
-// also narrows bounds as far as the pivots prove narrower bounds.
+// choosePivot chooses the pivot that is likely nearest to position in the ladder. It returns
+// the pivot's sort key, an estimate of its position, and the likely error of the estimate. It
+// also narrows bounds to what the pivots prove.
 func choosePivot(pivots [][]pivot, bounds []bracket, position int64) (string, int64, int64) {
 	var all []string
 	for _, list := range pivots {

@@ -25,7 +25,7 @@ var (
 const (
 	// attempts bounds the attempts at one question.
 	attempts = 32
-	// outboxAge is the age from which a reader delivers the items in an outbox (see
+	// outboxAge is the age at which a reader delivers the items in an outbox (see
 	// lua/base.lua). A writer delivers its items at once, so the writer of older items has
 	// probably died.
 	outboxAge = 250 * time.Millisecond
@@ -64,8 +64,8 @@ func countsOf(methods []leaderboard.Method) string {
 	return letters
 }
 
-// answer calls f, and calls it again if it returns errAgain, up to attempts times. The
-// parameter counts has the letters of the counts that f uses.
+// answer calls f until f does not return errAgain, up to attempts times. The parameter counts
+// has the letters of the counts that f uses.
 func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, counts string, f func(*reader) error) (leaderboard.View, error) {
 	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: ladderName(l.Division), counts: counts}
 	var err error
@@ -119,9 +119,9 @@ func (s sizes) total() int64 {
 	return n
 }
 
-// ask makes calls in one round trip and reads the header of every answer. The caller must
-// pass at least one call for each shard. If the answers are not of one generation, ask returns
-// errAgain.
+// ask makes calls in one round trip and reads the header of every answer (see lua/read.lua).
+// The caller must pass at least one call for each shard. If the answers are not of one
+// generation, ask returns errAgain.
 func (r *reader) ask(calls []*call) (sizes, error) {
 	if err := r.x.run(r.ctx, calls); err != nil {
 		return nil, err
@@ -368,8 +368,8 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 	return []leaderboard.Standing{a.standing}, a.view, nil
 }
 
-// readRanks reads the standings of the users of all calls. They are at most rankedUsers, so the
-// answers are of one moment if the season has one shard.
+// readRanks reads the standings of the users of all calls. There are at most rankedUsers users,
+// so if the season has one shard, one script reads all of them.
 func (x *Index) readRanks(ctx context.Context, q rankQuery, calls []*rankAnswer) error {
 	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
 	defer cancel()

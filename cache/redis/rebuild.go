@@ -25,9 +25,9 @@ const leasePoll = 50 * time.Millisecond
 // the process with the lease rebuilds. If that process dies, another takes over after
 // [Options.LeaseTTL].
 //
-// Rebuild sorts the entries and writes whole leaves. bulkSizes bound the memory that it uses. If the
-// entries exceed this memory, Redis keeps sorted runs of them meanwhile: about 25 bytes a user, plus
-// rank keys and ids.
+// Rebuild sorts the entries and writes whole leaves of trees (see bulk.go). bulkSizes bound the
+// memory that it uses. If the entries exceed this memory, Redis keeps sorted runs of them meanwhile:
+// about 25 bytes a user, plus rank keys and ids.
 //
 // All processes read one store. Suppose that another process begins a Rebuild after this
 // call, and finishes it while this call waits for the lease. Then this call succeeds without
@@ -46,11 +46,10 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 // of the shards that are lost. It copies the records of the other shards from their live generations.
 // If no shard is left, or if an Update of this process is missing, it reads all users.
 //
-// All shards get the new generation, so all that holds for a Rebuild holds for Restore. This includes
-// the counts of rank keys at their homes: they follow from all records, and all outboxes begin empty.
-// The records of a copied shard are complete, for the same reason as entries of a scan. The shard has
-// every Update that ended before the new generation began, because it is not lost. The new generation
-// also records each later Update, and versions make their order irrelevant.
+// All shards get a new generation, as in a Rebuild. The counts of rank keys at their homes (see
+// lua/base.lua) follow from all records, and all outboxes begin empty. The records of a copied shard
+// are complete: the shard is not lost, so it has every Update that ended before the new generation
+// began. Later Updates also go to the new generation, and versions make their order irrelevant.
 func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
 	season := x.season(s)
 	return x.exclusively(ctx, b, &generation{season: season, keep: !season.unsynced()}, at, func(ctx context.Context, g *generation) error {
@@ -58,8 +57,8 @@ func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard
 	})
 }
 
-// exclusively builds a generation, one at a time for each season. The function fill writes its
-// standings.
+// exclusively builds a generation. This process builds only one generation of a season at a
+// time. The function fill writes the standings.
 func (x *Index) exclusively(ctx context.Context, b *leaderboard.Board, g *generation, at time.Time, fill func(context.Context, *generation) error) error {
 	s := g.season.key
 	select {
@@ -68,7 +67,7 @@ func (x *Index) exclusively(ctx context.Context, b *leaderboard.Board, g *genera
 	case <-ctx.Done():
 		return fmt.Errorf("redis: rebuild %v: %w", s, ctx.Err())
 	}
-	if err := x.inspect(ctx); errors.Is(err, errUnfit) { // a master since a failover may have other settings
+	if err := x.inspect(ctx); errors.Is(err, errUnfit) { // after a failover, the new master may have other settings
 		return fmt.Errorf("redis: rebuild %v: %w: %w", s, leaderboard.ErrRankUnavailable, err)
 	}
 	if err := x.rebuild(ctx, b, g, at, fill); err != nil {
@@ -77,21 +76,21 @@ func (x *Index) exclusively(ctx context.Context, b *leaderboard.Board, g *genera
 	return nil
 }
 
-// generation is the fill of a season's keys that a Rebuild of this process is
-// building. lua/base.lua describes generations and fences.
+// generation is a fill of a season that a Rebuild of this process is making. lua/base.lua
+// describes generations and fences.
 type generation struct {
 	x       *Index
 	season  *seasonIndex
 	control []string // the shards' control keys
-	leaving []string // control keys of other shards, which belong to the live generation only
+	leaving []string // control keys of shards that only the live generation has
 	token   string   // identifies the owner of the lease
 	name    string
 	fence   int64
 	// failures is the number of the season's failed Updates before the Rebuild.
 	failures int
 
-	keep   bool          // whether the generation keeps the records of shards that are not lost
-	copied bool          // whether it has copied such records
+	keep   bool          // whether to copy the records of shards that are not lost
+	copied bool          // whether such records were copied
 	live   []liveInShard // by shard
 
 	keyBytes int
@@ -109,7 +108,7 @@ type liveInShard struct {
 	keyBytes int    // length of rank keys
 }
 
-// pendingEntry holds the arguments of an entry.
+// pendingEntry holds the arguments of the update script for an entry.
 type pendingEntry struct {
 	sortKey string // empty if the entry is not ranked
 	args    []any
@@ -160,9 +159,9 @@ func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, g *generation
 	return nil
 }
 
-// begin takes the lease and begins the generation in every shard. But if another process
-// finished a Rebuild that began after this call, begin leaves the name empty and begins
-// nothing. The same holds for a Restore if the season is loaded.
+// begin takes the lease and begins the generation in every shard. In two cases, it leaves the
+// name empty and begins nothing: another process has finished a Rebuild that began after this
+// call, or g is of a Restore and the season is loaded.
 func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Time) error {
 	x, nonce := g.x, rand.Text()[:8]
 	var lastFence, recentFence int64 = 0, math.MaxInt64 >> 12 // see lua/acquire.lua
@@ -234,8 +233,8 @@ func (g *generation) beginOthers(ctx context.Context, b *leaderboard.Board, at t
 	for i, c := range calls {
 		switch {
 		case c.status == statusFenced:
-			// Shard 0 lost its data, so its fences began again at 1. This shard still has
-			// a greater one.
+			// Shard 0 lost its data, so its fences restarted at 1. This shard still has a
+			// greater fence.
 			lastFence = max(lastFence, c.int())
 		case i+1 < len(g.control):
 			g.live = append(g.live, liveInShard{c.str(), int(c.int())})
@@ -247,8 +246,8 @@ func (g *generation) beginOthers(ctx context.Context, b *leaderboard.Board, at t
 // allKeys returns the control keys of the generation's shards and of the leaving ones.
 func (g *generation) allKeys() []string { return slices.Concat(g.control, g.leaving) }
 
-// firstName returns the name that begin gave the generation. The leaving shards keep it: the bulk load
-// gives another name in the generation's own shards only.
+// firstName returns the name that begin gave the generation. The leaving shards keep this name. A bulk
+// load renames the generation in its own shards only.
 func (g *generation) firstName() string { return cmp.Or(g.aside, g.name) }
 
 // callLeaving returns one call of a script for each leaving shard.
@@ -283,7 +282,8 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 	return g.load(ctx, b, func(ctx context.Context, load *bulk) error { return load.addAll(ctx, entries) })
 }
 
-// restore writes the users of lost shards, which it reads from the store, and copies the others.
+// restore reads the users of lost shards from the store, and copies the records of the other
+// shards.
 func (g *generation) restore(ctx context.Context, b *leaderboard.Board, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
 	lost := make([]bool, len(g.control)) // by shard
 	for shard, live := range g.live {
@@ -314,7 +314,7 @@ func (g *generation) restore(ctx context.Context, b *leaderboard.Board, scan fun
 	})
 }
 
-// load makes a bulk load of the entries that the function read adds.
+// load makes a bulk load. The function read adds the entries.
 func (g *generation) load(ctx context.Context, b *leaderboard.Board, read func(context.Context, *bulk) error) error {
 	g.keyBytes = b.RankKeyBytes()
 	load, ctx := newBulk(ctx, g)
@@ -387,9 +387,9 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 	})
 }
 
-// verify delivers the remaining items of all outboxes. It then checks that every shard is
-// still on the same server and holds all data that the Rebuild wrote, and that writers still learn
-// from the leaving shards that they must update the generation.
+// verify delivers the remaining items of all outboxes. It then makes two checks. Every shard must
+// be on the same server and hold all data that the Rebuild wrote. Every leaving shard must still
+// know the generation, so that writers update the generation.
 func (g *generation) verify(ctx context.Context) error {
 	if len(g.control) > 1 {
 		var all []*call
@@ -448,8 +448,9 @@ func (g *generation) flip(ctx context.Context) error {
 	return nil
 }
 
-// leave drops the leaving shards. If one of them lost the generation after verify, for example in a
-// failover, writers did not update the generation since then, so leave drops the generation.
+// leave drops the leaving shards. If a leaving shard no longer knows the generation, for example
+// after a failover, writers may not have updated the generation since verify, so leave drops the
+// generation.
 func (g *generation) leave(ctx context.Context) error {
 	if len(g.leaving) == 0 {
 		return nil
@@ -469,8 +470,8 @@ func (g *generation) leave(ctx context.Context) error {
 	})
 }
 
-// abandon frees the generation and the one that the bulk load wrote. Only one of them is being
-// built in each shard.
+// abandon frees the generation and the generation that the bulk load wrote. In each shard, only
+// one of the two is being built.
 func (g *generation) abandon(ctx context.Context) error {
 	err := g.x.abandon(ctx, g.control, g.name)
 	if len(g.leaving) > 0 {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// treeWriter writes a new tree of strings, which come in order. lua/tree.lua describes trees. It
-// keeps only the strings that no job has yet, and the counts of two groups.
+// treeWriter writes a new tree (see lua/tree.lua) from strings in order. It keeps only the
+// strings that are not in a job yet (see job in bulk.go), and the counts of two groups.
 type treeWriter struct {
 	b      *bulk
 	part   *portion
@@ -17,12 +17,12 @@ type treeWriter struct {
 	leaf    string   // its name
 	n, f    int      // its strings and its followers
 	longest int      // the length of its longest string
-	strings []string // its strings that no job has
+	strings []string // its strings that are not in a command yet
 	last    string   // the last string of the tree
 
 	leaves int         // all leaves
-	closed []command   // closed leaves that no job has
-	names  []string    // leaves of the last group to register with the next job
+	closed []command   // the commands that are not in a job yet
+	names  []string    // leaves of the last group that the next job adds to the directory
 	group  groupCounts // the last group
 	before groupCounts // the group before it
 	sums   []int       // strings of the closed groups
@@ -42,7 +42,7 @@ type groupCounts struct {
 // Leaves of four fifths of the greatest size leave room for new strings.
 func leafSize(longest int) int { return max(min(treeSizes.bits, leafBytes/(longest+4)), 8) * 4 / 5 }
 
-// add adds a string, which must follow the strings before.
+// add adds a string, which must be greater than the previous one.
 func (t *treeWriter) add(s string) error {
 	if t.leaves == 0 {
 		t.open("")
@@ -64,7 +64,8 @@ func (t *treeWriter) add(s string) error {
 	return t.b.keep(int64(len(s)) + 40)
 }
 
-// separator returns the shortest name of a leaf that begins with the string b and follows a.
+// separator returns the shortest name of a leaf whose first string is b, if the leaf before
+// ends with a.
 func separator(a, b string) string {
 	for i := range len(b) {
 		if i == len(a) || a[i] != b[i] {
@@ -99,8 +100,8 @@ func setOnes(b []byte, n int) {
 	}
 }
 
-// take makes a command of the strings of the open leaf that have none. The last string comes first:
-// Redis searches the place of a string from the begin of the leaf.
+// take makes a command of the open leaf's strings that are not in a command yet. The last string
+// comes first, because Redis searches for a string's place from the beginning of the leaf.
 func (t *treeWriter) take() {
 	if len(t.strings) == 0 {
 		return
@@ -114,9 +115,9 @@ func (t *treeWriter) take() {
 	t.strings = nil
 }
 
-// flush makes a job of all strings that have none. The job registers each leaf before it writes
-// strings of the leaf, so free.lua finds the leaf. Other jobs of the tree may be executed earlier or
-// later. A tree of one leaf has no directory.
+// flush makes a job of all strings that are not in a job yet. The job adds each leaf to the group's
+// directory before it writes the leaf's strings, so free.lua finds the leaf. Jobs of the tree may be
+// executed in any order. A tree of one leaf has no directory.
 func (t *treeWriter) flush(more ...command) error {
 	t.take()
 	if len(t.closed)+len(more) == 0 {
@@ -160,7 +161,7 @@ func (t *treeWriter) setCounts(g *groupCounts) []command {
 	return all
 }
 
-// finish ends the tree. It returns the job that follows all other jobs, if there is one.
+// finish ends the tree. It returns the commands, if any, that must follow all other jobs.
 func (t *treeWriter) finish() (last []command, err error) {
 	if t.leaves <= 1 {
 		return nil, t.flush()

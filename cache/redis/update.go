@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// batchMoves is the maximum number of moves in ladders in one call, because a call blocks the
-	// server. An entry with more moves has a call of its own.
+	// batchMoves bounds the moves of users in ladders in one call, because a call blocks the
+	// server. An entry with more moves has its own call.
 	batchMoves = 8
-	// batchSorted is the maximum number of entries in one call of a Rebuild whose entries are in
-	// standing order.
+	// batchSorted bounds the entries in one call of a Rebuild whose entries are in standing
+	// order.
 	batchSorted = 64
 	// maxItems is the maximum number of items of one outbox in an answer. It equals ITEMS in
 	// lua/update.lua.
 	maxItems = 1000
-	// ackArgs is the number of arguments of an acknowledgement.
+	// ackArgs is the number of arguments of an acknowledgement: see lua/update.lua.
 	ackArgs = 4
 	// refusedItems is the answer of the deliver script if it refuses items.
 	refusedItems = -2
@@ -87,9 +87,9 @@ func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Tim
 	return nil
 }
 
-// retry calls f until f succeeds or fails for good, or ctx is done. The intervals between the
-// calls grow and have jitter. Only [leaderboard.ErrRankUnavailable] is retried, but not
-// errOvertaken and errSilent, which wrap it. retry returns the last error of f, also if ctx is done.
+// retry calls f until f succeeds or fails for good, or ctx is done. The intervals between the calls
+// grow and have jitter. Only [leaderboard.ErrRankUnavailable] is retried, but not errOvertaken and
+// errSilent, which wrap it. retry returns the last error of f, even if ctx is done.
 func retry(ctx context.Context, f func() error) (err error) {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 20*time.Millisecond, time.Second
@@ -174,10 +174,10 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 	return calls
 }
 
-// update writes entries to their shards in one round trip. If a shard other than a rank key's
-// home gained its first standing with the rank key or lost its last one, a second round trip
-// notifies the home. While a Rebuild changes the number of shards, update then writes the entries
-// to the shards of the generation that is being built.
+// update writes entries to their shards in one round trip. If this makes items for the homes of
+// rank keys (see lua/base.lua), a second round trip delivers the items. While a Rebuild changes
+// the number of shards, update then also writes the entries to the shards of the generation that
+// is being built.
 func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entries []leaderboard.Entry, args [][]any) error {
 	control := *season.control.Load()
 	calls := updateCalls(season, control, at, entries, args)
@@ -233,9 +233,8 @@ func formatFault(calls []*call) error {
 	return nil
 }
 
-// delivery has consecutive items from one shard's outbox for another shard. An item is a
-// rank key of which the sender gained the first standing or lost the last one: see
-// lua/base.lua.
+// delivery has consecutive items from one shard's outbox for another shard. lua/base.lua
+// describes outboxes, and lua/deliver.lua describes items.
 type delivery struct {
 	channel
 	terms  string // of the channel: see lua/channel.lua
@@ -251,8 +250,8 @@ type sent struct {
 	newShards int        // the number of shards of building, if it differs from that of the calls
 }
 
-// readSent reads answers of the update script. If a season is given, it notes the servers that made the
-// season's updates.
+// readSent reads answers of the update script. If season is not nil, readSent records in it which
+// servers made the updates.
 func readSent(season *seasonIndex, calls []*call) (s sent) {
 	for _, c := range calls {
 		if c.status != statusOK {
@@ -278,9 +277,9 @@ func readSent(season *seasonIndex, calls []*call) (s sent) {
 	return s
 }
 
-// deliver sends deliveries to the homes of their rank keys. It makes one round
-// trip, unless an outbox has more than maxItems. It reports whether a home refused items because the
-// sender and the home are not of one mind about the channel: see doubt.go.
+// deliver sends deliveries to the homes of their rank keys. It makes one round trip, unless an
+// outbox has more than maxItems. It reports whether a home refused items, because the home has other
+// terms of the channel (see lua/channel.lua), or lacks earlier items.
 func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []string, all []delivery) (refused bool, err error) {
 	if len(all) == 0 {
 		return false, nil
@@ -332,9 +331,9 @@ func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []stri
 	return refused, nil
 }
 
-// drain delivers the outboxes of shards, as deliver does. If generation is empty, it delivers the outboxes of
-// all generations. Otherwise it delivers only the outboxes of generation, which must be the
-// one that is being built.
+// drain reads the outboxes of shards and delivers them. If generation is empty, it delivers the outboxes of
+// all generations. Otherwise it delivers only the outboxes of generation, which must be the generation that
+// is being built.
 func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string, generation string, shards []int) (refused bool, err error) {
 	calls := make([]*call, len(shards))
 	for i, shard := range shards {
@@ -347,14 +346,15 @@ func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string
 	return x.deliver(ctx, season, control, readSent(season, calls).items)
 }
 
-// acknowledgement is the number of items that were received from a channel with the given terms.
+// acknowledgement is the number of items that a home has received through a channel with these
+// terms.
 type acknowledgement struct {
 	terms    string
 	received int64
 }
 
-// acknowledge records an acknowledgement. The next update of the sending shard, or a flush soon after,
-// reports it to that shard.
+// acknowledge records an acknowledgement. The next update of the sending shard, or else flush, passes
+// the acknowledgement to that shard.
 func (x *Index) acknowledge(season *seasonIndex, c channel, a acknowledgement) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
@@ -368,8 +368,8 @@ func (x *Index) acknowledge(season *seasonIndex, c channel, a acknowledgement) {
 	}
 }
 
-// takeAcknowledgements removes and returns the acknowledgements for a sending
-// shard of a generation with the given number of shards, as ackArgs arguments of the update script each.
+// takeAcknowledgements removes the acknowledgements for a sending shard of a generation with the given
+// number of shards. It returns each of them as ackArgs arguments of the update script.
 func (s *seasonIndex) takeAcknowledgements(shard, shards int) []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -413,12 +413,13 @@ type missed struct {
 	entries   map[leaderboard.UserID]leaderboard.Entry // the newest version of each entry
 	changedAt time.Time                                // the latest changedAt of these Updates
 	attempts  int                                      // failed attempts in succession
-	// dropAt is the number of the last failure that repeated Updates do not repair.
+	// dropAt is the number of failed Updates when the process gave up repeating them.
 	dropAt int
 }
 
 // fail records a failed Update of entries and makes its season unavailable in this process. A
-// goroutine then repeats the Update. If entries is nil, it drops the data of the season instead.
+// goroutine then repeats the Update. If entries is nil, the goroutine drops the data of the
+// season instead.
 func (x *Index) fail(season *seasonIndex, at time.Time, entries []leaderboard.Entry) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
@@ -452,7 +453,8 @@ func (x *Index) miss(season *seasonIndex, at time.Time, entries []leaderboard.En
 	}
 }
 
-// giveUp decides that the data of the season is dropped. The caller must hold season.mu.
+// giveUp decides that the season's data must be dropped, and forgets its missed entries. The
+// caller must hold season.mu.
 func (x *Index) giveUp(season *seasonIndex) {
 	x.missedEntries.Add(-int64(len(season.missed.entries)))
 	season.missed = missed{dropAt: season.failures}
@@ -531,8 +533,8 @@ func (x *Index) repeat(ctx context.Context, season *seasonIndex, at time.Time, e
 	return nil
 }
 
-// lose drops the data of a season, but not during a Rebuild of this process, which may repair the
-// season. lose returns [leaderboard.ErrRankUnavailable] if no shard has answered.
+// lose drops the data of a season. It first waits for a Rebuild of this process, which may repair
+// the season. lose returns [leaderboard.ErrRankUnavailable] if no shard has answered.
 func (x *Index) lose(season *seasonIndex, failures int) error {
 	select {
 	case <-season.rebuild:
@@ -572,11 +574,11 @@ func (x *Index) markRepaired(season *seasonIndex, failures int) {
 	}
 }
 
-// freeDead frees, in the background, all data that the shards no longer need. If a process
-// holds the lease, a Rebuild runs, and freeDead does nothing. Parameter generation names the
-// generation that is being built, or is empty. Without a lease, its Rebuild has died, so
-// freeDead first frees this generation. But if the generation is already live in shard 0,
-// freeDead makes it live in the other shards instead. It runs at most once per LeaseTTL.
+// freeDead frees, in the background, all data that the shards no longer need. It runs at most
+// once per LeaseTTL. If a process holds the lease, a Rebuild is running, so freeDead does
+// nothing. Otherwise the Rebuild of the generation that is being built has died, so freeDead
+// first abandons this generation (see abandon). The parameter generation is its name, or empty
+// if there is none.
 func (x *Index) freeDead(season *seasonIndex, control []string, generation string) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
