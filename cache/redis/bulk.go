@@ -32,11 +32,11 @@ const (
 // bulkSizes bound the memory of bulk loads, in bytes. An entry without divisions counts as about
 // 53 bytes plus the user id. So a run has about 1.9 million entries with ids of 16 bytes.
 var bulkSizes = struct {
-	held    int64 // the entries of all Rebuilds of a process, except for one run of least for each Rebuild
-	run     int64 // the entries of a run
-	least   int64 // the entries of a run if the process already holds enough
+	held    int64 // the entries of all Rebuilds of a process; each Rebuild may hold least anyway
+	run     int64 // a run: entries that are sorted together
+	least   int64 // a run if the process already holds enough
 	block   int   // a block of a run
-	strings int64 // the strings that wait in trees
+	strings int64 // the strings that wait in tree writers
 }{256 << 20, 128 << 20, 4 << 20, 64 << 10, 32 << 20}
 
 // treeSizes are the greatest sizes of leaves and groups, and the average number of users in a
@@ -50,12 +50,13 @@ var unpacked = strings.Repeat("x", 65)
 // bulk writes the entries of a Rebuild. lua/bulk.lua describes bulk loads, and states why they lose
 // no update, and why a late piece of an overtaken Rebuild changes nothing.
 //
-// A bulk load sorts the entries by sort key, in memory that bulkSizes bound. If the entries exceed
-// a run, it is an external sort: bulk sorts the entries of each run, and writes them to Redis in
-// blocks, while it reads the entries of the next run. The runs are then merged, and each block is
-// freed when it is read. So all trees are written from one sequence of entries in order. It needs no
-// memory but the open leaves. The users in the buckets come in another order. So bulk collects the
-// users of another run, and adds all users of a bucket in one command.
+// A bulk load sorts the entries by sort key, in memory that bulkSizes bound. If the entries exceed a
+// run, bulk makes an external sort. It sorts the entries of each run, and writes them to Redis in
+// blocks, while it reads the entries of the next run. Then it merges the runs, and frees each block
+// after it has read the block. So it writes all trees (see lua/tree.lua) from one sequence of
+// entries in order, and needs memory only for the open leaves. The merge does not visit the users by
+// bucket (see lua/base.lua). So bulk collects as many users as a run has, and then writes them
+// bucket by bucket, with one command for each.
 type bulk struct {
 	g      *generation
 	name   string // the generation that the bulk load writes
@@ -68,18 +69,18 @@ type bulk struct {
 	ctx     context.Context // of the jobs
 	jobs    chan job
 	ladders map[int]*ladderWriter
-	waiting int64 // the memory of strings in trees
-	chunks  int64 // the memory of users that wait for their buckets
+	waiting int64 // the memory of strings that wait in tree writers
+	chunks  int64 // the memory of the parts' chunks
 }
 
 // portion is the bulk load of one shard.
 type portion struct {
 	shard   int
-	at      string // the beginning of the names of the generation's keys
-	held    *held  // the entries that are in no run
-	runs    [][]int
-	blocks  int   // the number of the blocks of all runs
-	chunk   *held // the users of runs that wait for their buckets
+	at      string  // the beginning of the names of the generation's keys
+	held    *held   // the entries that are in no run
+	runs    [][]int // the numbers of the blocks of each run
+	blocks  int     // the number of the blocks of all runs
+	chunk   *held   // users of runs, which are not in their buckets yet
 	users   int
 	buckets int
 	pieces  atomic.Int64
@@ -183,8 +184,8 @@ func (b *bulk) copyShard(ctx context.Context, shard int, live string) error {
 	return nil
 }
 
-// renumber returns a record of the live generation with the numbers of ladders that the bulk load
-// uses. The map names has the numbers of the bulk load by the numbers of the live generation.
+// renumber replaces the numbers of ladders in a record of the live generation by the bulk load's
+// numbers. The map names has the bulk load's number for each number of the live generation.
 func (b *bulk) renumber(ctx context.Context, p *portion, live string, names map[int]int, text string) ([]byte, error) {
 	record := []byte(text)
 	fixed := 1
@@ -234,7 +235,8 @@ func (b *bulk) readNames(ctx context.Context, key string, names map[int]int) err
 	})
 }
 
-// add calls the function add, which adds one entry to the held entries of a shard.
+// add calls the function add, which adds one entry to p.held. If all held entries are then too
+// large, it writes a run.
 func (b *bulk) add(ctx context.Context, p *portion, add func()) error {
 	before := p.held.bytes
 	add()
@@ -247,7 +249,8 @@ func (b *bulk) add(ctx context.Context, p *portion, add func()) error {
 	return b.writeRun(ctx)
 }
 
-// writeRun writes the held entries as a run, in the background. It first waits for the run before.
+// writeRun writes the held entries as a run, in the background. It first waits until the previous
+// run is written.
 func (b *bulk) writeRun(ctx context.Context) error {
 	if b.spill == nil {
 		if err := b.begin(ctx); err != nil {
@@ -288,7 +291,7 @@ func (b *bulk) writeBlocks(p *portion, h *held) error {
 		if len(block) < bulkSizes.block && i < len(h.users)-1 {
 			continue
 		}
-		// The member comes first, so that free.lua finds the block.
+		// The set names the block before the block exists, so that free.lua finds it.
 		all := []command{{1, []any{"SADD", p.at + "x", p.blocks}}, {pieceCost / 2, []any{"SET", p.block(p.blocks), block}}}
 		if err := b.emit(job{p, all}); err != nil {
 			return err
@@ -331,7 +334,7 @@ func (b *bulk) call(ctx context.Context, pieces func(p *portion) int64) ([]*call
 	return calls, nil
 }
 
-// begin begins the bulk load in all shards, or records the numbers of buckets.
+// begin begins the bulk load in all shards. A second call records the numbers of buckets.
 func (b *bulk) begin(ctx context.Context) error {
 	b.g.bulk = b.name
 	_, err := b.call(ctx, nil)
@@ -421,8 +424,8 @@ func (b *bulk) writeCounters() error {
 	return nil
 }
 
-// merge writes all entries in the order of their sort keys. It returns the jobs that follow all
-// other jobs.
+// merge writes all entries in the order of their sort keys. It returns the jobs that must
+// follow all other jobs.
 func (b *bulk) merge(ctx context.Context) (last []job, err error) {
 	var all []*cursor
 	for _, p := range b.parts {
@@ -496,7 +499,7 @@ func (b *bulk) addEntry(c *cursor) error {
 	return nil
 }
 
-// writeChunks writes the users of runs that wait for their buckets.
+// writeChunks writes the users of all chunks to their buckets.
 func (b *bulk) writeChunks() error {
 	for _, p := range b.parts {
 		if err := b.writeBuckets(p, p.chunk); err != nil {
@@ -620,7 +623,7 @@ func (l *ladderWriter) addKey() error {
 	return nil
 }
 
-// finish ends all trees. It returns the jobs that follow all other jobs.
+// finish ends all trees. It returns the jobs that must follow all other jobs.
 func (l *ladderWriter) finish() (last []job, err error) {
 	if err := l.addKey(); err != nil {
 		return nil, err
@@ -709,7 +712,8 @@ func (m *merged) begin() {
 	slices.SortFunc(*m, (*cursor).compare)
 }
 
-// moveFirst restores the heap after the first cursor has moved. It removes this cursor at its end.
+// moveFirst restores the heap after the first cursor has moved. If this cursor has no more
+// entries, moveFirst removes it.
 func (m *merged) moveFirst() {
 	h := *m
 	if h[0].user == nil {
@@ -777,7 +781,7 @@ func (b *bulk) emit(j job) error {
 }
 
 // applyAside sends the records of the generation aside to the generation that is being built.
-// These are the updates that were made during the bulk load.
+// These records are the updates that were made during the bulk load.
 func (g *generation) applyAside(ctx context.Context, shard, buckets int, users int64) error {
 	if users == 0 {
 		return nil
@@ -871,8 +875,8 @@ func unavailable(_ []goredis.Cmder, err error) error {
 }
 
 // pieces writes commands in pieces: transactions that the server executes only if the bulk load
-// has not ended. It uses one connection, so the pieces keep their order. If it does not know
-// whether a piece was executed, it repeats the piece, which changes nothing then.
+// has not ended. It uses one connection, so the pieces keep their order. If the answer to a
+// piece is lost, it repeats the piece, which is harmless.
 type pieces struct {
 	b        *bulk
 	part     *portion
@@ -928,8 +932,8 @@ func (w *pieces) connect(ctx context.Context) error {
 	return w.watch(ctx, pipe)
 }
 
-// watch executes a pipeline that ends with a watch of the key :b. The watch makes sure that the next
-// transaction fails if the key was removed.
+// watch executes a pipeline that ends with WATCH of the key :b (see lua/bulk.lua). If the key is
+// removed, the next transaction fails.
 func (w *pieces) watch(ctx context.Context, pipe goredis.Pipeliner) error {
 	pipe.Do(ctx, "WATCH", w.part.at+"b")
 	exists := pipe.Exists(ctx, w.part.at+"b")

@@ -21,10 +21,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The files of lua define the terms of these tests. A record has a user's version, prefix and ladders;
-// a prefix is a rank key and a time; a bucket is a hash of records: see lua/base.lua. A tree keeps the
-// keys of a ladder, its strings, in leaves: see lua/tree.lua. A bulk load writes a generation in
-// pieces, each in one transaction: see lua/bulk.lua.
+// The terms of these tests: a record has a user's version, prefix and ladders. A prefix is a rank key
+// and a time. A bucket is a hash of records: see lua/base.lua. A tree keeps the keys of a ladder, its
+// strings, in leaves: see lua/tree.lua. A bulk load writes a generation in pieces, each in one
+// transaction: see lua/bulk.lua.
 
 func TestBulkLoadsUseTheSizesOfTheScripts(t *testing.T) {
 	for _, line := range []string{
@@ -55,8 +55,8 @@ func randomEntries(rng *rand.Rand, n int, scores int64) []leaderboard.Entry {
 }
 
 // contents returns, for each shard, the users' records with the names of their ladders, the strings of
-// each tree, and the counters. Its result does not depend on
-// the bucket of a user or the leaf of a string. contents checks the buckets and trees itself.
+// each tree, and the counters. It also checks the buckets and trees, because the result does not
+// depend on the bucket of a user or the leaf of a string.
 func contents(t *testing.T, x *Index) []map[string]string {
 	t.Helper()
 	var all []map[string]string
@@ -119,8 +119,8 @@ func contents(t *testing.T, x *Index) []map[string]string {
 	return all
 }
 
-// smallRuns makes bulk loads write runs of about 60 users, in blocks of about ten. Trees hold about
-// ten strings.
+// smallRuns makes bulk loads write runs of about 60 users, in blocks of about ten users. At most
+// about ten strings wait in tree writers.
 func smallRuns(t *testing.T) {
 	t.Helper()
 	usual := bulkSizes
@@ -168,8 +168,8 @@ func TestABulkLoadEqualsUpdates(t *testing.T) {
 	}
 }
 
-// checkNothingIsLeft checks that no key of a bulk load's work remains, and that no memory counts as
-// held.
+// checkNothingIsLeft checks that no temporary key of a bulk load remains, and that no memory counts
+// as held.
 func checkNothingIsLeft(t *testing.T, x *Index) {
 	t.Helper()
 	all, err := names(t.Context(), x)
@@ -227,7 +227,7 @@ func TestUpdatesDuringABulkLoad(t *testing.T) {
 					}
 				}
 				err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
-					writers.Go(write) // here: from now on, Updates also go to the generation that the Rebuild builds
+					writers.Go(write) // not earlier: from now on, Updates also go to the generation that the Rebuild builds
 					for i, e := range old {
 						if i%5 == 0 {
 							change(rng, 100, 200)
@@ -281,9 +281,9 @@ func (h *pieceHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredi
 	}
 }
 
-// While a Rebuild writes its pieces, another process rebuilds the season, Redis loses its data or
-// its scripts, has no memory, the season is dropped, or the Rebuild dies. The index then has only
-// what the others wrote.
+// While a Rebuild writes its pieces, another process rebuilds or drops the season, Redis loses
+// its data or its scripts or has no memory, or the Rebuild's process dies. After the next
+// Rebuild, no entry and no key of the interrupted Rebuild remains.
 func TestABulkLoadIsInterrupted(t *testing.T) {
 	smallTrees(t)
 	server := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
@@ -354,8 +354,7 @@ func TestABulkLoadIsInterrupted(t *testing.T) {
 	}
 }
 
-// The script that ends a bulk load returns statusGap if fewer pieces were written than the caller
-// states.
+// The script that ends a bulk load returns statusGap if not all pieces were written.
 func TestAMissingPieceIsDetected(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(100)
 	g := beginGeneration(t, x)

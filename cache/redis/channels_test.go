@@ -12,7 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// shardKeys returns the keys of a shard of the test's season, each followed by its value.
+// shardKeys returns the keys of a shard, each followed by its value.
 func shardKeys(t *testing.T, x *Index, control string) (all []any) {
 	t.Helper()
 	keys, err := names(t.Context(), x)
@@ -27,7 +27,8 @@ func shardKeys(t *testing.T, x *Index, control string) (all []any) {
 	return all
 }
 
-// moveBack gives a shard the keys that it had before, as if its server had been replaced.
+// moveBack replaces the keys of a shard by older ones, as if a server with an older copy had
+// taken over.
 func moveBack(t *testing.T, x *Index, control string, older []any) {
 	t.Helper()
 	for all := shardKeys(t, x, control); len(all) > 0; all = all[2:] {
@@ -39,7 +40,8 @@ func moveBack(t *testing.T, x *Index, control string, older []any) {
 	must(t, x.client().HSet(t.Context(), control, "id", "4 another server", "seen", 0).Err())
 }
 
-// lateSeason is a season of two shards. Shard 0 has items for shard 1.
+// lateSeason is a season of two shards. Shard 0 has items for shard 1, its home.
+// lua/channel.lua describes channels, items, terms and homes.
 type lateSeason struct {
 	t       *testing.T
 	x       *Index
@@ -56,7 +58,7 @@ func openLateSeason(t *testing.T) *lateSeason {
 	return l
 }
 
-// change gives some users new rank keys, without a delivery of items.
+// change gives some users new rank keys, but does not deliver the items that result.
 func (l *lateSeason) change() {
 	l.t.Helper()
 	l.version++
@@ -87,7 +89,8 @@ func (l *lateSeason) generation() string {
 	return live
 }
 
-// deliver makes a delivery, and returns the answer.
+// deliver delivers d, and returns the number of items that shard 1 has received, or
+// refusedItems.
 func (l *lateSeason) deliver(d delivery) int64 {
 	l.t.Helper()
 	args := []any{d.generation, d.sender, d.terms, d.offset, len(d.items)}
@@ -123,7 +126,8 @@ func (l *lateSeason) finish() {
 	checkLadders(l.t, l.x, l.s.entries)
 }
 
-// After the loss of the sender's last writes, late calls of a process that was paused change nothing.
+// The sender loses its last writes. Late calls, which a process has prepared before the loss, then
+// change nothing.
 func TestLateCalls(t *testing.T) {
 	l := openLateSeason(t)
 	l.deliver(l.outbox())
@@ -154,8 +158,8 @@ func TestLateCalls(t *testing.T) {
 	checkLadders(t, l.x, l.s.entries)
 }
 
-// If the sender is older than the oldest item that the home keeps, the sender is emptied. If the home
-// is older than the oldest item that the sender keeps, the home is emptied.
+// One of two shards is moved back to an older state, and the other shard no longer keeps the items
+// since then. The older shard is emptied.
 func TestForgottenItems(t *testing.T) {
 	for _, older := range []int{0, 1} {
 		l := openLateSeason(t)
@@ -183,7 +187,8 @@ func TestForgottenItems(t *testing.T) {
 	}
 }
 
-// A list of items that the sender must state again is removed only by the answer to this list.
+// If the home has a list of items that the sender must state again, only the answer to this
+// list removes it.
 func TestTheListOfItemsToStateAgain(t *testing.T) {
 	l := openLateSeason(t)
 	l.deliver(l.outbox())

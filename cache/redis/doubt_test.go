@@ -66,8 +66,9 @@ func eachNumberOfShards(t *testing.T, test func(t *testing.T, shards int)) {
 	}
 }
 
-// An owner whose first message is after the recorded position repeats the messages between them. Readers
-// notice nothing. After a Rebuild, the recorded positions are still known.
+// If an owner's first message is after the recorded position, the owner must repeat the Updates of the
+// messages between the two. Reads continue meanwhile. After a Rebuild, the recorded positions are still
+// known.
 func TestAnOwnerFollowsTheRecordedPositions(t *testing.T) {
 	eachNumberOfShards(t, anOwnerFollowsTheRecordedPositions)
 }
@@ -96,12 +97,12 @@ func anOwnerFollowsTheRecordedPositions(t *testing.T, shards int) {
 		}
 		return &doubts[0]
 	}
-	record(from(8, 10)) // nothing is known yet
+	record(from(8, 10)) // no position is recorded yet, so any first message is accepted
 	record(from(9, 12))
 	record(from(12, 12))
 	d := record(from(13, 14), 12, 6)
 	if d.Confirmed {
-		t.Error("the doubt is confirmed, want one whose updates are repeated")
+		t.Error("the doubt is already confirmed, want a doubt that is not")
 	}
 	checkLadders(t, x, s.entries)
 	must(t, x.Confirm(t.Context(), testBoard, *d, from(13, 14), leaderboard.LogSession{Generation: 1, Partitions: 2}))
@@ -114,8 +115,8 @@ func anOwnerFollowsTheRecordedPositions(t *testing.T, shards int) {
 	checkLadders(t, x, s.entries)
 }
 
-// After a restart with old data, a season is in doubt until the owners of all
-// partitions have confirmed it. Nothing is rebuilt.
+// After a restart with its data, a season is in doubt until the owners of all partitions have
+// confirmed the season. No Rebuild is needed.
 func TestARestartPutsASeasonInDoubt(t *testing.T) { eachNumberOfShards(t, aRestartPutsASeasonInDoubt) }
 
 func aRestartPutsASeasonInDoubt(t *testing.T, shards int) {
@@ -143,9 +144,9 @@ func aRestartPutsASeasonInDoubt(t *testing.T, shards int) {
 		must(t, x.Confirm(t.Context(), testBoard, *d, positions, leaderboard.LogSession{Generation: session, Partitions: 2}))
 	}
 	confirm(7, at(12))
-	checkInDoubt(t, x) // one partition is missing
+	checkInDoubt(t, x) // the second partition is not confirmed
 	confirm(6, at(12, 6)[1:])
-	checkInDoubt(t, x) // a former owner of the partition does not count
+	checkInDoubt(t, x) // a confirmation of an older session, by a former owner, does not count
 	confirm(8, at(12, 6)[1:])
 	checkInDoubt(t, x) // confirmations of two sessions do not count together
 	wrong := *d
@@ -158,7 +159,7 @@ func aRestartPutsASeasonInDoubt(t *testing.T, shards int) {
 		t.Fatalf("Advance returned %+v after all confirmations, want no doubt", d)
 	}
 
-	// Another process, which made its updates on the former server, must repeat them too.
+	// The process made its updates before the second restart, so it must repeat them.
 	restart(t, c, x)
 	if d = advance(t, x, at(13, 6)); d == nil || d.Confirmed {
 		t.Fatalf("Advance returned %+v after another restart, want a doubt that is not confirmed", d)
@@ -168,8 +169,8 @@ func aRestartPutsASeasonInDoubt(t *testing.T, shards int) {
 	}
 }
 
-// A process whose updates were made on a former server must repeat them, even if the others have
-// already confirmed the season.
+// A process whose updates were made on a former server must repeat them, even if other processes
+// have already confirmed the season.
 func TestUpdatesOnAFormerServerAreRepeated(t *testing.T) {
 	eachNumberOfShards(t, updatesOnAFormerServerAreRepeated)
 }
@@ -198,7 +199,8 @@ func updatesOnAFormerServerAreRepeated(t *testing.T, shards int) {
 	}
 }
 
-// If the board has changed in a way that is not in the log, its season is lost with the server.
+// The rules of a board are not in the log. So if they have changed, a season in doubt is
+// dropped.
 func TestASeasonOfOtherRulesIsLost(t *testing.T) { eachNumberOfShards(t, aSeasonOfOtherRulesIsLost) }
 
 func aSeasonOfOtherRulesIsLost(t *testing.T, shards int) {
@@ -216,7 +218,8 @@ func aSeasonOfOtherRulesIsLost(t *testing.T, shards int) {
 	checkLadders(t, x, s.entries)
 }
 
-// If nobody confirms a season, it counts as not loaded after doubtTimeout, so that it is rebuilt.
+// If no process confirms a season, the season counts as not loaded after doubtTimeout, so the
+// service rebuilds it.
 func TestADoubtEnds(t *testing.T) { eachNumberOfShards(t, aDoubtEnds) }
 
 func aDoubtEnds(t *testing.T, shards int) {
@@ -235,8 +238,8 @@ func aDoubtEnds(t *testing.T, shards int) {
 	}
 }
 
-// keepUp acts as the owner of the only partition of a log that contains all entries: if the season
-// is in doubt, it repeats all updates and confirms the season.
+// keepUp acts as the owner of a log's only partition, which has all entries: if the season is in
+// doubt, keepUp repeats all updates and confirms the season.
 func (s *store) keepUp(ctx context.Context, x *Index) error {
 	doubts, err := x.Advance(ctx, at(1), false)
 	if err != nil {
@@ -301,8 +304,8 @@ func moveSlot(t testing.TB, x *Index, key string) {
 	}
 }
 
-// A slot moves to another master under load, and back. The season is in doubt or lost meanwhile, and
-// exact afterwards. No answer is wrong.
+// Under load, a slot moves to another master, and then moves again. The season is in doubt or lost
+// meanwhile, and exact afterwards. Every page has all its standings.
 func TestASlotMovesUnderLoad(t *testing.T) { eachNumberOfShards(t, aSlotMovesUnderLoad) }
 
 func aSlotMovesUnderLoad(t *testing.T, shards int) {

@@ -21,21 +21,21 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// shardServers are Redis servers, one for each shard of the test's season. A shard can fail: another
-// server then takes over with an older copy. The former server still answers processes that have not
-// noticed the change.
+// shardServers are Redis servers, one for each shard of the test's season. If the server of a shard
+// fails, another server takes over with an older copy. The former server still answers processes
+// that have not noticed the change.
 type shardServers struct {
 	t       *testing.T
 	shards  int
 	clients map[string]*goredis.Client // by address
 	free    []string                   // addresses of servers without a shard
-	present []string                   // the address of the server of each shard; behind them, that of the list of seasons
+	present []string                   // the address of the server of each shard; the last address is for all keys without a shard
 	slots   map[int]int                // slot of a shard -> shard
 	keys    []string                   // the shards' control keys
 	all     []*member
 }
 
-// member is a process with an index. It has a view of the servers of its own.
+// member is a process with an index.
 type member struct {
 	*Index
 	servers *shardServers
@@ -89,7 +89,7 @@ func (s *shardServers) join() *member {
 	return m
 }
 
-// leave ends a process. It repeats no failed Update.
+// leave ends a process, which then repeats no failed Update.
 func (s *shardServers) leave(m *member) {
 	m.stop()
 	must(s.t, m.Close())
@@ -126,7 +126,7 @@ func (m *member) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return c, err
 }
 
-// follow lets the process use the present server of a shard.
+// follow makes the process use the present server of a shard.
 func (m *member) follow(shard int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,7 +159,7 @@ func (s *shardServers) copyOf(shard int) []any {
 	return all
 }
 
-// fail replaces the server of a shard by one that has an older copy of the shard.
+// fail replaces the server of a shard by a free server with an older copy of the shard.
 func (s *shardServers) fail(shard int, older []any) {
 	s.t.Helper()
 	if len(s.free) == 0 {
@@ -173,12 +173,12 @@ func (s *shardServers) fail(shard int, older []any) {
 	must(s.t, c.ReplicaOf(ctx, "NO", "ONE").Err())
 	if len(older) > 0 {
 		must(s.t, c.Eval(ctx, `for i = 1, #ARGV, 2 do redis.call('RESTORE', ARGV[i], 0, ARGV[i + 1]) end return 1`, nil, older...).Err())
-		must(s.t, c.HSet(ctx, s.keys[shard], "seen", 0).Err()) // replicas do not have it: see lua/server.lua
+		must(s.t, c.HSet(ctx, s.keys[shard], "seen", 0).Err()) // replicas do not have this field: see lua/server.lua
 	}
 	s.free, s.present[shard] = s.free[1:], addr
 }
 
-// reclaim makes all processes use the present servers, so that the others are free.
+// reclaim makes all processes use the present servers, so that the other servers are free.
 func (s *shardServers) reclaim() {
 	for _, m := range s.all {
 		m.followAll()
@@ -190,17 +190,16 @@ func (s *shardServers) reclaim() {
 	}
 }
 
-// memberFaults is a hook that lets the next call of a script fail, once for each kind that is armed.
+// memberFaults is a hook that makes one call of a script fail for each armed kind of fault.
 type memberFaults struct {
 	client  *goredis.ClusterClient
 	mu      sync.Mutex
 	armed   []string
-	delayed [][]any // the arguments of commands that the process will send later
+	delayed [][]any // the arguments of commands for release
 }
 
-// arm lets the next call fail. If kind is "lost", the server executes it, and the answer is lost. If kind
-// is "delayed", the process sends it only when it calls release. If kind is "refused", the server does not
-// get it.
+// arm makes the next call fail. If kind is "lost", the server executes the call, and the answer is lost.
+// If kind is "delayed", release sends the call later. If kind is "refused", the call is never sent.
 func (f *memberFaults) arm(kind string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -280,17 +279,17 @@ func (f *memberFaults) ProcessPipelineHook(next goredis.ProcessPipelineHook) gor
 	}
 }
 
-// owner is a process that owns partitions of the log.
+// owner is a process that owns partitions of the log: see doubt.go.
 type owner struct {
 	*member
 	session   leaderboard.LogSession
 	first     map[int]int // partition -> the number of messages that were committed before this session
-	applied   map[int]int // partition -> the number of messages that it has applied
+	applied   map[int]int // partition -> the number of messages that this owner has applied
 	confirmed string      // the servers on which this session has confirmed the season
 	halted    bool
 }
 
-// history is a random history of owners and servers. A message of the log is an entry.
+// history is a random history of owners and servers. Each message of the log is an entry.
 type history struct {
 	t         *testing.T
 	rng       *rand.Rand
@@ -304,7 +303,7 @@ type history struct {
 	copies    [][][]any // by shard, oldest first
 	rebuilds  int
 	counts    map[string]int
-	losses    bool // whether servers may fail without a successor that has a copy
+	losses    bool // whether a server's successor may have no copy at all
 }
 
 func (h *history) run(steps int) {
@@ -376,7 +375,8 @@ func (h *history) die(o *owner) {
 	h.rebalance()
 }
 
-// rebalance distributes the partitions over the processes that are not paused.
+// rebalance begins a new session of the consumer group, in which processes that are not halted
+// own the partitions.
 func (h *history) rebalance() {
 	h.session++
 	var members []*owner
@@ -428,7 +428,8 @@ func (h *history) apply(o *owner, n int) {
 	}
 }
 
-// advance records the positions of a process. If the season is in doubt, the process repeats its updates.
+// advance records the positions of a process. If the season is in doubt, the process repeats its updates
+// and confirms the season: see doubt.go.
 func (h *history) advance(o *owner) {
 	if o.halted || len(o.applied) == 0 || !o.Synced() {
 		return
@@ -450,7 +451,8 @@ func (h *history) advance(o *owner) {
 	}
 }
 
-// repeat repeats the updates of the messages from the positions of a doubt on. It reports whether it has.
+// repeat repeats the updates of the messages at and after the positions of a doubt. It reports whether it
+// succeeded.
 func (h *history) repeat(o *owner, d leaderboard.Doubt, partitions []int) bool {
 	users := map[leaderboard.UserID]bool{}
 	for i, p := range partitions {
@@ -467,7 +469,8 @@ func (h *history) repeat(o *owner, d leaderboard.Doubt, partitions []int) bool {
 	return o.Update(h.t.Context(), testSeason, epoch, entries) == nil && o.Synced()
 }
 
-// fail replaces the server of a shard by one that has one of its last copies, or the present state.
+// fail replaces the server of a shard by a server that has one of the last copies or the present
+// state of the shard.
 func (h *history) fail(shard int) {
 	older := h.servers.copyOf(shard)
 	if n := len(h.copies[shard]); n > 0 && h.rng.IntN(4) > 0 {
@@ -484,8 +487,8 @@ func (h *history) fail(shard int) {
 	}
 }
 
-// finish lets all processes continue until the season is loaded and not in doubt, and all messages are
-// applied.
+// finish makes all processes continue until the season is loaded and not in doubt, and all messages
+// are applied.
 func (h *history) finish() {
 	h.t.Helper()
 	for _, o := range h.owners {
@@ -526,7 +529,7 @@ func (h *history) finish() {
 	})
 }
 
-// check compares all ranks of a process with the ladders that follow from the store.
+// check compares all ranks that a process reads with the ladders that follow from the store.
 func (h *history) check() {
 	h.t.Helper()
 	checkLadders(h.t, h.owners[h.rng.IntN(len(h.owners))].Index, h.store.entries)
@@ -565,15 +568,15 @@ func runHistories(t *testing.T, shards, runs int, losses bool) {
 }
 
 // The servers of shards fail, also twice in a row and several at once. Their successors have older
-// copies. Owners of partitions die, pause and return, their calls are lost or arrive late, and they
-// notice failures late. In the end, all ranks are right, and nothing was rebuilt.
+// copies. Owners of partitions die, stop and continue, their calls are lost or arrive late, and
+// they notice failures late. In the end, all ranks are right, and no season was rebuilt.
 func TestShardsFailInRandomHistories(t *testing.T) {
 	smallTrees(t)
 	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 4, false) })
 }
 
-// Some servers also lose all data, and shards forget items so early that a failure may need them. Then
-// shards are rebuilt, and all ranks are right too.
+// Some servers also lose all data. Shards remove old items (see lua/channel.lua) so early that a
+// failure may need them. Then shards are rebuilt. In the end, all ranks are right.
 func TestShardsAreLostInRandomHistories(t *testing.T) {
 	smallTrees(t)
 	for _, s := range []*script{updateScript, deliverScript, reportScript, adoptScript, restateScript} {

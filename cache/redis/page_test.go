@@ -179,7 +179,8 @@ func TestTrips(t *testing.T) {
 	}
 }
 
-// slowTrips is a hook that counts trips. A command that is sent alone takes at least 20 ms.
+// slowTrips is a hook that counts round trips, and makes each command that is sent alone take
+// at least 20 ms.
 type slowTrips struct{ trips }
 
 func (s *slowTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
@@ -190,7 +191,7 @@ func (s *slowTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 }
 
 // Concurrent reads of one page share a round trip, and so do concurrent reads of the ranks of
-// different users. The round trip begins only after all of them were called, so a read that
+// different users. The round trip begins after all these reads were called, so a read that
 // follows an Update sees the update.
 func TestConcurrentReadsShareATrip(t *testing.T) {
 	const readers, rounds = 50, 5

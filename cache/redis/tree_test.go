@@ -36,7 +36,7 @@ type raw struct {
 	t   testing.TB
 	x   *Index
 	ctx context.Context
-	at  string // the beginning of the generation's keys
+	at  string // the beginning of the names of the generation's keys
 }
 
 // rawLive returns the reader of a shard's live generation.
@@ -55,7 +55,8 @@ func (r raw) zset(key string) []string {
 	return all
 }
 
-// leaves returns the names of a tree's leaves in order, by group.
+// leaves returns the names of a tree's groups, and the names of the leaves of each group, all
+// in order.
 func (r raw) leaves(tree string) (groups []string, leaves map[string][]string) {
 	r.t.Helper()
 	leaves = map[string][]string{}
@@ -70,7 +71,7 @@ func (r raw) leaves(tree string) (groups []string, leaves map[string][]string) {
 	return groups, leaves
 }
 
-// ones returns the number of ones among each leaf's bits, and checks that they come first.
+// ones returns the number of ones among each leaf's bits, and checks that the ones come first.
 func (r raw) ones(key string, leaves, perLeaf int) []int {
 	r.t.Helper()
 	text, err := r.x.client().GetRange(r.ctx, r.at+key, 0, -1).Result()
@@ -91,8 +92,8 @@ func (r raw) ones(key string, leaves, perLeaf int) []int {
 
 // checkTree checks a tree of rank keys or sort keys: the order of its strings, the size of its
 // leaves and groups, and all its counts. The tree must have the sizes of smallTrees, and rank keys
-// of 8 bytes. If follow is true, checkTree also checks the counts of followers: the sort keys whose
-// rank key equals that of the sort key before them.
+// of 8 bytes. If follow is true, checkTree also checks the counts of followers: strings with the
+// rank key of the string before.
 func (r raw) checkTree(tree string, follow bool) {
 	const keyBytes, perLeaf, perGroup = 8, 8, 8
 	r.t.Helper()
@@ -169,8 +170,8 @@ func (r raw) checkSums(tree string, groups map[string][]int, follow bool) {
 	}
 }
 
-// Trees whose leaves and groups often split and join stay exact. The scores are all equal,
-// of four values, or mostly different.
+// Trees whose leaves and groups often split and join stay exact. The scores have one value,
+// four values, or mostly different values.
 func TestTreesSplitAndJoin(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)
@@ -188,7 +189,7 @@ func splitAndJoin(t *testing.T, x *Index, rng *rand.Rand, scores int64) {
 	const users = 900
 	s := &store{entries: map[leaderboard.UserID]leaderboard.Entry{}}
 	version := uint64(0)
-	change := func(n int, share float64) { // share of the changed entries is ranked; the others are hidden
+	change := func(n int, share float64) { // share is the part of the entries that is ranked; the other entries are hidden
 		t.Helper()
 		for range n {
 			var batch []leaderboard.Entry

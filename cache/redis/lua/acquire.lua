@@ -15,7 +15,7 @@
 -- Returns one of:
 --   OK, the generation, its fence, its number of shards; the live generation, its number of shards,
 --   its length of rank keys; the field leftS or 0;
---   OK, '', 0, the number of shards, the live generation: this is recent enough, so the script began none;
+--   OK, '', 0, the number of shards, the live generation, which is recent enough: none was begun;
 --   FENCED and the newest fence: another process holds the lease.
 local token, ttl, nonce, kb, at, above = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local c = read_control()

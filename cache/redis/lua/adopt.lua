@@ -2,18 +2,18 @@
 -- not in the sender's history, it moves them to the list :d, and counts them as not received.
 --
 -- ARGV[3] is the live generation. Then come channels. Each has the sender, the terms that the caller has
--- found here, the terms that it has found at the sender afterwards, and the number of the sender's
--- items then.
--- Returns OK, and for each channel the number of items received, a name of the list :d or '', and the
--- list. Instead of the number, the script returns -1 if the terms here are others than the caller has
--- found, or -2 if this shard has forgotten items that it must move.
+-- found here, and the terms and the number of items that it has found at the sender afterwards. Returns
+-- OK, and for each channel the number of items received, a name of the list :d or '', and the list.
+-- Instead of the number, the script returns -1 if the terms here have changed since the caller found
+-- them, or -2 if this shard has removed items that it must move.
 local c, refusal = enter(true)
 if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end
 mark_busy()
 
--- common returns the number of items that the histories of both sides have in common, or nil if their
--- terms are too different. The home has received a number of items, and the sender has sent one.
+-- common returns the number of items that the histories of both sides have in common, or nil if they
+-- share no term. received and sent are the numbers of items that the home has received and the sender
+-- has sent.
 local function common(ours, received, theirs, sent)
   local found = {}
   for i, term in ipairs(theirs) do found[term.start .. ' ' .. term.name] = i end

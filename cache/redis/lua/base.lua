@@ -6,24 +6,24 @@
 -- begin with this key, so they share its hash tag and slot. ARGV[1] is the number
 -- of shards that the caller expects, ARGV[2] the number of this shard.
 --
--- A Rebuild can change the number of shards. Shard i of the old number and shard i of the new one
--- may then have the same control hash. A script sees only the generations with the number of
--- shards that its caller expects: see enter.
+-- A Rebuild can change the number of shards. Shard i of the old generation and shard i of the new
+-- generation may then have the same control hash. A script sees only the generations with the
+-- number of shards that its caller expects: see enter in write.lua.
 --
 -- A generation is one fill of the season by a Rebuild, in keys of its own. Its name
 -- begins with its fence, a number that is greater for each new generation. It ends with c if the
 -- Rebuild copied the records of some shards from the generation before: see users.lua.
 --
--- Each rank key has a home: the shard that counts it once for all shards. The hash of the
--- rank key determines this shard. If another shard gains its first standing with the rank
--- key, or loses its last one, it puts an item for the home into an outbox: it states whether it
--- holds the rank key now. A process delivers the items to the home, which acknowledges them. Both
--- sides keep them for a while, in case that one of them loses its last writes: see channel.lua.
+-- A shard holds a rank key if it has a standing with the rank key. Each rank key has a home: the
+-- shard that counts it once for all shards. The hash of the rank key determines the home. When
+-- another shard begins or ceases to hold the rank key, it puts an item into its outbox for the
+-- home. The item states whether the shard holds the rank key now. A process delivers the items to
+-- the home, which acknowledges them. Both shards keep the items for a while, because a server may
+-- lose its last writes: see channel.lua.
 --
 -- The fields of the control hash are:
 --   S, nS     number of shards of live and of next
---   leftS     in shard 0: the number of shards of a former live generation. Shards of it may not be
---             freed yet
+--   leftS     in shard 0: the number of shards of a former live generation, until all are freed
 --   maxS      the greatest number of shards so far
 --   fence     fence of the newest generation
 --   live      the generation that readers use
@@ -35,8 +35,9 @@
 --   busy      1 while a script changes the shard, otherwise 0. If a script finds 1, an
 --             earlier script failed half-way, and the shard is lost. Without this
 --             field, the shard counts as empty, and free.lua frees live and next
---   aside     a generation that only its Rebuild uses, as in dead: see bulk.lua
---   dead      generations for free.lua: names and numbers of buckets, each followed by a space
+--   aside     a generation that only its Rebuild uses, in the form of dead: see bulk.lua
+--   dead      generations for free.lua: for each, a name and a number of buckets, both followed
+--             by a space
 --   kb, asof, buckets     of live: length of rank keys, time of the last change,
 --             number of buckets
 --   nkb, nasof, nbuckets  the same of next
@@ -73,9 +74,9 @@
 
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
 local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP, DOUBT = 0, 1, 2, 3, 4, 5, 6, 7
--- A layout is the start of the field id. It changes with the layout of keys, so that no script
--- reads keys of another layout. Seasons of several shards have 4, because their homes record which
--- shards hold a rank key. In layout 5, live and next have different numbers of shards.
+-- The field id begins with the number of the layout of keys, so that no script reads keys of
+-- another layout. The layout is 2 with one shard, 4 with several shards, and 5 if live and next
+-- have different numbers of shards.
 local LAYOUTS = {['2 '] = true, ['4 '] = true, ['5 '] = true}
 local function layout(live, next)
   if live and next and live ~= next then return '5 ' end
@@ -85,9 +86,9 @@ local TIME = 8 -- bytes of an instant
 local LADDER = 3 -- bytes of a ladder's number in a record
 local call, sub, byte, floor, format = redis.call, string.sub, string.byte, math.floor, string.format
 
--- bucket returns the number of the bucket that holds a user with the hash h, in a
--- generation with the given number of buckets. This number grows by one at a time, and
--- each new bucket takes users of only one other bucket.
+-- bucket returns the number of the bucket that holds a user with the hash h, in a generation
+-- with the given number of buckets. The number of buckets grows by one at a time. Each new
+-- bucket takes users of only one other bucket.
 local function bucket(h, buckets)
   local m = 1
   while m < buckets do m = m + m end

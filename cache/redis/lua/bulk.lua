@@ -1,9 +1,9 @@
 -- Begins or ends the bulk load of a Rebuild in a shard.
 --
--- During a bulk load, updates go to the live generation and to an empty generation A, the one
--- that is being built. Meanwhile the Rebuild writes the keys of a generation B whole, by plain
--- commands, and no script reads or changes them. The end of the bulk load makes B the
--- generation that is being built. The Rebuild then applies the records of A to B, by the update
+-- During a bulk load, updates go to the live generation and to a generation A, which begins
+-- empty and is the one being built. Meanwhile the Rebuild writes the keys of a generation B
+-- whole, by plain commands, and no script reads or changes them. The end of the bulk load makes
+-- B the generation being built. The Rebuild then applies the records of A to B, by the update
 -- script. Versions make the order of these records and of later updates irrelevant.
 --
 -- The key :b of B exists while the bulk load may write. The Rebuild writes in pieces. Each
@@ -13,11 +13,12 @@
 -- leaves. In the same way, the set :x names a block before a piece writes the block. Each piece
 -- sets a bit of :p.
 --
--- ARGV[3] is A, ARGV[4] is B, and ARGV[5] the number of B's buckets. ARGV[6] is '' to begin. The
--- Rebuild begins again when it knows the number of buckets, before it writes one.
--- Otherwise it is the number of pieces, and the script ends the bulk load. It returns OK, the
--- number of A's buckets, and the number of users in A. If pieces are missing, the script changes
--- nothing and returns GAP. After the end, A is the generation aside.
+-- ARGV[3] is A, ARGV[4] is B, and ARGV[5] the number of B's buckets. If ARGV[6] is '', the
+-- script begins the bulk load. The Rebuild repeats this call when it knows the number of
+-- buckets, before it writes a bucket. Otherwise ARGV[6] is the number of pieces, and the script
+-- ends the bulk load. It returns OK, the number of A's buckets, and the number of users in A. If
+-- pieces are missing, the script changes nothing and returns GAP. After the end, A is the
+-- generation aside.
 local c, refusal = enter()
 if refusal then return refusal end
 local a, b, pieces = ARGV[3], ARGV[4], ARGV[6]

@@ -1,14 +1,16 @@
--- A channel is the way of items from a shard, the sender, to another one, the home. The n-th item of a
--- channel has the number n. The sender's outbox and the home's list of received items both end with
--- the newest item, and their oldest items are removed. The argument is in doubt.go.
+-- A channel carries items (see base.lua) from one shard, the sender, to another shard, the home. The
+-- n-th item of a channel has the number n. The sender's outbox and the home's list of received items
+-- both end with the newest item. Old items are removed from both. doubt.go shows why the home is
+-- correct after a loss.
 --
--- The sender's history has terms: what it wrote on one server in one term as master. A term of a
--- channel is a number and a name, each followed by a space. All items after this number, until the
--- number of the next term, are of that term. The fields of the hash :w are:
+-- The sender's items are divided into terms: a new term begins when the sender is on another
+-- server (see identity in server.lua). A text describes a term by a number and a name, each
+-- followed by a space. The items after this number, up to the number of the next term, are of this
+-- term. The fields of the hash :w are:
 --   eN        as the sender: the terms of the channel to shard N, oldest first; absent if the only
 --             term is the one in which the generation was filled
---   fN        as the home: the same of the channel from shard N, as adopt.lua last received them
---   tN        a name of the list d:N, which changes with the list; absent if the list is empty
+--   fN        as the home: the terms of the channel from shard N, as adopt.lua last recorded them
+--   tN        the name of the list d:N, new for each change; absent if the list is empty
 --   server    the server of the present term
 --   mark      the time at which items were last removed
 --   pN, qN    oN and iN at that time
@@ -49,8 +51,8 @@ local function cut_front(list, n)
   if n > 0 then call('LTRIM', list, format('%d', n), -1) end
 end
 
--- forget removes old items: those that were acknowledged, or received, before the time mark. But if this
--- was less than KEEP ago, forget does nothing.
+-- forget removes the items that were acknowledged or received before the time mark. If mark is less than
+-- KEEP ago, forget does nothing.
 local function forget(g, now, mark)
   if mark and math.abs(now - mark) < KEEP then return end
   local w = key(g, 'w')

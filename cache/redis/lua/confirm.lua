@@ -1,8 +1,9 @@
 -- Confirms that a shard in doubt lacks no update of messages before the given offsets.
 --
 -- Each member of the consumer group owns some partitions of the log. After the loss of a server,
--- each owner repeats the updates of its partitions from the recorded positions on. Then it
--- confirms its partitions. After all partitions are confirmed, the shard is no longer in doubt.
+-- each member repeats the updates at and after the recorded positions of its partitions, and
+-- then confirms them. After all partitions are confirmed, the shard is no longer in doubt: see
+-- doubt.go.
 --
 -- Only the confirmations of one session of the group count together: a member that has lost its
 -- partitions without knowing it is in an older session.

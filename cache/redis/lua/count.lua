@@ -69,8 +69,8 @@ local function counters()
     return n, DENSE and ties and n - followers(z, g, gi, s, si, i) or n
   end
 
-  -- count_less_at returns the same as count_less for the rank key of x, which is the i-th
-  -- string of a leaf and has n strings before it.
+  -- count_less_at returns the results of count_less for the rank key of x. x is the i-th string
+  -- of a leaf, and n strings precede it in the tree.
   local function count_less_at(x, g, gi, s, si, i, n)
     local k, same = sub(x, 1, kb), false
     if i > 0 then

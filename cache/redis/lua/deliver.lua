@@ -1,14 +1,13 @@
--- Delivers items from the outboxes of other shards to this shard, which is the
--- home of the items' rank keys. An item begins with '+' if the sender holds the rank key: it has a
--- standing with it. It begins with '-' if the sender does not hold the rank key. Then come a
--- byte with the length of the ladder's name, that name, and the rank key. Other items begin with
--- '!', and a name of the list :d follows: the items before it state all that this list asks for.
--- After ARGV[2] come deliveries. Each delivery has a generation, the sending shard, the terms of the
--- channel (see channel.lua), the number of items that the sender put into the outbox before these,
--- the number of items, and the items. The shard applies each sender's items in order.
--- Returns OK, the server and, for each delivery, the number of items received from its sender; -1 if
--- the generation does not exist here; or -2 if the channel has other terms here, or if items before
--- the delivery are missing.
+-- Delivers items from the outboxes of other shards to this shard, which is the home of the items'
+-- rank keys: see base.lua. An item begins with '+' if the sender holds the rank key, otherwise with
+-- '-'. Then come a byte with the length of the ladder's name, this name, and the rank key. Other
+-- items have '!' and a name of the list :d. They state that the items before them answer this list:
+-- see channel.lua. After ARGV[2] come deliveries. Each delivery has a generation, the sending shard,
+-- the terms of the channel (see channel.lua), the number of items that the sender put into the
+-- outbox before these, the number of items, and the items. The shard applies each sender's items in
+-- order. Returns OK, the server and, for each delivery, the number of items received from its
+-- sender; -1 if the generation does not exist here; or -2 if the channel has other terms here, or if
+-- items before the delivery are missing.
 local c, refusal = enter(true)
 if refusal then return refusal end
 mark_busy()

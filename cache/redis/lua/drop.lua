@@ -1,9 +1,8 @@
 -- Makes a shard forget data. ARGV[3] states which:
 --   'lose'  everything except the numbers of shards and the fence. Returns OK and the
 --           numbers of shards of live, of next and of leftS, or 0 if they are unknown;
---   'all'   the same. If free.lua has freed everything, the shard also forgets the
---           number of shards and the fence. If KEYS[2] is given, it is the lease, which
---           the script removes. Returns the same as 'lose';
+--   'all'   the same, and the lease KEYS[2], if it is given. If free.lua has freed everything,
+--           also the number of shards and the fence. Returns the same as 'lose';
 --   'left'  the field leftS. Returns OK;
 --   'abort' the generation ARGV[4], if it is being built, and the generation aside. Returns
 --           OK, and 1 if the generation ARGV[4] is live, otherwise 0.

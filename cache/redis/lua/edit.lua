@@ -1,4 +1,4 @@
--- This file changes trees. A tree t has the fields:
+-- This file changes trees: see tree.lua. A tree t has the fields:
 --   at    the beginning of its keys' names
 --   kb    length of a rank key
 --   follow  whether the tree counts followers: see tree.lua
@@ -47,10 +47,10 @@ end
 
 local function add_due(t, field, d) t.due[field] = (t.due[field] or 0) + d end
 
--- resum replaces the sums of some groups by the sums in values. The replaced groups are
--- consecutive: from is the number of the first one, counted from 1, and removed is how many
--- they are. Before the change, the tree has sums of n groups. The kind of the sums is '' for
--- strings or 'f' for followers.
+-- resum replaces the sums of consecutive groups by the sums in values. from is the number of
+-- the first replaced group, counted from 1, and removed is the number of replaced groups.
+-- Before the change, the tree has n groups. The kind of the sums is '' for strings or 'f' for
+-- followers.
 local function resum(t, kind, n, from, removed, values)
   local sums = {}
   for i = 1, n, 1000 do
@@ -116,7 +116,7 @@ local function separator(a, b)
   end
 end
 
--- directory begins a sorted set with the member ''. It is not packed, so that the server
+-- directory creates a sorted set with the member ''. The set is not packed, so that the server
 -- finds members in logarithmic time. The hash of sums is not packed for the same reason.
 local function directory(name)
   call('ZADD', name, '0', '', '0', UNPACKED)

@@ -1,7 +1,8 @@
--- This file makes the most frequent update in as few commands as possible: one user's move
--- in the overall ladder of a season with one shard. It makes the update only if no leaf must
--- split or join. The strings beside the user's old and new positions must be in the same leaf
--- as that position. Otherwise fast changes nothing, and update.lua makes the update.
+-- This file makes the most frequent update in as few commands as possible: one user's move in
+-- the overall ladder of a season with one shard. It makes the update only if no leaf (see
+-- tree.lua) must split or join, and the strings beside the user's old position and beside the
+-- new position are in the leaf of this position. Otherwise fast changes nothing, and update.lua
+-- makes the update.
 local function fast()
   local user, version, prefix, at = ARGV[7], ARGV[9], ARGV[10], ARGV[5]
   local v = call('HMGET', T, 'S', 'live', 'next', 'busy', 'seen', 'kb', 'asof', 'buckets', 'dead', 'id')

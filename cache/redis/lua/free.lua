@@ -61,7 +61,7 @@ if rest then
   call('HSET', T, 'dead', rest)
 elseif c.queued ~= '' then
   call('HDEL', T, 'dead')
-elseif call('HGET', T, 'aside') == g .. ' ' .. buckets .. ' ' then -- so was the generation aside of an empty shard
+elseif call('HGET', T, 'aside') == g .. ' ' .. buckets .. ' ' then -- it was the generation aside of an empty shard
   call('HDEL', T, 'aside')
 else -- the generation was not in the queue: it was the live or next one of an empty shard
   local live = call('HGET', T, 'live') == g

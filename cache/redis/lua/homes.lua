@@ -1,9 +1,7 @@
--- The dense rank counts different rank keys. A shard notifies the home of a rank key (see
--- base.lua) when it gets its first standing with the rank key or loses its last one. At the
--- home, the function state then records whether the shard holds the rank key. It returns the change
--- of the home's number of strings, which is 0 if the home knew it. The parameter t is the tree of the
--- ladder's rank keys. Other strings with the same rank key are followers, so the tree counts
--- different rank keys.
+-- The dense rank counts different rank keys. At the home of a rank key (see base.lua), the function
+-- state records whether a shard holds the rank key. It returns the change of the number of strings in
+-- t, the tree of the ladder's rank keys. If several shards hold a rank key, its strings after the
+-- first one are followers (see tree.lua), so the tree counts different rank keys.
 local function state(t, sign, k, shard)
   local x = k .. string.char(tonumber(shard))
   if sign == '+' then return put(t, x) == nil and 0 or 1 end

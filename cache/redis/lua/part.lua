@@ -1,10 +1,10 @@
 -- Reads this shard's part of an excerpt of the ladder: the standings around a cut. A cut is a
--- point between two standings. ARGV[5] states how the caller names it: 'k' by a sort key,
--- which is behind the cut; 'i' by the number of standings before it; 'u' right before a user's
--- standing. Then come a user and the user's hash, or '', that sort key or number, and the
--- numbers of standings to read before and behind the cut.
--- Returns the user's sort key, or '' if the user is not in the ladder. In that case,
--- if the kind is 'u', the answer ends here. Otherwise these follow:
+-- point between two standings. ARGV[5] states how the caller names the cut: 'k' by a sort key,
+-- 'i' by the number of standings before the cut, 'u' by a user. The cut is right before this
+-- sort key or user. Then come a user or '', the user's hash, the sort key or number, and the
+-- numbers of standings to read before and behind the cut. Returns the user's sort key, or '' if
+-- the user is not in the ladder. In that case, if the kind is 'u', the answer ends here.
+-- Otherwise these follow:
 --   cut       standings before the cut
 --   first     position of the part's first standing
 --   start     standings with a smaller rank key than the first standing's

@@ -1,8 +1,8 @@
--- This file finds one user of a season with one shard: the user ARGV[6], whose hash is ARGV[7],
--- if ARGV[5] is '1' or 'u'. It runs before the functions of the later files are defined. It
--- sets:
+-- This file finds the user ARGV[6], whose hash is ARGV[7], in a season with one shard, if
+-- ARGV[5] is '1' (see standings.lua) or 'u' (see part.lua). It runs before the functions of the
+-- later files are defined. It sets:
 --   x             the user's sort key, or '' if the user is not in the ladder
---   g, gi, s, si  what seek returns for x
+--   g, gi, s, si  the results of seek for x: see tree.lua
 --   i             the position of x in its leaf
 --   p             the number of standings before x
 --   all           the size of the ladder, or nil if the tree has only one group
@@ -25,8 +25,8 @@ if S == '1' and (ARGV[5] == '1' or ARGV[5] == 'u') then
   if x ~= '' then
     g, gi, s, si = seek(z, x)
     i = call('ZRANK', z .. 'l' .. s, x)
-    -- The user is in the ladder. If the sort key has no position, members were removed by
-    -- hand, and others may be missing too.
+    -- The record states that the user is in the ladder. If the sort key is missing, someone
+    -- removed members by hand, and others may be missing too.
     if not i then
       empty_shard()
       return {LOST}

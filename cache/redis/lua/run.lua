@@ -1,4 +1,5 @@
--- A Rebuild adds most strings in order, so many of them go to one leaf.
+-- A Rebuild adds most strings to a tree (see tree.lua) in order, so many of them go to one
+-- leaf.
 local RUN = 4 -- fewest strings that are added together
 
 -- is_less reports whether a is less than b.
@@ -22,10 +23,10 @@ local function count_twins(strings, kb)
   return n
 end
 
--- put_run adds strings of the list all to one leaf. It begins with the i-th string, adds as many
--- as belong to this leaf and fit into it, and returns their number. It adds none if they are
--- fewer than RUN, or if they would change which strings of other leaves are followers. The
--- list must be sorted, and the tree must contain none of its strings.
+-- put_run adds strings of the sorted list all, from the i-th string on, to one leaf: as many as
+-- belong to this leaf and fit into it. It returns their number. If they are fewer than RUN, or
+-- would change the followers in other leaves, put_run adds none. The tree must contain none of
+-- the list's strings.
 local function put_run(t, all, i)
   local p, kb = find_place(t, all[i]), t.kb
   local next, n = next_name(t, p), call('ZCARD', p.leaf)

@@ -1,7 +1,7 @@
 -- empty_shard marks the shard as empty. free.lua frees the memory later, in pieces.
 local function empty_shard() call('HDEL', T, 'busy') end
 
--- identity returns a name of the server process and its term as master. It changes with a
+-- identity returns a name of the server process and its term as master. The name changes with a
 -- restart or a failover, after which the data may be old.
 local function identity()
   local info = redis.pcall('INFO', 'server', 'replication')

@@ -1,7 +1,7 @@
--- sum_before returns four values: the number of strings in the groups before the
--- group number gi, from 0; the number of all strings of the tree; whether strings may
--- have equal rank keys; and whether the tree has counted followers. If kind is 'f' instead of '',
--- the first value is the number of followers in those groups.
+-- sum_before returns four values: the number of strings in the groups before the group gi, which
+-- counts from 0; the number of all strings of the tree; whether strings may have equal rank keys;
+-- and whether the tree has counted followers (see tree.lua). If kind is 'f' instead of '', the
+-- first value is the number of followers in these groups.
 local function sum_before(at, kind, gi)
   local fields, i = {'t', 'ft'}, gi
   while i > 0 do

@@ -1,20 +1,16 @@
--- Applies entries. It ignores entries that are not newer than the shard's records.
--- ARGV[3] is the generation to write, which must be the one being built, or '' for
--- all generations. ARGV[4] is the number of a batch of a generation being built, or 0. A
--- batch that is sent twice counts once; if batches are missing before it, the script
--- writes nothing and returns GAP. ARGV[5] is the time of the change or ''.
--- ARGV[6] is the number of acknowledgements. Each acknowledgement has a generation, a shard, the
--- terms of the channel to this other shard (see channel.lua), and the number of items that it
--- received. Then come the entries. Each entry
--- has a user, the user's hash, a version, a prefix or '', and divisions. A byte with its
--- length precedes each division.
--- Entries of a generation being built must come in the order of their sort keys.
--- Returns OK; the generation that is being built or ''; 1 if free.lua has work, otherwise 0; the
--- server that the shard is on; the number of shards of the generation that is being built, if it differs
--- from S, otherwise 0; and the outboxes that are not empty. Each outbox has a generation, the receiving shard, the
--- terms of the channel, the number of earlier items, which that shard has acknowledged, and the items.
--- If an entry's prefix has a wrong length, the script writes no entry and returns
--- FORMAT and the length of the board's rank keys.
+-- Applies entries. It ignores entries that are not newer than the shard's records. ARGV[3] is the generation
+-- to write, which must be the generation being built, or '' for all generations. ARGV[4] is the number of a
+-- batch of a generation being built, or 0. A batch that is sent twice counts once. If earlier batches are
+-- missing, the script writes nothing and returns GAP. ARGV[5] is the time of the change or ''. ARGV[6] is the
+-- number of acknowledgements. Each acknowledgement has a generation, another shard, the terms of the channel
+-- to this shard (see channel.lua), and the number of items that this shard received. Then come the entries.
+-- Each entry has a user, the user's hash, a version, a prefix or '', and divisions, each after a byte with
+-- its length. Entries of a generation being built must come in the order of their sort keys. Returns OK; the
+-- generation that is being built or ''; 1 if free.lua has work, otherwise 0; the server that the shard is on;
+-- the number of shards of the generation that is being built, if it differs from S, otherwise 0; and the
+-- outboxes that are not empty. Each outbox has a generation, the receiving shard, the terms of the channel,
+-- the number of earlier items, which that shard has acknowledged, and the items. If an entry's prefix has a
+-- wrong length, the script writes no entry and returns FORMAT and the length of the board's rank keys.
 local ITEMS = 1000 -- most items of one outbox in an answer
 local ENTRY = 5 -- arguments of an entry
 local USERS = 64 -- average number of users in a bucket
@@ -201,7 +197,7 @@ local function move(t, user, h, version, prefix, divisions)
   end
 end
 
--- present returns an item with the sign '?' with the sign that is right now.
+-- present replaces the sign '?' of an item by the sign that is right now: see deliver.lua.
 local function present(t, item)
   local n = byte(item, 2)
   local k, number = sub(item, 3 + n), call('HGET', key(t.g, 'l'), sub(item, 3, 2 + n))

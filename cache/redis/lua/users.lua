@@ -1,11 +1,11 @@
--- Returns the records of some buckets of the live generation ARGV[3]. ARGV[4] is the number of
--- buckets at the first call, or 0 in the first call. ARGV[5] is the number of the first bucket to
--- read, and ARGV[6] the number of buckets. Returns OK, the number of buckets at the first call, and a
--- list of users, each followed by the record.
+-- Returns the records of some buckets of the live generation ARGV[3]: see base.lua. ARGV[4] is the
+-- number of buckets at the first call, or 0 in the first call. ARGV[5] is the number of the first
+-- bucket to read, and ARGV[6] the number of buckets. Returns OK, the number of buckets at the first
+-- call, and a list of users, each followed by the record.
 --
 -- The calls for all buckets return each user once, although buckets are added meanwhile. A bucket
--- takes users of one other bucket only. So the script reads with a bucket all buckets that were
--- added since the first call and took users of it, directly or not.
+-- takes users of one other bucket only. So with each bucket, the script also reads all buckets
+-- that were added since the first call and took users of this bucket, directly or not.
 local c, refusal = enter()
 if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end

@@ -1,5 +1,6 @@
--- seek_at returns the same as seek, for the string at a position, from 0. It also returns
--- the string's position in its leaf. The tree must have all strings, and one at that position.
+-- seek_at returns the results of seek (see tree.lua) for the string at a position, from 0, and
+-- the string's position in its leaf. all is the number of the tree's strings, and is greater
+-- than position.
 local function seek_at(at, position, all)
   local g, gi, s, si = '', nil, '', nil
   local groups, limit = call('ZCARD', at .. 'r'), all -- limit: strings of the groups, or leaves, that remain
@@ -46,7 +47,7 @@ local function seek_at(at, position, all)
   return g, gi, s, si, position
 end
 
--- next_leaf returns what seek returns for the next leaf, or nil.
+-- next_leaf returns the results of seek for the next leaf, or nil.
 local function next_leaf(at, g, gi, s, si)
   if not si then return nil end
   local i = format('%d', si + 1)

@@ -10,9 +10,9 @@ local function is_newer(a, b)
   return false
 end
 
--- read_control returns the control hash. If the shard is empty, live and next are false.
--- The field dead of the result lists all generations that free.lua has to free. The field
--- queued lists only the generations that the hash field dead lists.
+-- read_control returns the control hash. If the shard is empty, live and next are false. In the
+-- result, dead lists all generations that free.lua must free, and queued has the hash's own
+-- field dead.
 local function read_control()
   local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets', 'aside', 'tag', 'ntag', 'nS')
   local c = {
@@ -30,10 +30,10 @@ local function read_control()
   return c
 end
 
--- enter returns the control hash as read_control does. If the shard is empty, is lost or
--- has no generation with S shards, it returns nil and the script's answer. If the shard is in
--- doubt, it does the same, unless in_doubt is true. It then sets the field doubt. The field server is
--- the server that the shard is on now.
+-- enter returns the result of read_control. If the shard is empty, is lost or has no generation with
+-- S shards, enter returns nil and the script's answer instead, and also if the shard is in doubt (see
+-- server.lua) and in_doubt is false. In the result, doubt is true if the shard is in doubt, and
+-- server is the server that the shard is on now.
 --
 -- If live has another number of shards, enter moves it to the field other_live. It does the
 -- same for next with the field other_next.
