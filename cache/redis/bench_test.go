@@ -27,9 +27,8 @@ func benchEntry(i int, version uint64, rng *rand.Rand) leaderboard.Entry {
 	}
 }
 
-// BenchmarkIndex compares the index with bare commands on a sorted set with the same
-// number of users. Both use the same server and the same client, one after the other. The
-// metric ×bare is the ratio of elapsed times. The metric server×bare is the ratio of the
+// BenchmarkIndex compares the index with bare commands on a sorted set of as many users, on the
+// same server. The metric ×bare is the ratio of elapsed times, and server×bare the ratio of the
 // server's processor times.
 func BenchmarkIndex(b *testing.B) {
 	n := benchUsers(b)
@@ -60,7 +59,7 @@ func BenchmarkIndex(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Run("rebuild", func(b *testing.B) {
-				for b.Loop() { // the figures are of the single load above
+				for b.Loop() { // the load above was measured once
 				}
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
@@ -190,8 +189,7 @@ func benchUsers(b *testing.B) int {
 
 func benchUser(i int) string { return fmt.Sprintf("user-%011d", i) }
 
-// pipelined calls command for 0 to n-1 and runs the commands that it returns. Each
-// pipeline has the commands of up to 1,000 calls.
+// pipelined runs the commands that the function command returns for 0 to n-1, in pipelines.
 func pipelined(ctx context.Context, c *goredis.Client, n int, command func(i int) [][]any) error {
 	for i := 0; i < n; {
 		pipe := c.Pipeline()

@@ -123,7 +123,6 @@ func (b *bulk) release() {
 	b.g.x.held.Add(-b.bytes)
 }
 
-// addAll adds entries.
 func (b *bulk) addAll(ctx context.Context, entries iter.Seq2[leaderboard.Entry, error]) error {
 	for e, err := range entries {
 		if err != nil {
@@ -303,7 +302,6 @@ func (b *bulk) writeBlocks(p *portion, h *held) error {
 	return nil
 }
 
-// block returns the key of a block.
 func (p *portion) block(n int) string { return fmt.Sprint(p.at, "x", n) }
 
 // call calls the bulk script for all shards. Argument pieces is a function that returns the number
@@ -387,7 +385,6 @@ func (b *bulk) finish(ctx context.Context) error {
 	return nil
 }
 
-// writeNames writes the numbers and the names of the ladders.
 func (b *bulk) writeNames() error {
 	var numbers, names []any
 	for n, name := range b.names.names[1:] {
@@ -413,7 +410,6 @@ func setFields(key string, fields []any) (all []command) {
 	return all
 }
 
-// writeCounters writes the counters of the shards.
 func (b *bulk) writeCounters() error {
 	for _, p := range b.parts {
 		all := []command{{3, []any{"HSET", p.at + "w", "users", p.users, "standings", p.ranked, "keys", p.keys}}}
@@ -512,7 +508,6 @@ func (b *bulk) writeChunks() error {
 	return nil
 }
 
-// writeBuckets adds users to their buckets.
 func (b *bulk) writeBuckets(p *portion, h *held) error {
 	order, ends := h.byBucket(p.buckets)
 	j, cost, from := job{part: p}, 0, 0
@@ -555,7 +550,6 @@ func (b *bulk) keep(bytes int64) error {
 	return nil
 }
 
-// ladder returns the writer of the ladder with a number.
 func (b *bulk) ladder(number int) *ladderWriter {
 	l := b.ladders[number]
 	if l == nil {
@@ -579,7 +573,6 @@ type ladderWriter struct {
 	holds []bool // whether a shard holds this rank key
 }
 
-// all returns the trees.
 func (l *ladderWriter) all() []*treeWriter {
 	return slices.DeleteFunc(slices.Concat(l.trees, l.keys), func(t *treeWriter) bool { return t == nil })
 }
@@ -653,7 +646,6 @@ type cursor struct {
 	user, record, prefix []byte // the entry; user is nil at the end
 }
 
-// next reads the next entry.
 func (c *cursor) next(ctx context.Context) error {
 	c.user = nil
 	switch {
@@ -896,7 +888,6 @@ func (w *pieces) add(cost int, commands ...[]any) error {
 	return nil
 }
 
-// flush writes the commands as a piece.
 func (w *pieces) flush() error {
 	if len(w.commands) == 0 {
 		return nil

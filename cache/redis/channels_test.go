@@ -81,7 +81,6 @@ func (l *lateSeason) outbox() delivery {
 	return all[0]
 }
 
-// generation returns the live generation.
 func (l *lateSeason) generation() string {
 	l.t.Helper()
 	live, err := l.x.client().HGet(l.t.Context(), l.control[0], "live").Result()

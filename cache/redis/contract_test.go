@@ -16,10 +16,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// BenchmarkContract asks the index, and asks the same of a plain sorted set by go-redis. It
-// reports the processor time of the server and of this process together. 50 callers each have
-// one question in flight. The two sides alternate. LEADERBOARD_BENCH_USERS is the number of
-// users.
+// BenchmarkContract compares questions to the index with the same questions to a plain sorted
+// set. It reports the processor time of the server and of this process together.
+// LEADERBOARD_BENCH_USERS is the number of users.
 func BenchmarkContract(b *testing.B) {
 	n := benchUsers(b)
 	server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
@@ -73,8 +72,8 @@ func BenchmarkContract(b *testing.B) {
 	}
 }
 
-// measureCallers asks a question 20,000 times by 50 callers. It returns the processor time of the
-// server and of this process per question, in µs.
+// measureCallers asks a question 20,000 times, with 50 concurrent callers. It returns the
+// processor time of the server and of this process for a question, in µs.
 func measureCallers(b *testing.B, c *goredis.Client, ask func(context.Context) error) float64 {
 	const callers, each = 50, 400
 	begin := serverSeconds(b, c) + processSeconds(b)
@@ -93,7 +92,6 @@ func measureCallers(b *testing.B, c *goredis.Client, ask func(context.Context) e
 	return (serverSeconds(b, c) + processSeconds(b) - begin) / (callers * each) * 1e6
 }
 
-// processSeconds returns the processor time of this process.
 func processSeconds(tb testing.TB) float64 {
 	var usage syscall.Rusage
 	must(tb, syscall.Getrusage(syscall.RUSAGE_SELF, &usage))

@@ -15,10 +15,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// BenchmarkCosts measures the memory that a user takes, and the processor time that the
-// server spends on each operation, in pipelines of a hundred calls. It measures the same on a
-// plain sorted set with as many users, on the same server and in turn.
-// LEADERBOARD_BENCH_USERS is the number of users.
+// BenchmarkCosts measures the memory that a user takes, and the server's processor time for
+// each operation, in pipelines of a hundred calls. It compares both with a plain sorted set of
+// as many users on the same server. LEADERBOARD_BENCH_USERS is the number of users.
 func BenchmarkCosts(b *testing.B) {
 	n := benchUsers(b)
 	for _, tt := range []struct {
@@ -60,7 +59,7 @@ func BenchmarkCosts(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Run("memory", func(b *testing.B) {
-				for b.Loop() { // the figures are of the single load above
+				for b.Loop() { // the load above was measured once
 				}
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
@@ -75,8 +74,7 @@ func BenchmarkCosts(b *testing.B) {
 	}
 }
 
-// operation is a call of a script, and the commands on a plain sorted set to compare it
-// with.
+// operation is a call of a script, and comparable commands on a plain sorted set.
 type operation struct {
 	name string
 	call func() *call
@@ -153,10 +151,9 @@ func (o *operation) measure(b *testing.B, x *Index, bare *goredis.Client) {
 	b.ReportMetric(median(plain), "µs-bare")
 }
 
-// BenchmarkSlowest asks for the largest answers and makes the largest changes. It reports
-// the longest time that one command of each took on the server, by its SLOWLOG. This is
-// elapsed time, so other work on the machine lengthens it. LEADERBOARD_BENCH_USERS is the
-// number of users.
+// BenchmarkSlowest asks for the largest answers and makes the largest changes. For each of
+// them, it reports the longest time of one command, from the server's SLOWLOG. Other work on
+// the machine lengthens this time. LEADERBOARD_BENCH_USERS is the number of users.
 func BenchmarkSlowest(b *testing.B) {
 	n := benchUsers(b)
 	for _, scores := range []int64{1 << 52, 1000} {

@@ -216,7 +216,6 @@ func tagOf(b *leaderboard.Board) string {
 	return fmt.Sprintf("%d/%d", b.CreatedAt.UnixMicro(), b.Rules())
 }
 
-// passes is the state of Advance.
 type passes struct {
 	mu      sync.Mutex
 	servers string    // the servers and their slots at the last pass over all seasons
@@ -439,7 +438,6 @@ func listName(key leaderboard.SeasonKey) string {
 	return string(key.Board) + "\x00" + string(key.Season)
 }
 
-// enlist adds a season to the list of seasons.
 func (x *Index) enlist(ctx context.Context, key leaderboard.SeasonKey) error {
 	if err := x.client().SAdd(ctx, x.listKey(), listName(key)).Err(); err != nil {
 		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err)
@@ -447,7 +445,6 @@ func (x *Index) enlist(ctx context.Context, key leaderboard.SeasonKey) error {
 	return nil
 }
 
-// delist removes a season from the list of seasons.
 func (x *Index) delist(ctx context.Context, key leaderboard.SeasonKey) error {
 	if err := x.client().SRem(ctx, x.listKey(), listName(key)).Err(); err != nil {
 		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err)

@@ -37,7 +37,6 @@ type excerpt struct {
 	atEnd     bool     // the ladder has no standing behind the last key
 }
 
-// join joins the parts of all shards around a cut.
 func join(cut string, keyBytes int, parts []part) *excerpt {
 	w := &excerpt{keyBytes: keyBytes, cut: cut, parts: parts}
 	for i := range parts {

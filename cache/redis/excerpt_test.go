@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// partOf computes what excerpt.lua computes, for a shard with the given sort keys. The parameter
-// homes has the rank keys that this shard counts for all shards.
+// partOf computes the same part as part.lua and excerpt.lua, for a shard with the given sort
+// keys. The parameter homes has the rank keys whose home is this shard (see lua/base.lua).
 func partOf(keys, homes []string, cut string, above, below, keyBytes int) part {
 	smaller := func(list []string, k string) int {
 		n, _ := slices.BinarySearch(list, k)
@@ -34,8 +34,8 @@ func partOf(keys, homes []string, cut string, above, below, keyBytes int) part {
 	return w
 }
 
-// An excerpt that is joined from parts of any size, around any cut, agrees with the ladder and has
-// all standings that were requested.
+// An excerpt that is joined from parts of any size, around any cut (see excerpt.go), agrees with
+// the ladder and has all requested standings.
 func FuzzExcerpt(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)

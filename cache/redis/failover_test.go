@@ -151,7 +151,6 @@ func (m *member) followAll() {
 // copyScript copies all keys of a server, at one moment.
 const copyScript = `local all = {} for _, k in ipairs(redis.call('KEYS', '*')) do all[#all + 1] = k all[#all + 1] = redis.call('DUMP', k) end return all`
 
-// copyOf returns a copy of a shard.
 func (s *shardServers) copyOf(shard int) []any {
 	s.t.Helper()
 	all, err := s.clients[s.present[shard]].Eval(s.t.Context(), copyScript, nil).Slice()
@@ -212,7 +211,6 @@ func (f *memberFaults) disarm() {
 	f.armed = nil
 }
 
-// release sends the delayed commands.
 func (f *memberFaults) release(ctx context.Context) {
 	f.mu.Lock()
 	delayed := f.delayed
@@ -326,7 +324,6 @@ func (h *history) run(steps int) {
 	h.compareWithRebuilt()
 }
 
-// step makes a random step.
 func (h *history) step() {
 	var name string
 	var do func()
@@ -362,12 +359,10 @@ func (h *history) step() {
 	do()
 }
 
-// start adds a process.
 func (h *history) start() {
 	h.owners = append(h.owners, &owner{member: h.servers.join(), applied: map[int]int{}})
 }
 
-// die ends a process and starts another one.
 func (h *history) die(o *owner) {
 	h.servers.leave(o.member)
 	h.owners = slices.DeleteFunc(h.owners, func(other *owner) bool { return other == o })
@@ -395,7 +390,6 @@ func (h *history) rebalance() {
 	}
 }
 
-// produce appends messages to the log.
 func (h *history) produce(n int) {
 	for range n {
 		e := randomEntries(h.rng, 1, 40)[0]

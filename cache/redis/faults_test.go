@@ -25,7 +25,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// eventually repeats try until it returns nil, and fails the test after 30 s.
+// eventually repeats try until try returns nil. After 30 s, it fails the test.
 func eventually(t *testing.T, condition string, try func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -41,8 +41,7 @@ func eventually(t *testing.T, condition string, try func(ctx context.Context) er
 	}
 }
 
-// store holds the entries that a Rebuild reads. The answers of the index must agree with these
-// entries.
+// store holds the entries that a Rebuild reads.
 type store struct {
 	mu      sync.Mutex
 	entries map[leaderboard.UserID]leaderboard.Entry
@@ -63,8 +62,8 @@ func (s *store) put(e leaderboard.Entry) {
 	s.entries[e.User] = e
 }
 
-// scan yields each entry in the state that it has when scan reaches it. So the entries are
-// of different moments.
+// scan yields each entry in its state when scan reaches the entry, so the entries are of
+// different moments.
 func (s *store) scan(yield func(leaderboard.Entry, error) bool) {
 	s.mu.Lock()
 	var users []leaderboard.UserID
@@ -98,8 +97,7 @@ func (s *store) update(t testing.TB, x *Index, e leaderboard.Entry) {
 	}
 }
 
-// checkUnavailable checks that a question fails and that the season is not
-// loaded.
+// checkUnavailable checks that a question fails and that the season is not loaded.
 func checkUnavailable(t *testing.T, x *Index) {
 	t.Helper()
 	_, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
@@ -111,8 +109,7 @@ func checkUnavailable(t *testing.T, x *Index) {
 	}
 }
 
-// bucketOf returns the number of a user's bucket in a shard with the given number of
-// buckets.
+// bucketOf returns the number of a user's bucket: see lua/base.lua.
 func bucketOf(user string, buckets int) string {
 	h, m := int(bucketHash(user)), 1
 	for m < buckets {
@@ -213,7 +210,7 @@ func roles(t *testing.T, x *Index, c *cluster.Cluster, key string) (master, repl
 }
 
 // A replica that is promoted while it is behind lacks acknowledged updates. The index must not
-// answer from such a replica, until the missing updates are repeated.
+// answer from this replica until the missing updates are repeated.
 func TestASeasonIsInDoubtAfterThePromotionOfAStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
 	o := options(addrsOf(c), 6)
@@ -252,7 +249,7 @@ func TestASeasonIsInDoubtAfterThePromotionOfAStaleReplica(t *testing.T) {
 	eventually(t, "the promoted replica answers with old data", func(ctx context.Context) error {
 		record, err := promoted.HGet(ctx, control+":"+live+":u"+bucketOf(user, buckets), user).Result()
 		if err == nil && record[:2] != "\x01\x01" { // the version
-			t.Fatal("the replica has the newest version of the entry, want an older one, because the test needs a stale replica")
+			t.Fatal("the replica has the newest version of the entry; the test needs a replica with an older version")
 		}
 		return err
 	})
@@ -263,7 +260,7 @@ func TestASeasonIsInDoubtAfterThePromotionOfAStaleReplica(t *testing.T) {
 		}
 		loaded, err := x.Loaded(ctx, testSeason)
 		if err == nil && !loaded {
-			t.Fatal("Loaded = false on a stale replica, want true, because nothing must be rebuilt")
+			t.Fatal("Loaded = false on a stale replica, want true, so that nobody rebuilds the season")
 		}
 		return err
 	})
@@ -317,7 +314,7 @@ func TestFailedUpdatesAreRepeated(t *testing.T) {
 				for _, x := range processes {
 					eventually(t, "the index is synced", func(ctx context.Context) error {
 						if loaded, err := x.Loaded(ctx, testSeason); !loaded && err == nil {
-							t.Error("the season is not loaded, want its updates to be repeated")
+							t.Error("the season is not loaded, want it to stay loaded until its updates are repeated")
 						}
 						if !x.Synced() {
 							return errors.New("not synced")
@@ -346,7 +343,7 @@ func TestTooManyMissedEntries(t *testing.T) {
 	s := newStore(30)
 	s.rebuild(t, x)
 	season := x.season(testSeason)
-	<-season.rebuild // so that the data is not dropped yet
+	<-season.rebuild // the token that a drop needs, so the data is not dropped yet
 	entries := make([]leaderboard.Entry, maxMissed)
 	for i := range entries {
 		entries[i] = entry(fmt.Sprint("user ", i), 2, 1, "F")
@@ -363,7 +360,7 @@ func TestTooManyMissedEntries(t *testing.T) {
 		t.Errorf("with %d missed entries, Loaded = %v, %v; want false, nil", maxMissed+1, loaded, err)
 	}
 	if n := x.missedEntries.Load(); n != 0 {
-		t.Errorf("%d entries are kept, want 0", n)
+		t.Errorf("the process keeps %d missed entries, want 0", n)
 	}
 	go x.repair(season)
 	season.rebuild <- struct{}{}
@@ -453,7 +450,7 @@ func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 	checkLadders(t, y, s.entries)
 }
 
-// A process dies during its Rebuild. The next Rebuild frees the keys of the dead process's Rebuild.
+// A process dies during its Rebuild. The next Rebuild frees the keys that the dead process left.
 func TestADeadRebuilderIsReplaced(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
@@ -482,8 +479,8 @@ func TestADeadRebuilderIsReplaced(t *testing.T) {
 	}
 }
 
-// An Update of a process failed, so the process fills the season. While it waits for the lease,
-// another process fills the season. The first process then reads no entries.
+// An Update of a process fails, so this process rebuilds the season. While it waits for the
+// lease, another process fills the season. Then the first process reads no entries.
 func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 	x := openLocal(t, 3)
 	y, err := newIndex(x.o)
@@ -492,7 +489,7 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 	s := newStore(30)
 	s.rebuild(t, y)
 	season := x.season(testSeason)
-	<-season.rebuild // so that the season is not invalidated
+	<-season.rebuild // the token that a drop needs, so the season is not dropped
 	x.fail(season, epoch, nil)
 	if x.Synced(testSeason) {
 		t.Fatal("the index is synced after a failed update")
@@ -507,7 +504,7 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 		})
 	}()
 	fills := 0
-	for done := false; !done && fills < 100; fills++ { // one after another, with the same lease
+	for done := false; !done && fills < 100; fills++ { // all with the same lease
 		must(t, g.fill(t.Context(), testBoard, s.scan))
 		must(t, g.verify(t.Context()))
 		must(t, g.flip(t.Context()))
@@ -578,8 +575,8 @@ func TestAnOvertakenRebuilderChangesNothing(t *testing.T) {
 	}
 }
 
-// A process dies during its Rebuild. If no Rebuild follows, an Update frees the keys of the dead
-// process's Rebuild.
+// A process dies during its Rebuild. If no Rebuild follows, an Update frees the keys that the
+// dead process left.
 func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	dead, s := openIndex(t, o), newStore(30)
@@ -631,7 +628,7 @@ func TestReadersFinishAFlip(t *testing.T) {
 		t.Error("Rebuild returned nil, want the error of its entries")
 	}
 	checkLadders(t, x, s.entries)
-	// The process that abandons the generation also finishes the flip.
+	// abandon also finishes the flip.
 	g := flipFirst()
 	must(t, x.abandon(t.Context(), g.control, g.name))
 	checkLadders(t, x, s.entries)
@@ -667,7 +664,7 @@ func TestStandingsRepeatsALaterBatch(t *testing.T) {
 	}
 	replaced := false
 	x.client().AddHook(&beforeUser{Hook: &trips{}, user: string(users[batchUsers+10]), f: func() {
-		// The new generation is live in shard 0 only, so the shards disagree.
+		// The new generation is live in shard 0 only.
 		g := beginGeneration(t, y)
 		must(t, g.fill(t.Context(), testBoard, s.scan))
 		must(t, g.verify(t.Context()))
@@ -706,9 +703,9 @@ func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// A shard may have counted fewer items than another shard has sent to it or received from it, because
-// it has lost writes without a change of its server. The items are sent again. If the sender has
-// forgotten them, the home is emptied.
+// A shard has lost writes, although its server has not changed. So it counts fewer items than the
+// other shard has sent to it or received from it. The items are sent again. If the sender no longer
+// has them, the home is emptied.
 func TestAShardLostItems(t *testing.T) {
 	for _, tt := range []struct {
 		field     string // the counter of the receiver or of the sender: see lua/base.lua
@@ -767,7 +764,8 @@ func TestAShardLostItems(t *testing.T) {
 	}
 }
 
-// A process that is configured with another number of shards uses the recorded number.
+// A process that is configured with another number of shards uses the number that Redis
+// records.
 func TestTheRecordedNumberOfShardsIsUsed(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 4)
 	x, s := openIndex(t, o), newStore(100)
@@ -884,8 +882,7 @@ func TestOpenBeforeRedis(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// The index is not synced until a failed update is repeated. The caller then keeps the result and
-// can redeliver it.
+// After a failed update, the index is not synced until the process has repeated the update.
 func TestSynced(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
@@ -924,8 +921,8 @@ func TestSynced(t *testing.T) {
 	checkLadders(t, y, s.entries)
 }
 
-// While Redis hangs, a process ends before its update is in the index. A process that knows of the
-// missing update never reads the old ranks, and soon no process does.
+// While Redis hangs, a process ends before its update is in the index. Another process calls
+// Invalidate. From then on, it does not read the old ranks. Soon no process reads them.
 func TestInvalidate(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
@@ -940,7 +937,7 @@ func TestInvalidate(t *testing.T) {
 	s.put(entry("user 1", 2, 2, "F")) // the missing update
 	x.Invalidate(testSeason)
 	if x.Synced(testSeason) || !x.Synced(leaderboard.SeasonKey{Board: "another", Season: leaderboard.SeasonAll}) {
-		t.Error("Synced is not false for the invalid season alone")
+		t.Error("want Synced to be false for the invalid season, and true for another season")
 	}
 	must(t, c.Servers[0].Resume())
 	checkUnavailable(t, x)
@@ -955,8 +952,8 @@ func TestInvalidate(t *testing.T) {
 	checkLadders(t, y, s.entries)
 }
 
-// A Redis server without free memory rejects an update completely. After some attempts, the season
-// is unavailable to every process.
+// A Redis server without free memory rejects whole updates. After some attempts, the season is
+// unavailable to every process.
 func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 3)
@@ -969,7 +966,7 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	control := *y.season(testSeason).control.Load()
 	live, err := x.client().HGet(t.Context(), control[0], "live").Result()
 	must(t, err)
-	for shard := range control { // release a rank key, which needs no memory
+	for shard := range control { // deliver an item that removes a rank key
 		keys, err := x.client().ZRange(t.Context(), control[shard]+":"+live+":0kl", 0, 0).Result()
 		must(t, err)
 		w := control[shard] + ":" + live + ":w"
@@ -980,10 +977,10 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 		}
 		c := newCall(deliverScript, control, shard, live, sender, received, 1, "-\x00"+keys[0])
 		if err := x.run(t.Context(), []*call{c}); err == nil {
-			t.Errorf("shard %d took a delivery without memory: status %d, want an error", shard, c.status)
+			t.Errorf("shard %d accepted a delivery without memory: status %d, want an error", shard, c.status)
 		}
 	}
-	for start := time.Now(); time.Since(start) < 150*time.Millisecond; { // longer than a check of the server is valid
+	for start := time.Now(); time.Since(start) < 150*time.Millisecond; { // a check of the server is valid for 100 ms
 		checkLadders(t, x, s.entries)
 	}
 	e := entry("user 1", 2, 99, "F")
@@ -1006,8 +1003,8 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 // envRebuild makes the test binary rebuild a season in a process of its own.
 const envRebuild = "REDIS_TEST_REBUILD"
 
-// rebuildSlowly rebuilds from entries that are not in the store. Half way, it prints a line
-// and waits for a line on its standard input.
+// rebuildSlowly rebuilds from entries that are not in the test's store. Half way, it prints a
+// line and waits for a line of input.
 func rebuildSlowly(args string) error {
 	addr, prefix, _ := strings.Cut(args, " ")
 	ctx := context.Background()
@@ -1034,8 +1031,8 @@ func rebuildSlowly(args string) error {
 	return nil
 }
 
-// A process that is stopped during its Rebuild changes nothing after another
-// process has rebuilt the season.
+// A process is suspended during its Rebuild, and another process rebuilds the season. The first
+// process then changes nothing.
 func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	x, s := openIndex(t, o), newStore(100)
@@ -1076,9 +1073,9 @@ func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	}
 }
 
-// If several processes rebuild a lost index at once, the first process rebuilds it, and the others
-// wait. Then one of the waiting processes reads the store again, and the remaining processes accept
-// its Rebuild.
+// If several processes rebuild a lost index at once, the first process rebuilds it, and the other
+// processes wait. The first Rebuild began before their calls, so one waiting process then reads
+// the store again. The remaining processes accept its Rebuild.
 func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 2)
 	s := newStore(100)

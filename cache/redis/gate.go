@@ -57,7 +57,6 @@ func (g *gates) open(server string) {
 	delete(g.closed, server)
 }
 
-// errSilent means that the gate of a server is closed.
 var errSilent = fmt.Errorf("the server has not answered an earlier update: %w", leaderboard.ErrRankUnavailable)
 
 // master returns the client and the address of the server that has a key.

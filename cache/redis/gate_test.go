@@ -18,8 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// stallingProxy forwards connections to a server. While it is stalled, it accepts connections
-// and requests, but no answer arrives, as from a server that hangs.
+// stallingProxy forwards connections to a server. While it is stalled, it behaves like a server
+// that hangs.
 type stallingProxy struct {
 	addr    string
 	mu      sync.Mutex
@@ -92,7 +92,6 @@ func (p *stallingProxy) resume() {
 	close(p.resumed)
 }
 
-// scriptCalls counts the calls of scripts that a client sends.
 type scriptCalls struct{ n atomic.Int64 }
 
 func (c *scriptCalls) DialHook(next goredis.DialHook) goredis.DialHook { return next }
@@ -113,7 +112,7 @@ func (c *scriptCalls) ProcessPipelineHook(next goredis.ProcessPipelineHook) gore
 	}
 }
 
-// While a server hangs, only the first Update waits for it. All later Updates, of any season, fail
+// While a server hangs, only the first Update waits. All later Updates, of any season, fail
 // without a call of the server. When the server answers again, the index repeats the failed
 // Updates before it is synced.
 func TestOneUpdateWaitsForASilentServer(t *testing.T) {

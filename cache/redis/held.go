@@ -19,7 +19,6 @@ type held struct {
 	bytes    int64
 }
 
-// heldUser is one entry of held.
 type heldUser struct {
 	head uint64 // the first 8 bytes of the sort key; 0 if the user is not ranked
 	hash uint32 // see bucketHash
@@ -53,7 +52,6 @@ func (l *ladderNames) number(name string) int {
 	return n
 }
 
-// add adds an entry.
 func (h *held) add(e *leaderboard.Entry) {
 	version := strings.TrimLeft(bigEndian(e.Version), "\x00")
 	record := append(append(make([]byte, 0, 64), byte(len(version))), version...)
@@ -108,7 +106,6 @@ func cutRecord(b []byte) (user, record, rest []byte) {
 	return user, b[k : k+int(n)], b[k+int(n):]
 }
 
-// read returns the id and the record of a user.
 func (h *held) read(u heldUser) (user, record []byte) {
 	user, record, _ = cutRecord(h.chunks[u.at>>chunkBits][u.at&(1<<chunkBits-1):])
 	return user, record
@@ -142,7 +139,6 @@ func (h *held) compare(a, b heldUser) int {
 	return bytes.Compare(x, y)
 }
 
-// sort sorts the users by sort key.
 func (h *held) sort() {
 	if !h.sorted {
 		slices.SortFunc(h.users, h.compare)

@@ -362,7 +362,6 @@ func (x *Index) inspect(ctx context.Context) error {
 	return checkFit(fields)
 }
 
-// serverInfo returns the fields of a server's answer to INFO.
 func serverInfo(ctx context.Context, c goredis.Cmdable) (map[string]string, error) {
 	info, err := c.Info(ctx, "server", "replication", "memory").Result()
 	fields := map[string]string{}
@@ -491,7 +490,6 @@ func (x *Index) Fits(b *leaderboard.Board, s leaderboard.SeasonKey) bool {
 
 func (x *Index) leaseKey(season *seasonIndex) string { return (*season.control.Load())[0] + ":lease" }
 
-// callEach returns one call of a script for each shard.
 func callEach(s *script, control []string, args ...any) []*call {
 	calls := make([]*call, len(control))
 	for i := range control {
@@ -611,7 +609,6 @@ const instantBytes = 8
 // instant encodes t as 8 bytes. The bytes of an earlier instant are smaller.
 func instant(t time.Time) string { return bigEndian(uint64(t.UnixMicro()) ^ 1<<63) }
 
-// instantOf decodes an instant.
 func instantOf(b string) time.Time {
 	var v uint64
 	for i := range len(b) {

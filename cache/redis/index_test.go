@@ -32,13 +32,12 @@ func TestMain(m *testing.M) {
 	os.Exit(cluster.Main(m))
 }
 
-// mixedReason is the reason why answers of several shards mix moments: each shard answers
-// at a moment of its own, because Redis has no snapshot across slots.
+// mixedReason is the reason for the limit MixedMoments: Redis has no snapshot across slots, so
+// the shards of a season may answer at different moments.
 const mixedReason = "shards are read concurrently, but not at one moment"
 
-// suites runs the suites of the contract, with sizes that suit an index behind a network.
-// The first suite runs on an index with metrics, as in a server, and the second suite on an index
-// without metrics.
+// suites runs the two suites of the contract, with sizes that suit an index behind a network. The
+// first suite measures the index with metrics, as a server does.
 func suites(t *testing.T, addrs []string, shards, histories int, limits cachetest.Limits) {
 	open := func(tb testing.TB) leaderboard.Index { return openUnclosed(tb, options(addrs, shards)) }
 	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }
@@ -67,7 +66,6 @@ func openIndex(tb testing.TB, o Options) *Index {
 	return x.Index
 }
 
-// openUnclosed returns an open index, which the caller must close.
 func openUnclosed(tb testing.TB, o Options) temporary {
 	tb.Helper()
 	x, err := Open(tb.Context(), o)
@@ -77,7 +75,7 @@ func openUnclosed(tb testing.TB, o Options) temporary {
 	return temporary{x, tb}
 }
 
-// temporary is an index whose method Close also removes its keys.
+// temporary is an index whose Close also removes the index's keys.
 type temporary struct {
 	*Index
 	tb testing.TB
@@ -88,8 +86,7 @@ func (x temporary) Close() error {
 	return x.Index.Close()
 }
 
-// trips is a hook that counts the round trips of a client: commands sent alone, and pipelines. It
-// does not count the handshake of a new connection.
+// trips is a hook that counts the round trips of a client, without handshakes of new connections.
 type trips struct{ atomic.Int64 }
 
 // countTrips returns a count of the round trips that x makes after this call.
@@ -119,7 +116,6 @@ func (n *trips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 	}
 }
 
-// names returns the names of the index's keys.
 func names(ctx context.Context, x *Index) ([]string, error) {
 	var all []string
 	scan := func(ctx context.Context, c *goredis.Client) error {
@@ -158,7 +154,7 @@ func remove(tb testing.TB, x *Index) {
 }
 
 // One address of a Redis Cluster is enough, such as the configuration endpoint of a managed
-// cluster. This is also true if the server answers only after Open.
+// cluster, even if the server answers only after Open.
 func TestOneAddressOfACluster(t *testing.T) {
 	o := options(cluster.RedisCluster(t)[:1], 0)
 	x := openIndex(t, o)
@@ -178,8 +174,7 @@ func TestOneAddressOfACluster(t *testing.T) {
 	}
 }
 
-// openLocal returns an index in a miniredis, a Redis in the test's process. It does not
-// report its identity.
+// openLocal returns an index in a miniredis, a Redis in the test's process.
 func openLocal(tb testing.TB, shards int) *Index {
 	tb.Helper()
 	s := miniredis.RunT(tb)

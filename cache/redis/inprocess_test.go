@@ -18,7 +18,7 @@ import (
 var (
 	testBoard  = &leaderboard.Board{ID: "board", Divisions: []string{"gender"}}
 	testSeason = leaderboard.SeasonKey{Board: "board", Season: leaderboard.SeasonAll}
-	// epoch is the time of the tests: their updates happen at this time or seconds later.
+	// epoch is the time of the tests' updates.
 	epoch = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 )
 
@@ -65,8 +65,7 @@ func ladder(t testing.TB, entries map[leaderboard.UserID]leaderboard.Entry, d le
 	return out
 }
 
-// checkLadders fails the test if a ladder of the index differs from the ladder that follows
-// from entries.
+// checkLadders checks that all ladders of the index are those that follow from entries.
 func checkLadders(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.Entry) {
 	t.Helper()
 	divisions := map[leaderboard.Division]bool{{}: true}
@@ -99,9 +98,9 @@ func checkLadders(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderb
 	}
 }
 
-// The scripts work in a miniredis, a Redis in the test's process. Open would refuse it, because
-// it does not report its identity. The suite of the contract and the tests of faults need real
-// servers.
+// The scripts work in a miniredis, a Redis in the test's process. A miniredis does not report
+// its identity, so Open refuses it. The suites of the contract and the tests of faults need
+// real servers.
 func TestScriptsInProcess(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))

@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// The index does not read a season in the first layout, which had one hash for all users and two
-// sorted sets per ladder. The next Rebuild frees the season's keys.
+// A season in the first layout of keys, which had one hash for all users and two sorted sets per
+// ladder, counts as not loaded. The next Rebuild frees its keys.
 func TestAnOlderLayoutIsRebuilt(t *testing.T) {
 	ctx := t.Context()
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(50)
@@ -54,9 +54,8 @@ func TestAnOlderLayoutIsRebuilt(t *testing.T) {
 	}
 }
 
-// A script that fails half-way leaves the field busy of the control hash at 1 (the hash with a
-// shard's state: see lua/base.lua). The next script detects this, so the season is unavailable until
-// it is rebuilt.
+// If a script fails half-way, the field busy of the shard's control hash (see lua/base.lua) stays 1.
+// The next script detects this, and the season is unavailable until a Rebuild.
 func TestAScriptThatFailsHalfWayIsDetected(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		x, s := openIndex(t, options([]string{cluster.Redis(t)}, shards)), newStore(100)
@@ -102,9 +101,9 @@ func TestASkippedBatchIsDetected(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// Redis packs small sorted sets and hashes into a listpack. On a server that packs fewer members than
-// by default, Open logs a warning, and the index is correct. The index is also correct with ids that
-// are too long to be packed.
+// Redis packs small sorted sets and hashes. On a server that packs fewer members than by default,
+// Open logs a warning, and the index is correct. The index is also correct with ids that are too long
+// to be packed.
 func TestServersThatPackLess(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(c.Addrs(), 1)

@@ -63,7 +63,6 @@ type pageQuery struct {
 	counts   string // see lua/read.lua
 }
 
-// pageAnswer is the answer to a pageQuery.
 type pageAnswer struct {
 	standings []leaderboard.Standing
 	view      leaderboard.View
@@ -92,7 +91,6 @@ func (x *Index) sharePage(ctx context.Context, q pageQuery) ([]leaderboard.Stand
 	return a.standings, a.view, a.err
 }
 
-// readPages reads a page for all calls that share it.
 func (x *Index) readPages(ctx context.Context, q pageQuery, calls []*pageAnswer) error {
 	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
 	defer cancel()

@@ -388,7 +388,6 @@ func (x *Index) readRanks(ctx context.Context, q rankQuery, calls []*rankAnswer)
 	return nil
 }
 
-// readStandings does the work of Standings.
 func (x *Index) readStandings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, counts string) ([]leaderboard.Standing, leaderboard.View, error) {
 	out := make([]leaderboard.Standing, 0, len(users))
 	var view leaderboard.View

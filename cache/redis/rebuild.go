@@ -277,7 +277,6 @@ func (g *generation) prolong(ctx context.Context, cancel context.CancelCauseFunc
 	}
 }
 
-// fill writes entries into the generation.
 func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries iter.Seq2[leaderboard.Entry, error]) error {
 	return g.load(ctx, b, func(ctx context.Context, load *bulk) error { return load.addAll(ctx, entries) })
 }
@@ -329,7 +328,6 @@ func (g *generation) load(ctx context.Context, b *leaderboard.Board, read func(c
 	return err
 }
 
-// send writes the pending entries.
 func (g *generation) send(ctx context.Context) error {
 	var calls []*call
 	bySortKey := func(a, b pendingEntry) int { return strings.Compare(a.sortKey, b.sortKey) }

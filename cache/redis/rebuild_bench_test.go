@@ -16,10 +16,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// BenchmarkRebuild measures a Rebuild of one shard from entries that are computed, in standing order
-// and in no order: users per second, the processor time of the server and of the process, the bytes
-// of a user, and the greatest growth of the heap. LEADERBOARD_BENCH_USERS is the number of users. On a
-// busy machine, compare the processor times: the greater of the two bounds the rate.
+// BenchmarkRebuild measures a Rebuild of one shard, from entries in standing order and in random
+// order: users per second, the processor time of the server and of the process, the bytes of a user,
+// and the greatest growth of the heap. LEADERBOARD_BENCH_USERS is the number of users. On a busy
+// machine, compare the processor times, the greater of which bounds the rate.
 func BenchmarkRebuild(b *testing.B) {
 	n := benchUsers(b)
 	for _, tt := range []struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// partScans notes the parts that a Restore reads, and the number of entries.
+// partScans records the parts that a Restore reads, and the number of entries.
 type partScans struct {
 	*store
 	mu      sync.Mutex
@@ -65,8 +65,8 @@ func (s *partScans) partsOf(lost []int, shards int) (parts []leaderboard.Part, u
 }
 
 // Shards are lost in different ways, again and again. Updates run before, between and during the
-// Restores. Each Restore reads the lost shards only. The index then equals one that a Rebuild fills
-// from the store: standings, records, and the counts of rank keys at their homes.
+// Restores. Each Restore reads only the users of the lost shards. Afterwards, all contents of the
+// index are as after a Rebuild.
 func TestRestoreOfLostShards(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)
@@ -122,7 +122,7 @@ func TestRestoreOfLostShards(t *testing.T) {
 					}
 				}
 				checkUnavailable(t, x)
-				for range 20 { // the lost shards miss these
+				for range 20 { // the lost shards miss these updates
 					change(rng.IntN(2))
 				}
 				s.parts, s.entries, s.each = nil, 0, nil
@@ -150,8 +150,8 @@ func TestRestoreOfLostShards(t *testing.T) {
 	}
 }
 
-// One master of a cluster loses its data. Restore reads the shards of this master only, while a season
-// on another master serves.
+// One master of a cluster loses its data. Restore reads only the users of this master's shards.
+// Meanwhile, a season on another master stays available.
 func TestRestoreAfterAFlushOfOneClusterNode(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
 	x, s := openIndex(t, options(addrsOf(c), 6)), &partScans{store: newStore(600)}
@@ -194,9 +194,9 @@ func TestRestoreAfterAFlushOfOneClusterNode(t *testing.T) {
 	}
 }
 
-// Suppose that a Restore copies shards while a Restore and a Rebuild of other processes wait for its
-// lease. The Restore then has nothing to do. The Rebuild must read the store, because the copied
-// shards may be wrong.
+// While a Restore copies shards, a Restore or a Rebuild of another process waits for its lease. A
+// waiting Restore then has nothing to do. A waiting Rebuild must read the store, because the
+// copied shards may be wrong.
 func TestOnlyARestoreAcceptsCopiedShards(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	x, s := openIndex(t, o), &partScans{store: newStore(100)}
@@ -233,7 +233,7 @@ func TestOnlyARestoreAcceptsCopiedShards(t *testing.T) {
 		must(t, <-done)
 		read := theirs.entries > 0
 		if read != (tt.want != nil) {
-			t.Errorf("%s after a Restore read %d entries of %v, want %v", tt.name, theirs.entries, theirs.parts, tt.want)
+			t.Errorf("%s after a Restore read %d entries of the parts %v, want entries of %v", tt.name, theirs.entries, theirs.parts, tt.want)
 		}
 		checkLadders(t, x, s.store.entries)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// BenchmarkScale loads LEADERBOARD_BENCH_USERS users into one shard, and compares 10,000 random
-// ranks and 1,000 random pages with ranks that follow from arithmetic: the scores are the numbers
-// from 0 to users-1, and scaleUser determines the user of each score. BenchmarkScale reports the
-// memory that a user takes, and the time of the load.
+// BenchmarkScale loads LEADERBOARD_BENCH_USERS users into one shard, and reports the memory that
+// a user takes, and the time of the load. It also checks 10,000 random ranks and 1,000 random
+// pages. The scores are the numbers from 0 to users-1, and scaleUser returns the user of each
+// score, so the ranks are known.
 func BenchmarkScale(b *testing.B) {
 	n := int64(benchUsers(b))
 	server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})

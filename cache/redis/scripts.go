@@ -151,7 +151,7 @@ func (r *reply) strings() []string {
 
 // run makes calls in one round trip: one pipeline per server, all servers concurrently. If
 // servers do not know a script, a second round trip sends its text. run returns the first
-// error. The calls with failed = false have their answers.
+// error. The other calls may have succeeded.
 func (x *Index) run(ctx context.Context, calls []*call) error {
 	if reason := x.unfit.Load(); reason != nil {
 		for _, c := range calls {

@@ -82,7 +82,7 @@ func TestRejectedCredentials(t *testing.T) {
 		user, password string
 		tls            *certs.Client
 		master         string
-		want           string // text in the error; empty if Open accepts the credentials and inspects Redis
+		want           string // text in the error; empty if the credentials are correct
 	}{
 		{"a password", open.Addr(), "ada", "secret", nil, "", ""},
 		{"a password over TLS", secured.Addr(), "ada", "secret", clientFiles, "", ""},
@@ -122,9 +122,9 @@ func TestRejectedCredentials(t *testing.T) {
 	}
 }
 
-// A Redis Cluster that requires TLS, a client certificate and a password keeps the contract
-// of an index. If a credential is wrong, the error of Open is one line that names the
-// servers and the setting.
+// The index keeps its contract on a Redis Cluster that requires TLS, a client certificate and a
+// password. If a credential is wrong, the error of Open is one line that names the servers and
+// the setting.
 func TestSecuredCluster(t *testing.T) {
 	secrets, err := cluster.NewSecrets(t.TempDir())
 	if err != nil {

@@ -29,8 +29,8 @@ func (s *store) rebuildWith(ctx context.Context, x *Index, shards int) error {
 }
 
 // The number of shards changes again and again. Meanwhile two processes update the season, and one
-// process reads it: every answer has ranks, and every rank is at most one that Updates explain.
-// Afterwards the index equals one that a Rebuild fills from the store, and has no other keys.
+// of them reads pages: every page is complete. Afterwards the contents of the index are as after a
+// Rebuild.
 func TestTheNumberOfShardsChanges(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)
@@ -56,7 +56,7 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 					background.Go(func() {
 						for ctx.Err() == nil {
 							e := randomEntries(own, 1, 30)[0]
-							e.User = leaderboard.UserID(fmt.Sprint("user ", 2*own.IntN(250)+i)) // each process has users of its own
+							e.User = leaderboard.UserID(fmt.Sprint("user ", 2*own.IntN(250)+i)) // each process has its own users
 							s.mu.Lock()
 							e.Version = s.entries[e.User].Version + 1
 							s.mu.Unlock()
@@ -88,7 +88,7 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 				fresh := openIndex(t, o)
 				for name, index := range map[string]*Index{"the process that rebuilt": x, "another process": y, "a new process": fresh} {
 					if loaded, err := index.Loaded(t.Context(), testSeason); !loaded || err != nil || !index.Fits(boardOf(shards), testSeason) || index.Fits(boardOf(shards+1), testSeason) {
-						t.Errorf("%s: loaded %v, error %v, fits %d shards: %v", name, loaded, err, shards, index.Fits(boardOf(shards), testSeason))
+						t.Errorf("%s: loaded %v, error %v, fits %d shards: %v; want true, nil and true, and no fit to %d shards", name, loaded, err, shards, index.Fits(boardOf(shards), testSeason), shards+1)
 					}
 					checkLadders(t, index, s.entries)
 				}
@@ -108,8 +108,8 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 }
 
 // A process dies while it changes the number of shards: during the fill, or after it made the new
-// generation live in shard 0 only. The index stays exact, and the next Rebuild frees what the process
-// left.
+// generation live in shard 0 only. The index stays exact, and the next Rebuild frees the keys that
+// the process left.
 func TestAProcessDiesWhileItChangesTheNumberOfShards(t *testing.T) {
 	smallTrees(t)
 	for _, change := range [][2]int{{1, 3}, {3, 1}, {3, 4}} {
@@ -144,8 +144,8 @@ func TestAProcessDiesWhileItChangesTheNumberOfShards(t *testing.T) {
 	}
 }
 
-// A shard that only the old generation has is lost during the change. A writer then still updates the
-// new generation, or the change fails.
+// A shard that only the old generation has is lost while the number of shards changes. Writers may
+// then not update the new generation, so the change fails.
 func TestAShardIsLostWhileTheNumberOfShardsChanges(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 3)), newStore(100)
 	s.rebuild(t, x)
@@ -161,7 +161,8 @@ func TestAShardIsLostWhileTheNumberOfShardsChanges(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// A process misses an Update before it knows the number of shards.
+// An Update of a process fails before the process knows the number of shards. Loaded learns the
+// number from Redis.
 func TestLoadedLearnsTheNumberOfShards(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	x, s := openIndex(t, o), newStore(30)

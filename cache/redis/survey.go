@@ -42,7 +42,6 @@ type surveyCall struct {
 	positions, percents, keys, buckets int
 }
 
-// surveyCalls divides q into calls.
 func (r *reader) surveyCalls(q leaderboard.SurveyQuery) (pieces []surveyCall, calls []*call) {
 	fromWorst := 0
 	if q.FromWorst {

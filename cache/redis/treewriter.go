@@ -75,14 +75,12 @@ func separator(a, b string) string {
 	return b
 }
 
-// open begins a leaf.
 func (t *treeWriter) open(name string) {
 	t.leaf, t.n, t.f, t.longest, t.strings = name, 0, 0, 0, nil
 	t.leaves++
 	t.names = append(t.names, name)
 }
 
-// close ends the open leaf.
 func (t *treeWriter) close() {
 	t.take()
 	g, from := &t.group, t.group.leaves*treeSizes.bits/8
@@ -93,7 +91,6 @@ func (t *treeWriter) close() {
 	g.leaves, g.strings, g.followers = g.leaves+1, g.strings+t.n, g.followers+t.f
 }
 
-// setOnes sets the first n bits of b.
 func setOnes(b []byte, n int) {
 	for i := range n {
 		b[i/8] |= 0x80 >> (i % 8)
@@ -141,7 +138,6 @@ func (t *treeWriter) flush(more ...command) error {
 	return t.b.emit(job{t.part, all})
 }
 
-// closeGroup ends the last group.
 func (t *treeWriter) closeGroup() error {
 	g := t.group
 	if err := t.flush(t.setCounts(&g)...); err != nil {
@@ -198,7 +194,6 @@ func (t *treeWriter) join() []command {
 	return append(all, t.setCounts(&g)...)
 }
 
-// writeSums returns the commands that write the sums over groups.
 func (t *treeWriter) writeSums() []command {
 	var fields []any
 	add := func(kind string, counts []int) (total int) {

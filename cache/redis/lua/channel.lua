@@ -46,7 +46,6 @@ local function begin_term(g, server)
   call('HSET', w, unpack(fields))
 end
 
--- cut_front removes the first n elements of a list.
 local function cut_front(list, n)
   if n > 0 then call('LTRIM', list, format('%d', n), -1) end
 end
@@ -68,14 +67,12 @@ local function forget(g, now, mark)
   call('HSET', w, unpack(fields))
 end
 
--- append appends items to a list, and returns its length.
 local function append(list, items)
   local n = 0
   for i = 1, #items, 1000 do n = call('RPUSH', list, unpack(items, i, math.min(i + 999, #items))) end
   return n
 end
 
--- send appends items to the outbox for a shard.
 local function send(g, j, items, now)
   local w, o = key(g, 'w'), key(g, 'o:' .. j)
   local length = append(o, items)

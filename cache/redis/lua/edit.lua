@@ -14,7 +14,6 @@ local function find_place(t, x)
   return {g = g, gi = gi, s = s, si = si, leaf = t.at .. 'l' .. s}
 end
 
--- flush writes the sums over groups.
 local function flush(t)
   local due, fields, n = t.due, {}, nil
   t.due = {}
@@ -101,7 +100,6 @@ end
 -- followers_of returns the number of followers in the leaf at si of a group.
 local function followers_of(t, g, si) return call('BITCOUNT', t.at .. 'f' .. g, si * BLOCK, si * BLOCK + BLOCK - 1) end
 
--- insert adds strings to a leaf.
 local function insert(leaf, strings, from, to)
   local args = {}
   for i = from, to do args[#args + 1], args[#args + 2] = '0', strings[i] end
@@ -123,7 +121,6 @@ local function directory(name)
   call('ZREM', name, UNPACKED)
 end
 
--- split_group moves the second half of a group to a new group.
 local function split_group(t, g, gi)
   flush(t)
   local at = t.at

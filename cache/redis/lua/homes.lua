@@ -8,7 +8,6 @@ local function state(t, sign, k, shard)
   return take(t, x) == nil and 0 or -1
 end
 
--- ladder_number returns the number of a ladder in a generation.
 local function ladder_number(g, name)
   if name == '' then return 0 end
   local l = key(g, 'l')

@@ -2,7 +2,6 @@
 -- leaf.
 local RUN = 4 -- fewest strings that are added together
 
--- is_less reports whether a is less than b.
 local function is_less(a, b)
   for i = 1, math.min(#a, #b) do
     local x, y = byte(a, i), byte(b, i)
@@ -53,7 +52,6 @@ local function put_run(t, all, i)
   return m
 end
 
--- put_all adds all strings of a sorted list to a tree.
 local function put_all(t, all)
   local i = 1
   while i <= #all do

@@ -127,7 +127,6 @@ local function ladders_of(prefix, divisions)
   return list
 end
 
--- grow adds a bucket and moves users of one other bucket into it.
 local function grow(t)
   local new, m = t.buckets, 1
   while 2 * m <= new do m = 2 * m end

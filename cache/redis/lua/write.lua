@@ -54,7 +54,6 @@ end
 -- server has no memory left, mark_busy raises an error, and the script has changed nothing.
 local function mark_busy() call('HSET', T, 'busy', 1) end
 
--- forget_next removes the generation that is being built from the control hash.
 local function forget_next(c)
   call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside', 'ntag', 'nS')
   if c.id then call('HSET', T, 'id', layout(c.S) .. sub(c.id, 3)) end
