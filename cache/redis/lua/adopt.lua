@@ -1,11 +1,12 @@
--- Records at a home the terms of channels to it: see channel.lua. If the home has received items that are
--- not in the sender's history, it moves them to the list :d, and counts them as not received.
+-- Records at a home the terms of channels to it: see channel.lua. If the home has received items that
+-- are not in the sender's history, the script moves them to the list :d, and counts them as not
+-- received.
 --
--- ARGV[3] is the live generation. Then come channels. Each has the sender, the terms that the caller has
--- found here, and the terms and the number of items that it has found at the sender afterwards. Returns
--- OK, and for each channel the number of items received, a name of the list :d or '', and the list.
--- Instead of the number, the script returns -1 if the terms here have changed since the caller found
--- them, or -2 if this shard has removed items that it must move.
+-- ARGV[3] is the live generation. Then come channels. Each has the sender, the terms that the caller
+-- has found here, and the terms and the number of items that it has found at the sender afterwards.
+-- Returns OK, and for each channel the number of items received, the name of the list :d or '', and
+-- the list. Instead of the number, the script returns -1 if the terms here have changed since the
+-- caller found them, or -2 if this shard has removed items that it must move.
 local c, refusal = enter(true)
 if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end

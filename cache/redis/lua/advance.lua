@@ -1,10 +1,14 @@
--- Records positions of the log. ARGV[3] is the server on which the caller's updates of the shard
--- were made, or '' if it made none. Then come triples of a partition and two offsets. The caller
--- states that it has made the updates of the messages from the first offset on, before the second one.
--- Returns OK and the server. But the script records nothing in three cases: the shard is in doubt; the
--- caller's updates were made on another server; or the recorded offset of a partition is less than the
--- caller's first one, so updates between them may be missing. Then the script returns DOUBT, the present
--- server, 1 in the third case, otherwise 0, and for each partition the recorded offset, or -1.
+-- Records positions of the log: see doubt.go. ARGV[3] is the server on which the caller's updates of
+-- the shard were made, or '' if there were none. Then come triples of a partition and two offsets. The
+-- caller states that it has made the updates of the messages from the first offset on, before the
+-- second offset.
+-- Returns OK and the server. But the script records nothing if
+--   1. the shard is in doubt, or
+--   2. the caller's updates were made on another server, or
+--   3. the recorded offset of a partition is less than the caller's first offset, so updates between
+--      the two may be missing.
+-- Then the script returns DOUBT, the present server, 1 in the third case, otherwise 0, and for each
+-- partition the recorded offset, or -1.
 local c, refusal = enter(true)
 if refusal then return refusal end
 local at, known, gap = T .. ':at', {}, 0

@@ -1,21 +1,26 @@
--- Confirms that a shard in doubt lacks no update of messages before the given offsets.
+-- Confirms that a shard in doubt lacks no update of messages before the given offsets: see doubt.go.
 --
--- Each member of the consumer group owns some partitions of the log. After the loss of a server,
--- each member repeats the updates at and after the recorded positions of its partitions, and
--- then confirms them. After all partitions are confirmed, the shard is no longer in doubt: see
--- doubt.go.
+-- Each member of the consumer group owns some partitions of the log. After the loss of a server, each
+-- member repeats the updates at and after the recorded positions of its partitions, and then confirms
+-- the partitions. After all partitions are confirmed, the shard is no longer in doubt.
 --
 -- Only the confirmations of one session of the group count together: a member that has lost its
 -- partitions without knowing it is in an older session.
 --
--- From ARGV[3] on, the arguments are: the server that the caller has found the shard on; the
--- number of the group's session; the number of partitions of the log; the tag of the board; 1 if the
--- channels of the shard are complete, otherwise 0 (see doubt.go); the newest live generation of all
--- shards, or ''; and pairs of a partition and an offset. Returns OK and the server if the shard is not
--- in doubt any more. If other partitions must still be confirmed, or channels are not complete, returns
--- DOUBT and 1. If the confirmation does not count, returns DOUBT and 0. If the shard was written by
--- other rules of the board, or on an earlier board of the same name, or if it does not have the newest
--- live generation, the script empties the shard and returns LOST.
+-- From ARGV[3] on, the arguments are:
+--   the server that the caller has found the shard on
+--   the number of the group's session
+--   the number of partitions of the log
+--   the tag of the board
+--   1 if the channels of the shard are complete, otherwise 0
+--   the newest live generation of all shards, or ''
+--   pairs of a partition and an offset
+-- Returns one of:
+--   OK and the server: the shard is not in doubt any more
+--   DOUBT and 1: other partitions must still be confirmed, or channels are not complete
+--   DOUBT and 0: the confirmation does not count
+--   LOST: the shard was written by other rules of the board, or on an earlier board of the same name,
+--   or does not have the newest live generation, so the script has emptied the shard
 local c, refusal = enter(true)
 if refusal then return refusal end
 local server, session, partitions = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])

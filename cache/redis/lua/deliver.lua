@@ -1,13 +1,15 @@
 -- Delivers items from the outboxes of other shards to this shard, which is the home of the items'
 -- rank keys: see base.lua. An item begins with '+' if the sender holds the rank key, otherwise with
--- '-'. Then come a byte with the length of the ladder's name, this name, and the rank key. Other
--- items have '!' and a name of the list :d. They state that the items before them answer this list:
--- see channel.lua. After ARGV[2] come deliveries. Each delivery has a generation, the sending shard,
--- the terms of the channel (see channel.lua), the number of items that the sender put into the
--- outbox before these, the number of items, and the items. The shard applies each sender's items in
--- order. Returns OK, the server and, for each delivery, the number of items received from its
--- sender; -1 if the generation does not exist here; or -2 if the channel has other terms here, or if
--- items before the delivery are missing.
+-- '-'. Then come a byte with the length of the ladder's name, this name, and the rank key. An item
+-- with '!' and a name of the list :d states that the items before it answer this list: see
+-- channel.lua.
+-- After ARGV[2] come deliveries. Each has a generation, the sending shard, the terms of the channel,
+-- the number of items that the sender put into the outbox before these, the number of items, and the
+-- items. The shard applies each sender's items in order.
+-- Returns OK, the server, and a number for each delivery:
+--   the number of items received from its sender
+--   -1 if the generation does not exist here
+--   -2 if the channel has other terms here, or if items before the delivery are missing
 local c, refusal = enter(true)
 if refusal then return refusal end
 mark_busy()

@@ -1,18 +1,20 @@
--- Reads this shard's part of an excerpt of the ladder: the standings around a cut. A cut is a
--- point between two standings. ARGV[5] states how the caller names the cut: 'k' by a sort key,
--- 'i' by the number of standings before the cut, 'u' by a user. The cut is right before this
--- sort key or user. Then come a user or '', the user's hash, the sort key or number, and the
--- numbers of standings to read before and behind the cut. Returns the user's sort key, or '' if
--- the user is not in the ladder. In that case, if the kind is 'u', the answer ends here.
--- Otherwise these follow:
+-- Reads this shard's part of an excerpt of the ladder: the standings around a cut. A cut is a point
+-- between two standings. The arguments are:
+--   ARGV[5]   how the caller names the cut: 'k' by a sort key, 'i' by the number of standings before
+--             the cut, 'u' by a user. The cut is right before this sort key or user
+--   ARGV[6]   a user or '', and ARGV[7] the user's hash
+--   ARGV[8]   the sort key or number
+--   ARGV[9]   the number of standings to read before the cut, and ARGV[10] behind the cut
+-- Returns the user's sort key, or '' if the user is not in the ladder. In that case, if ARGV[5] is
+-- 'u', the answer ends here. Otherwise these follow:
 --   cut       standings before the cut
 --   first     position of the part's first standing
 --   start     standings with a smaller rank key than the first standing's
 --   distinct  rank keys smaller than the first standing's; 0 if S > 1
---   notworse  standings with the cut's rank key or a smaller one; 0 if the part ends with
---             a greater rank key: the caller then counts these standings in the part
---   keys      for each leaf, the sort keys in order, with zero bytes between them; ids of
---             users have no zero bytes
+--   notworse  standings with the cut's rank key or a smaller one; 0 if the part ends with a greater
+--             rank key: the caller then counts these standings in the part
+--   keys      for each leaf, the sort keys in order, with zero bytes between them; ids of users have
+--             no zero bytes
 -- If S > 1, excerpt.lua adds to the answer.
 local by, above, below = ARGV[5], ARGV[9] + 0, ARGV[10] + 0
 local cut = p or 0

@@ -1,9 +1,9 @@
 -- Makes a sender send items again, and state again whether it holds some rank keys: see channel.lua.
 --
 -- ARGV[3] is the live generation. Then come channels. Each has the home, the terms that the home has
--- adopted, the number of items that it has received, the name of its list :d or '', the number of items
--- in this list, and the items. Returns OK, and for each channel 1, or 0 if the outbox no longer has the
--- items that the home lacks.
+-- adopted, the number of items that it has received, the name of its list :d or '', the number of
+-- items in this list, and the items.
+-- Returns OK, and for each channel 1, or 0 if the outbox no longer has the items that the home lacks.
 local c, refusal = enter(true)
 if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end

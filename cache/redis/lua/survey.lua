@@ -1,12 +1,13 @@
--- Reads standings at positions of the ladder in this shard, and counts rank keys. ARGV[5] is
--- the number of positions. ARGV[6] is the number of percentages: each one means the
--- position that PercentPosition returns for it. ARGV[7] and ARGV[8] are Buckets and FromWorst of
--- SurveyQuery. Then come the positions, from 0, the percentages, and beginnings of rank keys.
--- Returns each position and the sort key there. If the ladder ends before a position, the
--- sort key is ''. But if S > 1, the script then returns the last position and its sort key.
--- After these come two numbers for each key: standings with a smaller rank key, and
--- different smaller rank keys. If there are buckets, a list follows: the standings that are better
--- than each of the bounds between the buckets.
+-- Reads standings at positions of the ladder in this shard, and counts rank keys. The arguments are:
+--   ARGV[5]  the number of positions
+--   ARGV[6]  the number of percentages. Each one means the position that PercentPosition returns
+--   ARGV[7]  Buckets of SurveyQuery, and ARGV[8] FromWorst
+--   then     the positions, from 0, the percentages, and beginnings of rank keys
+-- Returns each position and the sort key there. If the ladder ends before a position, the sort key is
+-- ''. But if S > 1, the script then returns the last position and its sort key. After these come two
+-- numbers for each key: standings with a smaller rank key, and different smaller rank keys. If there
+-- are buckets, a list follows: the standings that are better than each of the bounds between the
+-- buckets.
 
 -- count_buckets returns the standings better than each bound that BucketEdges returns. A number of
 -- 64 bits is in two halves, because Lua's numbers are exact up to 53 bits only.

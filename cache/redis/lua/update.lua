@@ -1,16 +1,22 @@
--- Applies entries. It ignores entries that are not newer than the shard's records. ARGV[3] is the generation
--- to write, which must be the generation being built, or '' for all generations. ARGV[4] is the number of a
--- batch of a generation being built, or 0. A batch that is sent twice counts once. If earlier batches are
--- missing, the script writes nothing and returns GAP. ARGV[5] is the time of the change or ''. ARGV[6] is the
--- number of acknowledgements. Each acknowledgement has a generation, another shard, the terms of the channel
--- to this shard (see channel.lua), and the number of items that this shard received. Then come the entries.
--- Each entry has a user, the user's hash, a version, a prefix or '', and divisions, each after a byte with
--- its length. Entries of a generation being built must come in the order of their sort keys. Returns OK; the
--- generation that is being built or ''; 1 if free.lua has work, otherwise 0; the server that the shard is on;
--- the number of shards of the generation that is being built, if it differs from S, otherwise 0; and the
--- outboxes that are not empty. Each outbox has a generation, the receiving shard, the terms of the channel,
--- the number of earlier items, which that shard has acknowledged, and the items. If an entry's prefix has a
--- wrong length, the script writes no entry and returns FORMAT and the length of the board's rank keys.
+-- Applies entries. It ignores entries that are not newer than the shard's records: see base.lua.
+-- Entries of a generation being built must come in the order of their sort keys. From ARGV[3] on,
+-- the arguments are:
+--   the generation to write, which must be the generation being built; '' for all generations
+--   the number of a batch of a generation being built, or 0. A batch that is sent twice counts once
+--   the time of the change, or ''
+--   the number of acknowledgements, and the acknowledgements. Each has a generation, another shard,
+--   the terms of the channel to this shard (see channel.lua), and the number of items that this
+--   shard received
+--   the entries. Each has a user, the user's hash, a version, a prefix or '', and divisions, each
+--   after a byte with its length
+-- Returns one of:
+--   OK; the generation being built or ''; 1 if free.lua has work, otherwise 0; the server that the
+--   shard is on; the number of shards of the generation being built if it differs from S, otherwise
+--   0; the outboxes that are not empty. Each has a generation, the receiving shard, the terms of the
+--   channel, the number of items that this shard has acknowledged, and the items after these
+--   GAP: earlier batches are missing, so the script has written nothing
+--   FORMAT and the length of the board's rank keys: an entry's prefix has a wrong length, so the
+--   script has written no entry
 local ITEMS = 1000 -- most items of one outbox in an answer
 local ENTRY = 5 -- arguments of an entry
 local USERS = 64 -- average number of users in a bucket

@@ -1,7 +1,10 @@
--- Returns the records of some buckets of the live generation ARGV[3]: see base.lua. ARGV[4] is the
--- number of buckets at the first call, or 0 in the first call. ARGV[5] is the number of the first
--- bucket to read, and ARGV[6] the number of buckets. Returns OK, the number of buckets at the first
--- call, and a list of users, each followed by the record.
+-- Returns the records of some buckets of the live generation: see base.lua. The arguments are:
+--   ARGV[3]  the live generation
+--   ARGV[4]  the number of buckets at the first call; 0 in the first call
+--   ARGV[5]  the number of the first bucket to read
+--   ARGV[6]  the number of buckets to read
+-- Returns OK, the number of buckets at the first call, and a list of users, each followed by the
+-- record.
 --
 -- The calls for all buckets return each user once, although buckets are added meanwhile. A bucket
 -- takes users of one other bucket only. So with each bucket, the script also reads all buckets
