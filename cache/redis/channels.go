@@ -34,8 +34,7 @@ type completion struct {
 	needs map[ends]channelReport
 }
 
-// ends are the two shards of a channel: the sender of the items, and the home that receives
-// them.
+// ends are the two shards of a channel: the sender of the items, and the home that receives them.
 type ends struct{ sender, home int }
 
 // channelReport is one shard's state of the two channels between this shard and another shard.
@@ -47,8 +46,7 @@ type channelReport struct {
 	list     string // the name of the list of items that the other shard must state again, or ""
 }
 
-// incomplete is a channel whose home may lack items. adopted, received and list are from the
-// home's report.
+// incomplete is a channel whose home may lack items. adopted, received and list are from the home's report.
 type incomplete struct {
 	ends
 	adopted  string
@@ -245,8 +243,7 @@ func (c *completion) runAll(ctx context.Context, byShard map[int]*call) error {
 	return c.x.run(ctx, calls)
 }
 
-// completeLater calls complete in the background, after a home has refused the items of an
-// Update.
+// completeLater calls complete in the background, after a home has refused the items of an Update.
 func (x *Index) completeLater(season *seasonIndex, control []string) {
 	season.mu.Lock()
 	defer season.mu.Unlock()

@@ -27,8 +27,7 @@ func shardKeys(t *testing.T, x *Index, control string) (all []any) {
 	return all
 }
 
-// moveBack replaces the keys of a shard by older ones, as if a server with an older copy had
-// taken over.
+// moveBack replaces the keys of a shard by older ones, as if a server with an older copy had taken over.
 func moveBack(t *testing.T, x *Index, control string, older []any) {
 	t.Helper()
 	for all := shardKeys(t, x, control); len(all) > 0; all = all[2:] {
@@ -88,8 +87,7 @@ func (l *lateSeason) generation() string {
 	return live
 }
 
-// deliver delivers d, and returns the number of items that shard 1 has received, or
-// refusedItems.
+// deliver delivers d, and returns the number of items that shard 1 has received, or refusedItems.
 func (l *lateSeason) deliver(d delivery) int64 {
 	l.t.Helper()
 	args := []any{d.generation, d.sender, d.terms, d.offset, len(d.items)}

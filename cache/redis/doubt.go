@@ -25,10 +25,9 @@ import (
 //
 // If a script finds its shard on another server than before, it answers DOUBT (see lua/server.lua):
 // the shard is in doubt. Reads then fail. Updates are written as usual, because versions make their
-// order irrelevant. A partition's owner is the consumer that applies its messages. Each owner
-// repeats the Updates of all messages at and after the recorded position, and then confirms the
-// partition (see lua/confirm.lua). After all confirmations, the shard is as complete as before the
-// loss.
+// order irrelevant. A partition's owner is the consumer that applies its messages. Each owner repeats
+// the Updates of all messages at and after the recorded position, and then confirms the partition
+// (see lua/confirm.lua). After all confirmations, the shard is as complete as before the loss.
 //
 // Why no Update is missing afterwards. Take an Update of a message at offset n of a partition.
 // Before the owner confirms the partition, it finds the shard on the new server, then reads the
@@ -84,9 +83,8 @@ import (
 // that each home then has each sender's last item about each rank key.
 //
 //   - Terms. A sender begins a new term before it sends an item on another server. In one term, one
-//     server has only one history of items. So if both sides have a term with the same name and
-//     start, they have the same items before this term, and also within it until the term ends on one
-//     side.
+//     server has only one history of items. So if both sides have a term with the same name and start,
+//     they have the same items before this term, and also within it until the term ends on one side.
 //   - Order. A home accepts a delivery only if it has exactly the adopted terms, and no gap. So the
 //     received items are always the beginning of one history of the sender. A process first reads the
 //     home's terms, then the sender's terms. adopt.lua changes the home's terms only if they are still

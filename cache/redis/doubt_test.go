@@ -199,8 +199,7 @@ func updatesOnAFormerServerAreRepeated(t *testing.T, shards int) {
 	}
 }
 
-// The rules of a board are not in the log. So if they have changed, a season in doubt is
-// dropped.
+// The rules of a board are not in the log. So if they have changed, a season in doubt is dropped.
 func TestASeasonOfOtherRulesIsLost(t *testing.T) { eachNumberOfShards(t, aSeasonOfOtherRulesIsLost) }
 
 func aSeasonOfOtherRulesIsLost(t *testing.T, shards int) {

@@ -62,8 +62,7 @@ func (s *store) put(e leaderboard.Entry) {
 	s.entries[e.User] = e
 }
 
-// scan yields each entry in its state when scan reaches the entry, so the entries are of
-// different moments.
+// scan yields each entry in its state when scan reaches the entry, so the entries are of different moments.
 func (s *store) scan(yield func(leaderboard.Entry, error) bool) {
 	s.mu.Lock()
 	var users []leaderboard.UserID
@@ -764,8 +763,7 @@ func TestAShardLostItems(t *testing.T) {
 	}
 }
 
-// A process that is configured with another number of shards uses the number that Redis
-// records.
+// A process that is configured with another number of shards uses the number that Redis records.
 func TestTheRecordedNumberOfShardsIsUsed(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 4)
 	x, s := openIndex(t, o), newStore(100)

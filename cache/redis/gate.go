@@ -110,8 +110,7 @@ func (x *Index) checkServers(season *seasonIndex) {
 }
 
 // pingUntilUp pings the master of the key until the master answers, and then opens the gate of
-// server. After a failover, the master may be another server. The gate is then no longer
-// needed.
+// server. After a failover, the master may be another server. The gate is then no longer needed.
 func (x *Index) pingUntilUp(server, key string) {
 	defer x.gates.open(server)
 	for sleep(x.ctx, pingInterval) == nil {

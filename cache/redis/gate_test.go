@@ -18,8 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// stallingProxy forwards connections to a server. While it is stalled, it behaves like a server
-// that hangs.
+// stallingProxy forwards connections to a server. While it is stalled, it behaves like a server that hangs.
 type stallingProxy struct {
 	addr    string
 	mu      sync.Mutex

@@ -97,8 +97,7 @@ func appendRecord(b, user, record []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(record))), record...)
 }
 
-// cutRecord reads a user and a record that appendRecord has appended. It also returns the
-// remaining bytes.
+// cutRecord reads a user and a record that appendRecord has appended. It also returns the remaining bytes.
 func cutRecord(b []byte) (user, record, rest []byte) {
 	n, k := binary.Uvarint(b)
 	user, b = b[k:k+int(n)], b[k+int(n):]

@@ -98,9 +98,8 @@ func checkLadders(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderb
 	}
 }
 
-// The scripts work in a miniredis, a Redis in the test's process. A miniredis does not report
-// its identity, so Open refuses it. The suites of the contract and the tests of faults need
-// real servers.
+// The scripts work in a miniredis, a Redis in the test's process. A miniredis does not report its
+// identity, so Open refuses it. The suites of the contract and the tests of faults need real servers.
 func TestScriptsInProcess(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))

@@ -25,8 +25,7 @@ func bucketHash(user string) uint32 {
 	return binary.BigEndian.Uint32(sum[4:])
 }
 
-// bucketNumber returns the number of the bucket for a hash, like the function bucket in
-// lua/base.lua.
+// bucketNumber returns the number of the bucket for a hash, like the function bucket in lua/base.lua.
 func bucketNumber(hash uint32, buckets int) int {
 	m := 1
 	for m < buckets {

@@ -75,9 +75,8 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return x.sharePage(ctx, pageQuery{ladder: l, position: min(max(position, 1), maxPosition) - 1, n: n, counts: countsOf(methods)})
 }
 
-// PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and a proper
-// prefix of a sort key precedes every key that begins with it. Concurrent equal calls share one
-// read.
+// PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and a proper prefix
+// of a sort key precedes every key that begins with it. Concurrent equal calls share one read.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.sharePage(ctx, pageQuery{ladder: l, position: -1, after: after, n: n, counts: countsOf(methods)})
 }

@@ -233,8 +233,7 @@ func (g *generation) beginOthers(ctx context.Context, b *leaderboard.Board, at t
 	for i, c := range calls {
 		switch {
 		case c.status == statusFenced:
-			// Shard 0 lost its data, so its fences restarted at 1. This shard still has a
-			// greater fence.
+			// Shard 0 lost its data, so its fences restarted at 1. This shard still has a greater fence.
 			lastFence = max(lastFence, c.int())
 		case i+1 < len(g.control):
 			g.live = append(g.live, liveInShard{c.str(), int(c.int())})
@@ -281,8 +280,7 @@ func (g *generation) fill(ctx context.Context, b *leaderboard.Board, entries ite
 	return g.load(ctx, b, func(ctx context.Context, load *bulk) error { return load.addAll(ctx, entries) })
 }
 
-// restore reads the users of lost shards from the store, and copies the records of the other
-// shards.
+// restore reads the users of lost shards from the store, and copies the records of the other shards.
 func (g *generation) restore(ctx context.Context, b *leaderboard.Board, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
 	lost := make([]bool, len(g.control)) // by shard
 	for shard, live := range g.live {
@@ -446,9 +444,8 @@ func (g *generation) flip(ctx context.Context) error {
 	return nil
 }
 
-// leave drops the leaving shards. If a leaving shard no longer knows the generation, for example
-// after a failover, writers may not have updated the generation since verify, so leave drops the
-// generation.
+// leave drops the leaving shards. If a leaving shard no longer knows the generation, for example after
+// a failover, writers may not have updated the generation since verify, so leave drops the generation.
 func (g *generation) leave(ctx context.Context) error {
 	if len(g.leaving) == 0 {
 		return nil

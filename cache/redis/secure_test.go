@@ -122,9 +122,8 @@ func TestRejectedCredentials(t *testing.T) {
 	}
 }
 
-// The index keeps its contract on a Redis Cluster that requires TLS, a client certificate and a
-// password. If a credential is wrong, the error of Open is one line that names the servers and
-// the setting.
+// The index keeps its contract on a Redis Cluster that requires TLS, a client certificate and a password.
+// If a credential is wrong, the error of Open is one line that names the servers and the setting.
 func TestSecuredCluster(t *testing.T) {
 	secrets, err := cluster.NewSecrets(t.TempDir())
 	if err != nil {

@@ -28,9 +28,8 @@ func (s *store) rebuildWith(ctx context.Context, x *Index, shards int) error {
 	return x.Rebuild(ctx, boardOf(shards), testSeason, epoch, s.scan)
 }
 
-// The number of shards changes again and again. Meanwhile two processes update the season, and one
-// of them reads pages: every page is complete. Afterwards the contents of the index are as after a
-// Rebuild.
+// The number of shards changes again and again. Meanwhile two processes update the season, and one of
+// them reads pages: every page is complete. Afterwards the contents of the index are as after a Rebuild.
 func TestTheNumberOfShardsChanges(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)

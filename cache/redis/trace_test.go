@@ -12,9 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// A span has the name of the command, and no arguments. A span is not failed if a key does not
-// exist, if the server needs the text of a script, or if the server does not know an option of
-// new connections.
+// A span has the name of the command, and no arguments. A span is not failed if a key does not exist, if
+// the server needs the text of a script, or if the server does not know an option of new connections.
 func TestCommandsAreTraced(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})

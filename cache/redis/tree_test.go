@@ -55,8 +55,7 @@ func (r raw) zset(key string) []string {
 	return all
 }
 
-// leaves returns the names of a tree's groups, and the names of the leaves of each group, all
-// in order.
+// leaves returns the names of a tree's groups, and the names of the leaves of each group, all in order.
 func (r raw) leaves(tree string) (groups []string, leaves map[string][]string) {
 	r.t.Helper()
 	leaves = map[string][]string{}

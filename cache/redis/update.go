@@ -18,8 +18,7 @@ const (
 	// batchMoves bounds the moves of users in ladders in one call, because a call blocks the
 	// server. An entry with more moves has its own call.
 	batchMoves = 8
-	// batchSorted bounds the entries in one call of a Rebuild whose entries are in standing
-	// order.
+	// batchSorted bounds the entries in one call of a Rebuild whose entries are in standing order.
 	batchSorted = 64
 	// maxItems is the maximum number of items of one outbox in an answer. It equals ITEMS in
 	// lua/update.lua.
@@ -346,8 +345,7 @@ func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string
 	return x.deliver(ctx, season, control, readSent(season, calls).items)
 }
 
-// acknowledgement is the number of items that a home has received through a channel with these
-// terms.
+// acknowledgement is the number of items that a home has received through a channel with these terms.
 type acknowledgement struct {
 	terms    string
 	received int64
@@ -417,9 +415,8 @@ type missed struct {
 	dropAt int
 }
 
-// fail records a failed Update of entries and makes its season unavailable in this process. A
-// goroutine then repeats the Update. If entries is nil, the goroutine drops the data of the
-// season instead.
+// fail records a failed Update of entries and makes its season unavailable in this process. A goroutine
+// then repeats the Update. If entries is nil, the goroutine drops the data of the season instead.
 func (x *Index) fail(season *seasonIndex, at time.Time, entries []leaderboard.Entry) {
 	season.mu.Lock()
 	defer season.mu.Unlock()

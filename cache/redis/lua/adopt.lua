@@ -1,6 +1,5 @@
--- Records at a home the terms of channels to it: see channel.lua. If the home has received items that
--- are not in the sender's history, the script moves them to the list :d, and counts them as not
--- received.
+-- Records at a home the terms of channels to it: see channel.lua. If the home has received items that are
+-- not in the sender's history, the script moves them to the list :d, and counts them as not received.
 --
 -- ARGV[3] is the live generation. Then come channels. Each has the sender, the terms that the caller
 -- has found here, and the terms and the number of items that it has found at the sender afterwards.
@@ -12,9 +11,8 @@ if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end
 mark_busy()
 
--- common returns the number of items that the histories of both sides have in common, or nil if they
--- share no term. received and sent are the numbers of items that the home has received and the sender
--- has sent.
+-- common returns the number of items that the histories of both sides have in common, or nil if they share
+-- no term. received and sent are the numbers of items that the home has received and the sender has sent.
 local function common(ours, received, theirs, sent)
   local found = {}
   for i, term in ipairs(theirs) do found[term.start .. ' ' .. term.name] = i end

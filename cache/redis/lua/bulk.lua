@@ -13,12 +13,11 @@
 -- leaves. In the same way, the set :x names a block before a piece writes the block. Each piece
 -- sets a bit of :p.
 --
--- ARGV[3] is A, ARGV[4] is B, and ARGV[5] the number of B's buckets. If ARGV[6] is '', the
--- script begins the bulk load. The Rebuild repeats this call when it knows the number of
--- buckets, before it writes a bucket. Otherwise ARGV[6] is the number of pieces, and the script
--- ends the bulk load. It returns OK, the number of A's buckets, and the number of users in A. If
--- pieces are missing, the script changes nothing and returns GAP. After the end, A is the
--- generation aside.
+-- ARGV[3] is A, ARGV[4] is B, and ARGV[5] the number of B's buckets. If ARGV[6] is '', the script
+-- begins the bulk load. The Rebuild repeats this call when it knows the number of buckets, before
+-- it writes a bucket. Otherwise ARGV[6] is the number of pieces, and the script ends the bulk
+-- load. It returns OK, the number of A's buckets, and the number of users in A. If pieces are
+-- missing, the script changes nothing and returns GAP. After the end, A is the generation aside.
 local c, refusal = enter()
 if refusal then return refusal end
 local a, b, pieces = ARGV[3], ARGV[4], ARGV[6]

@@ -46,10 +46,9 @@ end
 
 local function add_due(t, field, d) t.due[field] = (t.due[field] or 0) + d end
 
--- resum replaces the sums of consecutive groups by the sums in values. from is the number of
--- the first replaced group, counted from 1, and removed is the number of replaced groups.
--- Before the change, the tree has n groups. The kind of the sums is '' for strings or 'f' for
--- followers.
+-- resum replaces the sums of consecutive groups by the sums in values. from is the number of the
+-- first replaced group, counted from 1, and removed is the number of replaced groups. Before the
+-- change, the tree has n groups. The kind of the sums is '' for strings or 'f' for followers.
 local function resum(t, kind, n, from, removed, values)
   local sums = {}
   for i = 1, n, 1000 do

@@ -1,5 +1,4 @@
--- A Rebuild adds most strings to a tree (see tree.lua) in order, so many of them go to one
--- leaf.
+-- A Rebuild adds most strings to a tree (see tree.lua) in order, so many of them go to one leaf.
 local RUN = 4 -- fewest strings that are added together
 
 local function is_less(a, b)

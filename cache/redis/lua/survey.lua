@@ -5,9 +5,8 @@
 --   then     the positions, from 0, the percentages, and beginnings of rank keys
 -- Returns each position and the sort key there. If the ladder ends before a position, the sort key is
 -- ''. But if S > 1, the script then returns the last position and its sort key. After these come two
--- numbers for each key: standings with a smaller rank key, and different smaller rank keys. If there
--- are buckets, a list follows: the standings that are better than each of the bounds between the
--- buckets.
+-- numbers for each key: standings with a smaller rank key, and different smaller rank keys. If there are
+-- buckets, a list follows: the standings that are better than each of the bounds between the buckets.
 
 -- count_buckets returns the standings better than each bound that BucketEdges returns. A number of
 -- 64 bits is in two halves, because Lua's numbers are exact up to 53 bits only.

@@ -3,8 +3,7 @@
 --   ARGV[4]  the number of buckets at the first call; 0 in the first call
 --   ARGV[5]  the number of the first bucket to read
 --   ARGV[6]  the number of buckets to read
--- Returns OK, the number of buckets at the first call, and a list of users, each followed by the
--- record.
+-- Returns OK, the number of buckets at the first call, and a list of users, each followed by the record.
 --
 -- The calls for all buckets return each user once, although buckets are added meanwhile. A bucket
 -- takes users of one other bucket only. So with each bucket, the script also reads all buckets

@@ -1,6 +1,5 @@
--- seek_at returns the results of seek (see tree.lua) for the string at a position, from 0, and
--- the string's position in its leaf. all is the number of the tree's strings, and is greater
--- than position.
+-- seek_at returns the results of seek (see tree.lua) for the string at a position, from 0, and the
+-- string's position in its leaf. all is the number of the tree's strings, and is greater than position.
 local function seek_at(at, position, all)
   local g, gi, s, si = '', nil, '', nil
   local groups, limit = call('ZCARD', at .. 'r'), all -- limit: strings of the groups, or leaves, that remain

@@ -10,9 +10,8 @@ local function is_newer(a, b)
   return false
 end
 
--- read_control returns the control hash. If the shard is empty, live and next are false. In the
--- result, dead lists all generations that free.lua must free, and queued has the hash's own
--- field dead.
+-- read_control returns the control hash. If the shard is empty, live and next are false. In the result,
+-- dead lists all generations that free.lua must free, and queued has the hash's own field dead.
 local function read_control()
   local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets', 'aside', 'tag', 'ntag', 'nS')
   local c = {
