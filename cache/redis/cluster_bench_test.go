@@ -20,11 +20,11 @@ import (
 )
 
 // BenchmarkFaultsOfACluster loads LEADERBOARD_BENCH_USERS users into a season with one shard and into a
-// season with three, on a cluster of three masters and three replicas. Under 500 updates/s and 500
-// reads/s, a master of each season is killed; then a master and its replica are killed, and start again
-// without data; then a slot moves. After each fault, 2,000 ranks and 200 pages of each season are compared
-// with those that follow from arithmetic. The log states how long each season had no ranks, and what was
-// rebuilt.
+// season with three shards, on a cluster of three masters and three replicas. Each season has three
+// faults, under 500 updates/s of each season and 500 reads/s: a master is killed, a master and its
+// replica are killed and start again without data, and a slot moves. After each fault, the benchmark
+// checks 2,000 ranks and 200 pages of each season. It logs how long each season had no ranks, and which
+// parts were rebuilt.
 func BenchmarkFaultsOfACluster(b *testing.B) {
 	f := newFaultyCluster(b, int64(benchUsers(b)))
 	f.check("after the load")
@@ -35,7 +35,7 @@ func BenchmarkFaultsOfACluster(b *testing.B) {
 	}
 }
 
-// failServersOf lets the servers of a season's first shard fail in each way.
+// failServersOf makes the servers of a season's first shard fail in each way.
 func (f *faultyCluster) failServersOf(s *scaledSeason) {
 	b, key := f.b, f.control(s)[0]
 	f.fault(fmt.Sprintf("a master of %s is killed", s.Board), key, func(master, replica *cluster.Server) {
@@ -51,18 +51,19 @@ func (f *faultyCluster) failServersOf(s *scaledSeason) {
 	f.fault(fmt.Sprintf("a slot of %s moves", s.Board), key, func(_, _ *cluster.Server) { moveSlot(b, f.reader, key) })
 }
 
-// scaledSeason is a season of n users. At first, scaleUser determines the user of each score.
+// scaledSeason is a season of n users. scaleUser returns the user of each first score.
 type scaledSeason struct {
 	leaderboard.SeasonKey
 	board    *leaderboard.Board
 	rebuilds []string // the parts that were rebuilt
 	failed   int      // reads without ranks
-	first    time.Time
-	last     time.Time // the first and the last of these reads, since the last fault
+	first    time.Time // the first of these reads since the last fault
+	last     time.Time // the last of these reads
 }
 
-// faultyCluster is a cluster with two seasons, two owners that update both, and a reader. The message
-// with the number i of the log states that a user now has the score n+i in both seasons.
+// faultyCluster is a cluster with two seasons, two owners that update both seasons, and a reader. The
+// number of a user is the user's first score. Message i of the log gives a user the score n+i in both
+// seasons.
 type faultyCluster struct {
 	b       *testing.B
 	n       int64
@@ -77,7 +78,8 @@ type faultyCluster struct {
 	owners  []*benchOwner
 }
 
-// benchOwner owns one partition of the log: the messages of the users whose number has a remainder.
+// benchOwner owns one partition of the log: the messages of the users with even numbers, or with
+// odd numbers.
 type benchOwner struct {
 	*Index
 	messages []int64 // the users of its messages
@@ -110,7 +112,6 @@ func newFaultyCluster(b *testing.B, n int64) *faultyCluster {
 	return f
 }
 
-// entry returns the entry of a user in a season. The caller holds mu.
 func (f *faultyCluster) entry(s *scaledSeason, user, score int64, version uint64) leaderboard.Entry {
 	return leaderboard.Entry{
 		SeasonKey: s.SeasonKey, User: scaleUser(f.n, user), Version: version, AchievedAt: epoch,
@@ -118,7 +119,7 @@ func (f *faultyCluster) entry(s *scaledSeason, user, score int64, version uint64
 	}
 }
 
-// stored returns the present entry of a user. A user has the number of its first score.
+// stored returns the present entry of a user.
 func (f *faultyCluster) stored(s *scaledSeason, user int64) leaderboard.Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -143,7 +144,8 @@ func (f *faultyCluster) control(s *scaledSeason) []string {
 	return f.reader.controlKeys(s.SeasonKey, s.board.Shards)
 }
 
-// fault lets the servers of a key fail under load, and waits until both seasons have ranks again.
+// fault makes the servers of a key fail under load, and waits until both seasons have ranks
+// again.
 func (f *faultyCluster) fault(name, key string, fail func(master, replica *cluster.Server)) {
 	f.b.Helper()
 	for _, s := range f.seasons {
@@ -263,8 +265,8 @@ func (f *faultyCluster) advance(ctx context.Context, partition int, o *benchOwne
 	return len(doubts) > 0
 }
 
-// read asks for 500 ranks in a second, and records when a season has none. A season that has ranks has
-// all users.
+// read asks for 500 ranks in a second, and records when a season has no ranks. If a season has ranks,
+// it must have all users.
 func (f *faultyCluster) read(ctx context.Context) {
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	for tick := time.NewTicker(4 * time.Millisecond); ctx.Err() == nil; {
@@ -288,7 +290,7 @@ func (f *faultyCluster) read(ctx context.Context) {
 	}
 }
 
-// finish waits until all updates are made, and no season is in doubt.
+// finish waits until all updates are made and no season is in doubt.
 func (f *faultyCluster) finish() {
 	ctx, cancel := context.WithTimeout(f.b.Context(), time.Minute)
 	defer cancel()
@@ -303,7 +305,8 @@ func (f *faultyCluster) finish() {
 	}
 }
 
-// check compares random ranks and pages of both seasons with those that follow from arithmetic.
+// check compares random ranks and pages of both seasons with the ranks that follow from the
+// scores.
 func (f *faultyCluster) check(when string) {
 	f.b.Helper()
 	var latest, moved []int64 // the users that have changed: the best first, and in the order of their first scores
@@ -317,7 +320,7 @@ func (f *faultyCluster) check(when string) {
 			return latest[position-1]
 		}
 		position -= int64(len(latest))
-		// The user is the greatest number with this many users at or above it that have not changed.
+		// The user has the greatest number such that position unchanged users have this number or a greater one.
 		low, high := int64(0), f.n-1
 		for low < high {
 			middle := (low + high + 1) / 2

@@ -110,9 +110,9 @@ import (
 // If a server fails while complete runs, its shards are in doubt too, and their channels in both
 // directions are completed before their confirmation.
 //
-// Both sides keep items for at least KEEP, but at most LIMIT items of a channel. If a step needs older items,
-// one of the two shards is emptied, and the service rebuilds it. A shard in doubt is also emptied if a
-// Rebuild has replaced its generation in the other shards.
+// Both sides keep items for at least KEEP (see lua/channel.lua), but at most LIMIT items of a channel. If a
+// step needs older items, one of the two shards is emptied, and the service rebuilds it. A shard in doubt is
+// also emptied if a Rebuild has replaced its generation in the other shards.
 
 const (
 	// doubtTimeout is the time after which readers treat a season in doubt as not loaded.
