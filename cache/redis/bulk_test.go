@@ -176,7 +176,7 @@ func checkNothingIsLeft(t *testing.T, x *Index) {
 	must(t, err)
 	for _, name := range all {
 		if kind := name[strings.LastIndex(name, ":")+1:]; kind == "b" || kind == "p" || strings.HasPrefix(kind, "x") {
-			t.Errorf("key %q remains after the rebuild", name)
+			t.Errorf("key %q remains after the rebuild, want no temporary keys", name)
 		}
 	}
 	if got := x.held.Load(); got != 0 {
@@ -203,7 +203,7 @@ func TestUpdatesDuringABulkLoad(t *testing.T) {
 				if limited {
 					smallRuns(t)
 				}
-				change := func(rng *rand.Rand, from, n int) { // changes one of n users; each caller passes a range of users that no other caller changes
+				change := func(rng *rand.Rand, from, n int) { // changes one of n users; the ranges of concurrent callers do not overlap
 					i := from + rng.IntN(n)
 					s.mu.Lock()
 					e := s.entries[old[i].User]
@@ -347,7 +347,7 @@ func TestABulkLoadIsInterrupted(t *testing.T) {
 				after, err := names(t.Context(), y)
 				must(t, err)
 				if i := slices.IndexFunc(after, func(name string) bool { return strings.Contains(name, g.name) }); i >= 0 {
-					t.Errorf("%d keys before, %d after; key %q of the interrupted bulk load remains", len(before), len(after), after[i])
+					t.Errorf("%d keys before, %d after; key %q of the interrupted bulk load remains, want no key of it", len(before), len(after), after[i])
 				}
 			})
 		}

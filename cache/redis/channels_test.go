@@ -175,7 +175,7 @@ func TestForgottenItems(t *testing.T) {
 		for shard, key := range l.control {
 			busy, err := l.x.client().HExists(t.Context(), key, "busy").Result()
 			if must(t, err); busy != (shard != older) {
-				t.Errorf("shard %d was moved back: shard %d is in use: %v, want %v", older, shard, busy, shard != older)
+				t.Errorf("after shard %d was moved back, shard %d is in use: %v, want %v", older, shard, busy, shard != older)
 			}
 		}
 		scan := &partScans{store: l.s}
@@ -200,7 +200,7 @@ func TestTheListOfItemsToStateAgain(t *testing.T) {
 	must(t, l.x.run(t.Context(), []*call{adopt}))
 	received, name, items := adopt.int(), adopt.str(), adopt.strings()
 	if received < 0 || name == "" || len(items) == 0 {
-		t.Fatalf("after the adoption, %d items are received, and the list %q has %d items, want some", received, name, len(items))
+		t.Fatalf("after the adoption, %d items are received, and the list %q has %d items; want at least 0 items, and a list that is not empty", received, name, len(items))
 	}
 	d := delivery{channel{l.generation(), len(l.control), 0, 1}, terms, received, []string{"!another list"}}
 	if n := l.deliver(d); n != received+1 || l.field(1, "t0") != name {
@@ -208,6 +208,6 @@ func TestTheListOfItemsToStateAgain(t *testing.T) {
 	}
 	d.offset, d.items = d.offset+1, []string{"!" + name}
 	if n := l.deliver(d); n != received+2 || l.field(1, "t0") != "" {
-		t.Errorf("after its answer, the list is %q, want none", l.field(1, "t0"))
+		t.Errorf("after the answer to the list, the list is %q, want none", l.field(1, "t0"))
 	}
 }

@@ -55,8 +55,8 @@ func (f *faultyCluster) failServersOf(s *scaledSeason) {
 type scaledSeason struct {
 	leaderboard.SeasonKey
 	board    *leaderboard.Board
-	rebuilds []string // the parts that were rebuilt
-	failed   int      // reads without ranks
+	rebuilds []string  // the parts that were rebuilt
+	failed   int       // reads without ranks
 	first    time.Time // the first of these reads since the last fault
 	last     time.Time // the last of these reads
 }

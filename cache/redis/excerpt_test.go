@@ -101,7 +101,7 @@ func FuzzExcerpt(f *testing.F) {
 				if !ok {
 					requested := first >= max(cutPosition-above, 0) && first+n <= cutPosition+below
 					if n > 0 && requested {
-						t.Fatalf("the excerpt lacks some of the %d standings from position %d, although it was requested with %d above and %d below the cut at %d", n, first, above, below, cutPosition)
+						t.Fatalf("the excerpt lacks some of the %d standings from position %d, although they were requested with %d above and %d below the cut at %d", n, first, above, below, cutPosition)
 					}
 					continue
 				}

@@ -40,7 +40,7 @@ type member struct {
 	*Index
 	servers *shardServers
 	mu      sync.Mutex
-	view    []string
+	view    []string         // as servers.present, when the process last noticed changes
 	open    map[net.Conn]int // the shard of each connection
 	faults  *memberFaults
 }
@@ -189,7 +189,7 @@ func (s *shardServers) reclaim() {
 	}
 }
 
-// memberFaults is a hook that makes one call of a script fail for each armed kind of fault.
+// memberFaults is a hook. Each armed fault makes one call of a script fail.
 type memberFaults struct {
 	client  *goredis.ClusterClient
 	mu      sync.Mutex
@@ -284,7 +284,7 @@ type owner struct {
 	first     map[int]int // partition -> the number of messages that were committed before this session
 	applied   map[int]int // partition -> the number of messages that this owner has applied
 	confirmed string      // the servers on which this session has confirmed the season
-	halted    bool
+	halted    bool        // whether the process is suspended
 }
 
 // history is a random history of owners and servers. Each message of the log is an entry.
@@ -298,7 +298,7 @@ type history struct {
 	committed [3]int
 	session   int64
 	owners    []*owner
-	copies    [][][]any // by shard, oldest first
+	copies    [][][]any // earlier copies of each shard, oldest first
 	rebuilds  int
 	counts    map[string]int
 	losses    bool // whether a server's successor may have no copy at all

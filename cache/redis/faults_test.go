@@ -203,7 +203,7 @@ func roles(t *testing.T, x *Index, c *cluster.Cluster, key string) (master, repl
 				return nil
 			}
 		}
-		return fmt.Errorf("slot %d not found with a replica in %+v", keySlot, slots)
+		return fmt.Errorf("no master with a replica has slot %d: %+v", keySlot, slots)
 	})
 	return master, replica
 }
@@ -491,7 +491,7 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 	<-season.rebuild // the token that a drop needs, so the season is not dropped
 	x.fail(season, epoch, nil)
 	if x.Synced(testSeason) {
-		t.Fatal("the index is synced after a failed update")
+		t.Fatal("Synced = true after a failed update, want false")
 	}
 	filled := make(chan error)
 	scans := 0
@@ -523,11 +523,11 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 		t.Errorf("after %d fills of another process, the process read the entries %d times, want 0", fills, scans)
 	}
 	if !x.Synced(testSeason) {
-		t.Error("the index is not synced after another process filled the season")
+		t.Error("Synced = false after another process filled the season, want true")
 	}
 	loaded, err := x.Loaded(t.Context(), testSeason)
 	if err != nil || !loaded {
-		t.Errorf("Loaded() = %v, %v, want true", loaded, err)
+		t.Errorf("Loaded = %v, %v, want true, nil", loaded, err)
 	}
 	season.rebuild <- struct{}{}
 	checkLadders(t, x, s.entries)
@@ -708,7 +708,7 @@ func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
 func TestAShardLostItems(t *testing.T) {
 	for _, tt := range []struct {
 		field     string // the counter of the receiver or of the sender: see lua/base.lua
-		forgotten bool
+		forgotten bool   // whether the sender has removed the items
 	}{{"i", false}, {"o", false}, {"i", true}} {
 		x, s := openIndex(t, options([]string{cluster.Redis(t)}, 2)), newStore(100)
 		s.rebuild(t, x)
@@ -825,8 +825,8 @@ func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 	openIndex(t, x.o)
 }
 
-// A running server is configured to evict keys. Until this is undone, no question is answered, and
-// afterwards all seasons are rebuilt, because they may lack keys.
+// A running server is configured to evict keys. Until the setting is corrected, no question is
+// answered. Afterwards all seasons are rebuilt, because they may lack keys.
 func TestAServerThatBeginsToEvict(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	x, err := newIndex(options(addrsOf(c), 1))
@@ -920,7 +920,7 @@ func TestSynced(t *testing.T) {
 }
 
 // While Redis hangs, a process ends before its update is in the index. Another process calls
-// Invalidate. From then on, it does not read the old ranks. Soon no process reads them.
+// Invalidate, and no longer reads the old ranks. Soon no process reads them.
 func TestInvalidate(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
@@ -1166,7 +1166,7 @@ func TestBehindSentinel(t *testing.T) {
 			continue
 		}
 		if tt.want == "" || err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "redis.sentinel_username and redis.sentinel_password") {
-			t.Errorf("Open as Sentinel user %q with password %q: error %v, want %q and the settings", tt.user, tt.password, err, tt.want)
+			t.Errorf("Open as Sentinel user %q with password %q: error %v, want %q and the names of the settings", tt.user, tt.password, err, tt.want)
 		}
 	}
 	x, s := openIndex(t, o), newStore(30)

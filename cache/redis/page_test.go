@@ -28,8 +28,8 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 	}{
 		"many different scores": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(1 << 50) }, 3},
 		"few different scores":  {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(5) }, 3},
-		// A hash never distributes users like this: shard 3 has the highest scores, and
-		// the scores of each other shard form a range of their own.
+		// A hash never distributes users like this: shard 3 has the highest scores, and each
+		// other shard has its own range of scores.
 		"a range of scores for each shard": {func(rng *rand.Rand, i, shard int) int64 {
 			if shard == 3 {
 				return 1<<40 + rng.Int64N(1<<30)
@@ -226,7 +226,7 @@ func TestConcurrentReadsShareATrip(t *testing.T) {
 					all.Go(func() {
 						got, v, err := read(t.Context(), i)
 						if err != nil || v.Size != 21 || got[0].User == "first" && (got[0].Key != testBoard.ScorePrefix(leaderboard.Score(score), epoch) || got[0].Ranks.Ordinal != 1) {
-							t.Errorf("round %d: got %v of %d, error %v; want 21, and first with rank 1 and score %d", round, got, v.Size, err, score)
+							t.Errorf("round %d: got %v of %d standings, error %v; want 21, and user \"first\" with rank 1 and score %d", round, got, v.Size, err, score)
 						}
 					})
 				}

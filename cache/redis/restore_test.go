@@ -239,7 +239,8 @@ func TestOnlyARestoreAcceptsCopiedShards(t *testing.T) {
 	}
 }
 
-// If an Update of this process is missing, a copied shard may lack it. So Restore reads all users.
+// If an Update of this process is missing, a copied shard may lack this Update. So Restore reads
+// all users.
 func TestRestoreAfterAMissedUpdateReadsAllUsers(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 3)), &partScans{store: newStore(100)}
 	s.rebuild(t, x)

@@ -77,7 +77,7 @@ func (r raw) ones(key string, leaves, perLeaf int) []int {
 	must(r.t, err)
 	counts := make([]int, leaves)
 	if n := perLeaf / 8 * leaves; len(text) > n {
-		r.t.Fatalf("%q has %d bytes, want at most %d", key, len(text), n)
+		r.t.Fatalf("the bits %q have %d bytes, want at most %d", key, len(text), n)
 	}
 	for i := range text {
 		leaf := i / (perLeaf / 8)
@@ -110,7 +110,7 @@ func (r raw) checkTree(tree string, follow bool) {
 		for j, name := range names {
 			members := r.zset(tree + "l" + name)
 			if len(members) == 0 && !single || len(members) >= perLeaf {
-				r.t.Fatalf("leaf %q of %d has %d strings, want 1 to %d, or 0 in an empty tree", name, len(names), len(members), perLeaf-1)
+				r.t.Fatalf("leaf %q, one of %d, has %d strings, want 1 to %d, or 0 in an empty tree", name, len(names), len(members), perLeaf-1)
 			}
 			leafFollowers := 0
 			for _, k := range members {
