@@ -464,7 +464,8 @@ func (b *bulk) merge(ctx context.Context) (last []job, err error) {
 	return last, nil
 }
 
-// addEntry adds the entry of a cursor to its bucket, and to the trees of its ladders.
+// addEntry adds the entry of a cursor to the trees of its ladders. If the entry is from a
+// block, it also adds the entry to the shard's chunk.
 func (b *bulk) addEntry(c *cursor) error {
 	p := c.part
 	if c.held == nil {
@@ -695,7 +696,7 @@ func (c *cursor) compare(d *cursor) int {
 	return cmp.Or(bytes.Compare(c.prefix, d.prefix), bytes.Compare(c.user, d.user))
 }
 
-// merged is a heap of cursors. The first one has the smallest sort key.
+// merged is a heap of cursors. The first cursor has the smallest sort key.
 type merged []*cursor
 
 // begin removes the cursors without entries, and makes the others a heap.

@@ -25,7 +25,7 @@ type part struct {
 }
 
 // excerpt has consecutive standings of a ladder around a cut, joined from the parts of its
-// shards. A cut is a point between two standings. A sort key names it: the standings with
+// shards. A cut is a point between two standings. A sort key names the cut: the standings with
 // smaller sort keys are before the cut, the other standings are behind the cut.
 type excerpt struct {
 	keyBytes  int

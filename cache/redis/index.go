@@ -76,10 +76,11 @@ type Options struct {
 	// a master's name for Sentinel; password, TLS, timeouts and pool. Reads always
 	// go to masters.
 	Redis *goredis.UniversalOptions
-	// Shards is the number of shards, 1 to 256, of a season that a Rebuild fills for the
-	// first time. Redis records this number, which stays the same until Drop. With one
-	// shard, every question takes one round trip, and its answer shows one moment.
-	// Several shards can use several servers. Default 1.
+	// Shards is the number of shards, 1 to 256, of a season that a Rebuild fills for the first
+	// time, if the board has no number of its own. Redis records the number of shards. It stays
+	// the same until Drop, or until a Rebuild of a board with another number. With one shard,
+	// every question takes one round trip, and its answer shows one moment. Several shards can
+	// use several servers. Default 1.
 	Shards int
 	// Prefix is the start of every key's name. Default "leaderboard:".
 	Prefix string

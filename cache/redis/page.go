@@ -138,8 +138,8 @@ func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standi
 // server.
 const pieceStandings = 1000
 
-// extend appends standings that follow the last one of out, up to q.n in all, in pieces.
-// Each piece shows the ladder at a later moment. The ranks continue the ranks of out.
+// extend appends the standings after out, up to q.n in all, in pieces. Each piece shows the
+// ladder at a later moment. The ranks continue the ranks of out.
 func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Standing, v leaderboard.View) ([]leaderboard.Standing, leaderboard.View, error) {
 	for len(out) < q.n {
 		var part []leaderboard.Standing

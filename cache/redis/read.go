@@ -328,8 +328,8 @@ func reconcile(counted map[string]*keyCounts) {
 	}
 }
 
-// limitDistinct returns the count distinct, limited to the counts that are possible with
-// this number of standings.
+// limitDistinct limits the count distinct to the counts that are possible with this number of
+// standings.
 func limitDistinct(distinct, standings int64) int64 {
 	return max(min(distinct, standings), min(standings, 1))
 }
@@ -351,9 +351,9 @@ type rankAnswer struct {
 	err      error
 }
 
-// Standings implements [leaderboard.Ranker]. Concurrent calls about one user each share one read,
-// which begins after the last of these calls began. A script about several users takes less time
-// than a script for each of them.
+// Standings implements [leaderboard.Ranker]. Concurrent calls that each ask about one user share
+// one read, which begins after the last of these calls began. A script about several users takes
+// less time than a script for each of them.
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	if len(users) != 1 {
 		return x.readStandings(ctx, l, users, countsOf(methods))

@@ -232,8 +232,8 @@ func formatFault(calls []*call) error {
 	return nil
 }
 
-// delivery has consecutive items from one shard's outbox for another shard. lua/base.lua
-// describes outboxes, and lua/deliver.lua describes items.
+// delivery has consecutive items from one shard's outbox for another shard: see lua/base.lua
+// and lua/deliver.lua.
 type delivery struct {
 	channel
 	terms  string // of the channel: see lua/channel.lua
