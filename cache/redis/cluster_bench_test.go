@@ -45,7 +45,7 @@ func (f *faultyCluster) failServersOf(s *scaledSeason) {
 	})
 	f.fault(fmt.Sprintf("a master of %s and its replica are killed, and start again without data", s.Board), key, func(master, replica *cluster.Server) {
 		must(b, errors.Join(master.Kill(), replica.Kill()))
-		f.pause(3 * time.Second)
+		f.wait(3 * time.Second)
 		must(b, errors.Join(master.Start(b.Context()), replica.Start(b.Context())))
 	})
 	f.fault(fmt.Sprintf("a slot of %s moves", s.Board), key, func(_, _ *cluster.Server) { moveSlot(b, f.reader, key) })
@@ -157,19 +157,19 @@ func (f *faultyCluster) fault(name, key string, fail func(master, replica *clust
 		load.Go(func() { f.own(ctx, i, o) })
 	}
 	load.Go(func() { f.read(ctx) })
-	f.pause(5 * time.Second) // so that positions are recorded
+	f.wait(5 * time.Second) // so that positions are recorded
 	master, replica := f.serversOf(key)
 	start := time.Now()
 	fail(master, replica)
 	f.b.Logf("%s: done after %v", name, time.Since(start).Round(10*time.Millisecond))
-	wait, cancel := context.WithTimeout(ctx, 10*time.Minute)
-	for !f.available(wait) {
-		if sleep(wait, 100*time.Millisecond) != nil {
+	bounded, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	for !f.available(bounded) {
+		if sleep(bounded, 100*time.Millisecond) != nil {
 			f.b.Fatalf("%s: the seasons have no ranks after 10 minutes", name)
 		}
 	}
 	cancel()
-	f.pause(5 * time.Second)
+	f.wait(5 * time.Second)
 	stop()
 	load.Wait()
 	for _, s := range f.seasons {
@@ -183,7 +183,7 @@ func (f *faultyCluster) fault(name, key string, fail func(master, replica *clust
 	f.check(name)
 }
 
-func (f *faultyCluster) pause(d time.Duration) { must(f.b, sleep(f.b.Context(), d)) }
+func (f *faultyCluster) wait(d time.Duration) { must(f.b, sleep(f.b.Context(), d)) }
 
 // available restores lost shards, and reports whether both seasons have ranks.
 func (f *faultyCluster) available(ctx context.Context) bool {
@@ -396,6 +396,6 @@ func (f *faultyCluster) waitForPromotion(replica *cluster.Server) {
 			f.b.Logf("the replica is a master after %v", time.Since(start).Round(10*time.Millisecond))
 			return
 		}
-		f.pause(20 * time.Millisecond)
+		f.wait(20 * time.Millisecond)
 	}
 }

@@ -973,7 +973,11 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 		if !errors.Is(err, goredis.Nil) {
 			must(t, err)
 		}
-		c := newCall(deliverScript, control, shard, live, sender, received, 1, "-\x00"+keys[0])
+		terms, err := x.client().HGet(t.Context(), w, fmt.Sprint("f", sender)).Result()
+		if !errors.Is(err, goredis.Nil) {
+			must(t, err)
+		}
+		c := newCall(deliverScript, control, shard, live, sender, terms, received, 1, "-\x00"+keys[0])
 		if err := x.run(t.Context(), []*call{c}); err == nil {
 			t.Errorf("shard %d accepted a delivery without memory: status %d, want an error", shard, c.status)
 		}
