@@ -17,21 +17,22 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
+// item is a message, and what the consumer found out about it.
 type item struct {
 	message *sarama.ConsumerMessage
 	readAt  time.Time
 	record  *pb.MatchResultRecord
-	// boardSince, if not zero, requires the version of the board at that time, or a later one.
+	// boardSince, if not zero, requires a version of the board that was read after this time.
 	boardSince time.Time
 	board      *leaderboard.Board // nil until resolve sets it
 	missingAt  time.Time          // when the board was first found to be missing
 	result     leaderboard.MatchResult
 	outcome    leaderboard.Outcome
 	before     leaderboard.RankKey // user's rank key before the batch
-	// covered means that the consumer publishes no update for this item: another item of the batch has
-	// the same entry, or the item is index-only.
+	// covered means that the consumer publishes no update for this item: another item of the batch
+	// has the same entry, or the message has index_only set.
 	covered    bool
-	cause      cause
+	cause      cause // set if the message becomes a dead letter
 	detail     error
 	deadLetter *sarama.ProducerMessage
 }
@@ -66,13 +67,14 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 	return nil
 }
 
-// prefixBeforeRetry returns how many of the first items can be applied now. It stops before a
-// result without achieved_at if an earlier such result of the same match has another season.
+// prefixBeforeRetry returns how many of the first items can be applied now. It stops at the second
+// of two results without achieved_at that have the same user and match, but different seasons.
 //
 // If a producer retries a result without achieved_at while a season ends, the times of the two
-// messages select different seasons. The first message decides, once it is applied.
+// messages select different seasons. Once the first message is applied, resolve gives the second
+// its season.
 func prefixBeforeRetry(items []*item) int {
-	seasons := map[leaderboard.ResultKey]leaderboard.SeasonID{} // by match; the keys have no season
+	seasons := map[leaderboard.ResultKey]leaderboard.SeasonID{} // by match; the keys lack the season
 	for n, i := range items {
 		if i.cause != "" || !i.result.Assigned {
 			continue
@@ -87,7 +89,8 @@ func prefixBeforeRetry(items []*item) int {
 	return len(items)
 }
 
-// countMisplaced counts an item that is not on its user's partition. It is applied nevertheless.
+// countMisplaced counts an item that is not on its user's partition. The consumer applies it
+// nevertheless.
 func (c *Consumer) countMisplaced(i *item) {
 	m := i.message
 	partitions, err := c.client.Partitions(m.Topic)
@@ -100,11 +103,12 @@ func (c *Consumer) countMisplaced(i *item) {
 	}
 }
 
-// resolve decodes items, and sets their boards and results, or causes. Resolved items stay
+// resolve decodes items, and sets each item's board and result, or its cause. Resolved items stay
 // unchanged.
 //
-// A cached, old version of a board may refuse a result. resolve then gets a version that was read
-// after readAt. The sender wrote the message before readAt, so it knew no newer version.
+// A cached version of a board may be old, and refuse a valid result. resolve then gets a version
+// that was read after readAt. The sender knew no newer version, because it wrote the message before
+// readAt.
 func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	for _, i := range items {
 		if i.record == nil && i.cause == "" {
@@ -234,8 +238,9 @@ func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime ti
 	return r.ReceivedAt
 }
 
-// applyLimited applies at most batchLimit items, and returns the pending ones. If ctx is done
-// first, it lowers batchLimit, because a large batch would always time out on a slow store.
+// applyLimited applies at most batchLimit items, and returns the items that are still to apply. If
+// ctx is done first, it lowers batchLimit, because a large batch would always time out on a slow
+// store.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
 	n := min(len(items), int(c.batchLimit.Load()))
 	if n == 0 {
@@ -333,8 +338,8 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 }
 
 // retryUnlessPermanent returns the items to retry, and err. If err is permanent, the items become
-// dead letters. If the board was deleted, it returns the items without a board and without an
-// error, because a new board may have the same id.
+// dead letters. If the board was deleted, resolve must look for a new board with the same id: the
+// items then have no board, and the error is nil.
 func retryUnlessPermanent(items []*item, err error) ([]*item, error) {
 	if errors.Is(err, leaderboard.ErrBoardNotFound) && !errors.Is(err, leaderboard.ErrUnavailable) {
 		for _, i := range items {

@@ -125,11 +125,11 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 			t.Errorf("concurrent calls %v, want one for each user", calls)
 		}
 		if !errors.Is(err, leaderboard.ErrUnavailable) || len(pending) != 4 {
-			t.Errorf("%d items are pending, with error %v; want the four of users \"down\" and \"gone\"", len(pending), err)
+			t.Errorf("%d items are pending, with error %v; want the four items of users \"down\" and \"gone\"", len(pending), err)
 		}
 		for _, i := range pending {
 			if resolved := i.board != nil; resolved != (i.result.User == "down") || !resolved && i.boardSince.IsZero() {
-				t.Errorf("the pending item of user %q: has a board: %v, boardSince: %v; want a board for \"down\", and no board but a time for \"gone\"", i.result.User, resolved, i.boardSince)
+				t.Errorf("the pending item of user %q: has a board: %v, boardSince: %v; want a board for \"down\"; for \"gone\", no board and a nonzero boardSince", i.result.User, resolved, i.boardSince)
 			}
 		}
 		got := ""

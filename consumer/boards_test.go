@@ -108,7 +108,8 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	}
 }
 
-// Results after the new end are rejected, not dead letters. Earlier results still count.
+// Results after the early end are rejected, and do not become dead letters. Earlier results still
+// count.
 func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)
@@ -200,7 +201,8 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// Results count if they were received after the deletion of the old board, even before the new one.
+// Results count if they were received after the deletion of the old board, even before the creation
+// of the new board.
 func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)

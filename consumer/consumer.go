@@ -10,11 +10,11 @@
 // The consumer marks an offset for commit once three conditions hold for this message and all
 // earlier ones of its partition:
 //
-//  1. Its result is durable in the store, unless it is not a valid result.
+//  1. The store has its result durably, or the message is not a valid result.
 //  2. Kafka has acknowledged the update, or the dead letter.
 //  3. The rank index is synced, or Kafka has the index's position: see position.go.
 //
-// Otherwise the next owner of the partition reads the message again. To apply a message again
+// Otherwise the next owner of the partition reads the message again. Applying a message again
 // changes nothing.
 package consumer
 
@@ -69,7 +69,7 @@ type Consumer struct {
 
 	bands         *lru.Cache[leaderboard.SeasonKey, bands]
 	deadLetterLog deadLetterLog
-	batchLimit    atomic.Int64 // largest number of items in one call of apply
+	batchLimit    atomic.Int64 // largest number of messages in one call of apply
 	joined        atomic.Bool
 	unreachable   atomic.Bool
 }
@@ -80,7 +80,7 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	o = o.withDefaults()
 	c := o.Connection.Config("leaderboard-consumer")
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
-	c.Consumer.Group.ResetInvalidOffsets = false // sarama would not log it
+	c.Consumer.Group.ResetInvalidOffsets = false // resetInvalidOffsets logs each reset
 	c.Consumer.Offsets.AutoCommit.Interval = time.Second
 	c.Consumer.Group.Session.Timeout = o.SessionTimeout
 	c.Consumer.Group.Heartbeat.Interval = o.SessionTimeout / 4
@@ -168,8 +168,8 @@ func (c *Consumer) connect(logging *sync.WaitGroup) error {
 	return nil
 }
 
-// topics returns the ids of the results topic and its mirrors, by name. A recreated topic has
-// another id. Old brokers report no id.
+// topics returns, by name, the ids of the results topic and its mirrors (copies from other
+// regions). A recreated topic has a new id. Old brokers report no id.
 func (c *Consumer) topics() (map[string]string, error) {
 	if err := c.client.RefreshMetadata(); err != nil {
 		return nil, err

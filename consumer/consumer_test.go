@@ -189,8 +189,8 @@ func TestEveryKindOfMessage(t *testing.T) {
 	}
 }
 
-// flakyService fails the first calls of Apply, down in number. Then it applies all results, but
-// reports an error for some.
+// flakyService fails the first calls of Apply; down is their number. Later calls apply all results,
+// but report an error for some.
 type flakyService struct {
 	*ranking.Service
 	mu      sync.Mutex
@@ -246,7 +246,7 @@ func (s slowService) Apply(ctx context.Context, b *leaderboard.Board, results []
 	return s.Service.Apply(ctx, b, results)
 }
 
-// Otherwise a batch would time out at every retry.
+// On a slow store, a large batch would time out at every retry.
 func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -269,7 +269,7 @@ func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 	}
 }
 
-// The result counts in the season of its first message.
+// A result that is sent again after the season's end counts in the season of its first message.
 func TestRetryAfterTheSeasonsEnd(t *testing.T) {
 	c := start(t)
 	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)

@@ -30,8 +30,8 @@ const (
 	// By default, Kafka accepts messages of 1 MiB, including its overhead.
 	maxDeadLetterBytes = 1_000_000
 	minDeadLetterBytes = 4 << 10
-	// maxPartBytes bounds the key of a dead letter, and its copied headers. limit / partsPerLimit
-	// is another bound.
+	// maxPartBytes bounds the key of a dead letter, and the size of its copied headers.
+	// newDeadLetter also bounds each of them by limit / partsPerLimit.
 	maxPartBytes  = 64 << 10
 	partsPerLimit = 15
 	// The description of an error may quote the message.
@@ -66,7 +66,7 @@ func (i *item) failIfPermanent(err error) bool {
 // newDeadLetter returns a dead letter of at most limit bytes. It cuts a key or value that does not
 // fit, omits headers that do not fit, and records the original size.
 //
-// Kafka would reject a longer one at every retry, and block the partition.
+// Kafka would reject a longer dead letter at every retry, and the partition would be blocked.
 func newDeadLetter(topic string, i *item, limit int) *sarama.ProducerMessage {
 	m := i.message
 	part := min(maxPartBytes, limit/partsPerLimit)
@@ -114,8 +114,8 @@ func truncate(text string, limit int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// sendOneByOne sends messages separately, because one is too large. It halves dead letters until
-// Kafka accepts them.
+// sendOneByOne sends messages separately, after Kafka has rejected one as too large. It halves dead
+// letters until Kafka accepts them.
 func (c *Consumer) sendOneByOne(ctx context.Context, items []*item, messages []*sarama.ProducerMessage) error {
 	limit := maxDeadLetterBytes
 	for _, m := range messages {

@@ -175,7 +175,7 @@ func deadLettersFitATopicWithALowLimit(t *testing.T, c *cluster) {
 		return err != nil
 	})
 	var messages []*sarama.ProducerMessage
-	for i := range 20 { // the limit is lower than the size of a large message, and than the total size
+	for i := range 20 { // a large message exceeds the limit, and so do all messages together
 		n := 1000
 		if i%5 == 0 {
 			n = 100_000
@@ -190,7 +190,7 @@ func deadLettersFitATopicWithALowLimit(t *testing.T, c *cluster) {
 			continue
 		}
 		if h := headers(m); h["cause"] != "form" || h["origin-value-bytes"] != "" && (h["origin-value-bytes"] != "100000" || len(m.Value) < 3000) || h["origin-value-bytes"] == "" && len(m.Value) != 1000 {
-			t.Errorf("a dead letter has %d bytes and the headers %v, want a whole message of 1000 bytes or the beginning of one of 100000", len(m.Value), h)
+			t.Errorf("a dead letter has %d bytes and the headers %v, want a whole message of 1000 bytes or the beginning of a message of 100000 bytes", len(m.Value), h)
 		}
 	}
 }

@@ -13,16 +13,19 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
+// A season is in doubt if the index may lack its last updates: see [leaderboard.Doubt].
+
 const (
-	// doubtInterval is the largest interval while a season is in doubt.
+	// doubtInterval is the largest interval between calls of advanceIndex while a season is in
+	// doubt.
 	doubtInterval = 100 * time.Millisecond
-	// repeatTimeout bounds one attempt to bring seasons in doubt up to date. It is less than gapIdle.
+	// repeatTimeout bounds one attempt to bring seasons in doubt up to date. It is less than
+	// gapIdle, so a broker's silence is an error and not a loss.
 	repeatTimeout = 30 * time.Second
 )
 
 // followServers records the positions of the session's partitions in the index, until the session
-// ends. If a server of the index was replaced, it repeats the updates that the index may have lost: see
-// cache/redis/doubt.go.
+// ends. It repeats updates for seasons in doubt: see cache/redis/doubt.go.
 func (h handler) followServers(s sarama.ConsumerGroupSession) {
 	ctx := s.Context()
 	session := leaderboard.LogSession{Generation: int64(s.GenerationID())}
@@ -57,10 +60,10 @@ func (h handler) followServers(s sarama.ConsumerGroupSession) {
 	}
 }
 
-// confirmation states what a session has confirmed for a season.
+// confirmation describes a session's last successful Confirm of a season.
 type confirmation struct {
 	server     string
-	partitions int // their number; a session only gains partitions
+	partitions int // the number of positions, which only grows in a session
 }
 
 // advanceIndex records positions, and brings seasons in doubt up to date. It reports whether a season
@@ -100,8 +103,9 @@ func (h handler) advanceIndex(ctx context.Context, session leaderboard.LogSessio
 	return true, err
 }
 
-// recordLastPositions records the positions of the session's partitions for all seasons, so that the next
-// owners need not repeat updates. If this fails, they repeat those since the last positions.
+// recordLastPositions records the positions of the session's partitions for all seasons, so that
+// the next owners need not repeat updates. If this fails, they repeat the updates since the last
+// recorded positions.
 func (h handler) recordLastPositions(s sarama.ConsumerGroupSession) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), maxPositionDelay)
 	defer cancel()
@@ -110,9 +114,9 @@ func (h handler) recordLastPositions(s sarama.ConsumerGroupSession) {
 	}
 }
 
-// repeatUpdates brings seasons in doubt up to date with the messages of partitions, from the recorded
-// positions of the seasons to the present end of the log. It drops the seasons for which this is
-// impossible or too much work, and returns them.
+// repeatUpdates brings seasons in doubt up to date with the messages of partitions, from the
+// seasons' recorded positions to the present end of the log. It drops seasons if the log lacks
+// messages or there are too many users, and returns the dropped seasons.
 func (h handler) repeatUpdates(ctx context.Context, doubts []leaderboard.Doubt, partitions []partition) (forgotten map[leaderboard.SeasonKey]bool, err error) {
 	r := repetition{handler: h, seasons: map[leaderboard.SeasonKey][]leaderboard.LogPosition{}, sources: map[leaderboard.BoardID][]leaderboard.LogPosition{}, users: map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}}
 	forgotten = map[leaderboard.SeasonKey]bool{}
@@ -173,9 +177,9 @@ func (h handler) repeatUpdates(ctx context.Context, doubts []leaderboard.Doubt, 
 	return forgotten, h.waitUntilSynced(ctx)
 }
 
-// gapSince returns the messages of a partition from the first recorded position of the seasons on,
-// and the offset of the oldest message that the log still has. The partition is the one with the
-// given index in the positions of the seasons.
+// gapSince returns the part of a partition at and after the smallest recorded position of the
+// seasons, and the offset of the log's oldest message. index is the partition's index in
+// Doubt.Positions.
 func (h handler) gapSince(p partition, doubts []leaderboard.Doubt, index int) (g gap, oldest int64, err error) {
 	if oldest, err = h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest); err != nil {
 		return gap{}, 0, err
@@ -196,8 +200,8 @@ func (h handler) gapSince(p partition, doubts []leaderboard.Doubt, index int) (g
 // repetition collects the users whose updates are repeated.
 type repetition struct {
 	handler
-	// seasons and sources have the first positions of the messages that concern a season in doubt: its
-	// own messages, and those of the source of its board.
+	// seasons has the recorded positions of each season in doubt. sources has them for the source
+	// of its board: results of the source also change the season.
 	seasons map[leaderboard.SeasonKey][]leaderboard.LogPosition
 	sources map[leaderboard.BoardID][]leaderboard.LogPosition
 	users   map[leaderboard.SeasonKey]map[leaderboard.UserID]bool
@@ -222,8 +226,8 @@ func (r *repetition) add(ctx context.Context, d leaderboard.Doubt) error {
 	return nil
 }
 
-// collect adds the users of items that concern the seasons in doubt. The items' partition has the given
-// index in the positions of the seasons.
+// collect adds the users of items that concern the seasons in doubt. index is the index of the
+// items' partition in Doubt.Positions.
 func (r *repetition) collect(ctx context.Context, index int, items []*item) error {
 	if err := r.resolve(ctx, items); err != nil {
 		return err

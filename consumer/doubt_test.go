@@ -18,22 +18,22 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// indexServer is a server of one shard of an index that several processes share. It records its writes,
-// so that a replica can have the first of them only.
+// indexServer has one shard of the shared index. It records its writes, so that a replica can lack
+// the last writes.
 type indexServer struct {
 	name    string
 	writes  []func(*indexServer)
 	seasons map[leaderboard.SeasonKey]*serverSeason
 }
 
-// serverSeason is a loaded season on a server. It is in doubt on any other server than writtenOn.
+// serverSeason is a loaded season on a server. It is in doubt if its server is not writtenOn.
 type serverSeason struct {
 	board     *leaderboard.Board
 	entries   map[leaderboard.UserID]leaderboard.Entry
 	writtenOn string
 	positions map[string]int64
 	sure      map[string]bool // the confirmed partitions
-	session   int64           // of sure
+	session   int64           // the generation of the group that confirmed them
 }
 
 // put adds an entry if it is newer.
@@ -60,7 +60,7 @@ type servers struct {
 	present  []*indexServer // by shard
 	changes  int
 	rebuilds int
-	kept     []int // by shard: the number of first writes that no replica lacks, such as the first rebuilds
+	kept     []int // by shard: how many of the first writes every replica has
 }
 
 func newServers(shards int) *servers {
@@ -83,8 +83,8 @@ func (s *servers) fail(shard, lost int) {
 	s.present[shard] = replica
 }
 
-// advanced reports whether no shard is in doubt, and the positions of all partitions add up to at least
-// the given number.
+// advanced reports whether no shard is in doubt, and the positions of all partitions add up to at
+// least sent.
 func (s *servers) advanced(sent int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,8 +102,7 @@ func (s *servers) advanced(sent int) bool {
 	return true
 }
 
-// memberIndex is the index as one process sees it. It follows the rules of cache/redis/doubt.go. The
-// rank keys that shards count for each other are not modeled.
+// memberIndex is the index as one process sees it. It follows the rules of cache/redis/doubt.go.
 type memberIndex struct {
 	*servers
 	server    []*indexServer // the server of each shard that the process uses
@@ -202,8 +201,8 @@ func (x *memberIndex) Advance(_ context.Context, positions []leaderboard.LogPosi
 	return doubts, nil
 }
 
-// advance records the positions of a season in the shards that are not in doubt. It returns the doubt
-// about the others, or nil.
+// advance records the positions of a season in the shards that are not in doubt. It returns the
+// doubt about the other shards, or nil.
 func (x *memberIndex) advance(key leaderboard.SeasonKey, positions []leaderboard.LogPosition) *leaderboard.Doubt {
 	d, same, gap := leaderboard.Doubt{SeasonKey: key, Server: x.names()}, !x.repeating[key], false
 	for shard, server := range x.server {
@@ -407,8 +406,8 @@ func (r *region) isDegraded() bool {
 	return false
 }
 
-// Servers of the index fail, also twice in a row, and their replicas lack the last writes. Consumers
-// start and end meanwhile, and notice the change late. In the end, each rank equals the
+// Servers of the index fail, also twice in a row, and their replicas lack the last writes.
+// Consumers start and end meanwhile, and notice new servers late. In the end, each rank equals the
 // recount, and no season was rebuilt.
 func TestServersFailInRandomHistories(t *testing.T) {
 	for _, shards := range []int{1, 3} {
@@ -504,12 +503,13 @@ func serversFailInRandomHistories(t *testing.T, shards int) {
 	eventually(t, "all positions are recorded", advanced)
 	r.checkRanks(scores)
 	if all.rebuilds != 2 {
-		t.Errorf("%d rebuilds, want only the first two", all.rebuilds)
+		t.Errorf("%d rebuilds, want 2: the first fill of each board", all.rebuilds)
 	}
 	t.Logf("%d results, %v", sent, counts)
 }
 
-// After a failover, a consumer joins, updates the former server, commits, and ends before it notices.
+// After a failover, a consumer joins, updates the former server, commits, and ends before it
+// notices the failover.
 func TestAConsumerOfTheFormerServer(t *testing.T) {
 	r, all, reader := openServers(t, 1)
 	former := newMemberIndex(all)
@@ -540,12 +540,12 @@ func TestAConsumerOfTheFormerServer(t *testing.T) {
 	eventually(t, "all positions are recorded", advanced)
 	r.checkRanks(scores)
 	if all.rebuilds != 2 {
-		t.Errorf("%d rebuilds, want only the first two", all.rebuilds)
+		t.Errorf("%d rebuilds, want 2: the first fill of each board", all.rebuilds)
 	}
 }
 
-// A message with index_only passes the stored entry to the index, also on a linked board. It
-// reports nothing.
+// For a message with index_only, the consumer passes the stored entry to the index, also on a
+// linked board. It publishes no update.
 func TestNotedEntriesReachTheIndex(t *testing.T) {
 	r := openRegion(t)
 	r.start(false)

@@ -188,8 +188,8 @@ func (c *cluster) allCommitted() int {
 	return int(sum)
 }
 
-// results returns a message of one point for each of the matches m<from> to m<to-1>, from the users
-// in turn.
+// results returns a message for each of the matches m<from> to m<to-1>. Each gives one point to the
+// next user.
 func (c *cluster) results(from, to, users int) []*sarama.ProducerMessage {
 	var messages []*sarama.ProducerMessage
 	for i := from; i < to; i++ {
@@ -322,7 +322,7 @@ func (m *member) count(name string) int {
 	return 0
 }
 
-// gate is a service whose Apply fails if before fails.
+// gate calls before ahead of Apply, and counts the applied results by match.
 type gate struct {
 	*ranking.Service
 	before func(ctx context.Context, results []leaderboard.MatchResult) error

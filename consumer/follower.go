@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Follower reads the updates of every partition, also of later ones. It starts after the newest
-// update and commits no offset.
+// Follower reads the updates of every partition, also of partitions that are created later. It
+// starts after the newest update and commits no offset.
 type Follower struct {
 	consumer sarama.Consumer // nil until a broker answers
 	topic    string
@@ -29,9 +29,9 @@ type Follower struct {
 }
 
 // Follow calls every function in deliver for each update. Calls are concurrent for different
-// partitions. If updates are no longer in the log, Follow continues with later ones. Without a
-// broker, it retries in the background. Errors: a missing topic, and others that a retry cannot
-// fix.
+// partitions. If updates are no longer in the log, it continues with the newest update. While no
+// broker answers, it retries in the background. Errors: a missing topic; other errors that a retry
+// cannot fix.
 func Follow(brokers []string, c *sarama.Config, t kafka.Topics, log *slog.Logger, deliver ...func(*pb.LeaderboardUpdate) error) (*Follower, error) {
 	conf := *c
 	conf.Consumer.Return.Errors = true
@@ -117,8 +117,8 @@ func (f *Follower) open(id int32, offset int64) (p sarama.PartitionConsumer, err
 	return p, err
 }
 
-// read delivers the updates of p until Close. If its offset is not in the log, read continues with
-// the newest update.
+// read delivers the updates of p until Close. If the next offset is not in the log, read continues
+// with the newest update.
 func (f *Follower) read(id int32, p sarama.PartitionConsumer) {
 	for {
 		stop := context.AfterFunc(f.ctx, p.AsyncClose)

@@ -15,8 +15,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// gapIdle is the longest wait for the next message of a gap, which may be part of an aborted
-// transaction. It is longer than the timeout of a read, so that a broker that hangs is an error.
+// gapIdle is the longest wait for the next message of a gap. A message of an aborted transaction
+// never arrives. If a broker hangs, the read must fail first, so gapIdle is longer than the read's
+// timeout.
 const gapIdle = 90 * time.Second
 
 // gap is a part of a partition whose messages are applied, but whose updates the index may lack.
@@ -25,8 +26,8 @@ type gap struct {
 	lost     bool  // the log lacks messages of the gap
 }
 
-// followIndex brings the index up to date with the messages before a claim, with retries until ctx
-// is done. It closes found once it knows the stored position.
+// followIndex brings the index up to date with the messages before a claim's first offset. It
+// retries until ctx is done. It closes found once it knows the stored position.
 func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClaim, found chan<- struct{}) {
 	p := partition{claim.Topic(), claim.Partition()}
 	intervals := backoff.NewExponentialBackOff()
@@ -157,7 +158,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 		h.positions.begin(p, start, -1, start, id)
 		return g, nil
 	}
-	recreated := stored.Metadata != "" && id != "" && stored.Metadata != id // also if it is lostMessages
+	recreated := stored.Metadata != "" && id != "" && stored.Metadata != id // also true for lostMessages
 	g := gap{from: min(stored.Offset, start), to: start}
 	if g.lost = recreated || stored.Metadata == lostMessages || g.from < oldest || !committed && stored.Offset > newest; g.lost {
 		h.positions.begin(p, stored.Offset, stored.Offset, start, lostMessages)
@@ -183,8 +184,8 @@ func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
 	return h.waitUntilSynced(ctx)
 }
 
-// waitUntilSynced waits until the index lacks no update of this process, which no other process
-// would know of.
+// waitUntilSynced waits until the index has all updates of this process. No other process would
+// know of a missing one.
 func (h handler) waitUntilSynced(ctx context.Context) error {
 	tick := time.NewTicker(syncPoll)
 	defer tick.Stop()
@@ -198,8 +199,8 @@ func (h handler) waitUntilSynced(ctx context.Context) error {
 	return nil
 }
 
-// readGap passes a gap to use, in batches, and moves g.from. It sets g.lost if the log lacks a
-// message.
+// readGap calls use for each batch of a gap's messages, and then moves g.from. It sets g.lost if
+// the log lacks a message.
 func (h handler) readGap(ctx context.Context, p partition, g *gap, use func(context.Context, []*item) error) error {
 	reader, err := sarama.NewConsumerFromClient(h.client) // closing it would not close the client
 	if err != nil {
@@ -262,15 +263,16 @@ func (h handler) addUsers(ctx context.Context, items []*item) error {
 
 // gapUsers are the users in all gaps of a session, by season.
 type gapUsers struct {
-	// max bounds n. Beyond it, gapUsers replaces the users of the largest seasons by all users.
+	// max bounds n. Beyond max, gapUsers stores "all users" in place of the users of the largest
+	// seasons.
 	max int
 
 	mu      sync.Mutex
 	all     bool // all users of all seasons
 	seasons map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}
-	n       int // number of users and seasons in the map seasons, and of seasons in dropped
+	n       int // number of seasons and users in seasons, plus number of seasons in dropped
 	// dropped are the seasons that the session has dropped from the index. Their fills read the
-	// store, which has all gaps, so add ignores them.
+	// store, which has the results of all gaps. So add ignores these seasons.
 	dropped    map[leaderboard.SeasonKey]struct{}
 	allDropped bool
 
@@ -311,8 +313,8 @@ func (u *gapUsers) add(key leaderboard.SeasonKey, users ...leaderboard.UserID) {
 	}
 }
 
-// shrink replaces users by whole seasons, the largest first, until half of the limit remains, or
-// else by all seasons.
+// shrink replaces users by whole seasons, the largest first, until n is at most half of max. If
+// this is impossible, it replaces all by all seasons.
 func (u *gapUsers) shrink() {
 	for _, key := range slices.SortedFunc(maps.Keys(u.seasons), func(a, b leaderboard.SeasonKey) int {
 		return len(u.seasons[b]) - len(u.seasons[a])
@@ -336,7 +338,8 @@ func (u *gapUsers) addAll() {
 	}
 }
 
-// catchUp brings the index up to date for all users added before. After an error, users stay in u.
+// catchUp brings the index up to date for all users added before. After an error, the other users
+// stay in u.
 func (u *gapUsers) catchUp(ctx context.Context, s service) error {
 	u.catchingUp.Lock()
 	defer u.catchingUp.Unlock()

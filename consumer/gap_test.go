@@ -21,7 +21,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// follower counts the calls that bring the index up to date. The functions may make the nth call
+// follower counts the calls that bring the index up to date. Its functions can let the nth call
 // fail.
 type follower struct {
 	consumer.Service
@@ -74,7 +74,8 @@ func (r *region) follow(f *follower, o consumer.Options) *member {
 	return r.join(f, o)
 }
 
-// leaveGap applies fill, fills the index, and then applies messages without the index.
+// leaveGap lets a consumer apply fill, fills the index, and lets the consumer apply messages
+// without the index.
 func (r *region) leaveGap(fill, messages []*sarama.ProducerMessage, boards ...leaderboard.BoardID) {
 	r.t.Helper()
 	first := r.start(false)
@@ -106,7 +107,7 @@ func (r *region) result(board, user, match string) *sarama.ProducerMessage {
 	return m
 }
 
-// The next attempt continues after the batches that were read.
+// After a failure, the next attempt continues after the batches that were read.
 func TestCatchingUpContinues(t *testing.T) {
 	r := openRegion(t)
 	r.leaveGap(r.results(0, 1, 1), r.results(1, 121, 1), "b", "linked")
@@ -119,17 +120,17 @@ func TestCatchingUpContinues(t *testing.T) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.boards > 30 {
-			t.Fatalf("after %d reads of the board, one in each batch, the gap of 6 batches is not closed", f.boards)
+			t.Fatalf("the gap of 6 batches is not closed after %d reads of the board; each batch needs one read", f.boards)
 		}
 		return r.positionsReach(r.committed())
 	})
 	if f.boards != 8 || f.catchUps != 4 {
-		t.Errorf("the consumer read the board %d times and called CatchUp %d times, want 8 for 6 batches with 2 failures, and 4 with 3 failures", f.boards, f.catchUps)
+		t.Errorf("the consumer read the board %d times and called CatchUp %d times; want 8 reads (6 batches, 2 failures) and 4 calls (3 failures)", f.boards, f.catchUps)
 	}
 	r.checkRanks(map[string]int{"u0": 121})
 }
 
-// Beyond the limit for all partitions, the largest season is dropped once.
+// If the gaps of all partitions have too many users, the consumer drops the largest season once.
 func TestGapsWithManyUsers(t *testing.T) {
 	r := openRegion(t)
 	if _, err := r.reader.CreateBoard(t.Context(), leaderboard.Board{ID: "small", Policy: leaderboard.Sum}); err != nil {
@@ -185,7 +186,7 @@ func TestGapsWithManySeasons(t *testing.T) {
 	}
 }
 
-// loseMessages gives dan a point by a message that the log no longer has, and returns all scores.
+// loseMessages gives dan a point that neither the log nor the index has, and returns all scores.
 func (r *region) loseMessages() map[string]int {
 	r.t.Helper()
 	scores := map[string]int{"dan": 1}
@@ -211,7 +212,8 @@ func (r *region) loseMessages() map[string]int {
 	return scores
 }
 
-// checkLoss checks that the next consumers drop all seasons. The first one dies before that.
+// checkLoss checks that the next consumers drop all seasons. The first consumer ends before it
+// drops them.
 func (r *region) checkLoss(scores map[string]int) {
 	r.t.Helper()
 	dying := &follower{failCatchUpAll: func(int) bool { return true }}

@@ -75,8 +75,8 @@ func offsetRequest(s sarama.ConsumerGroupSession, offset int64) map[string]map[i
 	return request
 }
 
-// measureVisible skips duplicates, which a replay produces, and notifications, which lack the time
-// of receipt.
+// measureVisible skips duplicates, because a replay produces them, and notifications, because they
+// lack the time of receipt.
 func (h handler) measureVisible(items []*item) {
 	now := time.Now()
 	for _, i := range items {

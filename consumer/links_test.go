@@ -137,7 +137,7 @@ func TestTheLogIsNotCheckedLikeSubmits(t *testing.T) {
 	}
 	record := points("ann", "m", 3)
 	record.BoardId, record.Result.Attributes = "strict", map[string]string{"undeclared": "x"}
-	record.Result.Revision = 1 // such a submit would need a time
+	record.Result.Revision = 1 // a submit with a revision would need achieved_at
 	c.consume(s)
 	c.send(message(record))
 	u := &pb.LeaderboardUpdate{}

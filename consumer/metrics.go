@@ -57,7 +57,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		partitions: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "partitions",
 			Help: "Partitions of all topics that the group has assigned to this consumer."}),
 	}
-	// Prometheus does not count an increase with which a counter appears.
+	// Prometheus ignores the increase with which a counter first appears.
 	for _, c := range []cause{causeForm, causeInvalid, causeBoard, causeSeason, causeDamaged} {
 		m.deadLetters.WithLabelValues(string(c))
 	}

@@ -7,11 +7,11 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// resetInvalidOffsets moves a committed offset to the oldest message if it is outside the log, or
-// of an earlier topic.
+// resetInvalidOffsets moves a committed offset to the oldest message if the offset is outside the
+// log, or belongs to a deleted topic of the same name.
 //
-// Without the bounds of the log, the offset stays. If it is invalid, sarama ends the session, and
-// the next one compares it again.
+// If the bounds of the log are unknown, the offset stays. If this offset is invalid, sarama ends
+// the session, and the next session checks it again.
 func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	if len(s.Claims()) == 0 {
 		return nil

@@ -22,7 +22,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// Other partitions continue at their offsets.
+// Partitions whose committed offset is in the log continue at this offset.
 func TestOffsetsOutOfTheLog(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsOutOfTheLog(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsOutOfTheLog(t, startReal(t)) })

@@ -17,7 +17,7 @@ type Options struct {
 	Brokers    []string
 	Connection kafka.Options
 	Topics     kafka.Topics
-	// Region is the consumer's own region. The consumer ignores mirrors of this region's topic.
+	// Region is the consumer's own region. The consumer ignores copies of this region's topic.
 	Region string
 	// Group is the consumer group. Each region has its own. Default "leaderboard".
 	Group string
@@ -29,8 +29,8 @@ type Options struct {
 	SessionTimeout time.Duration
 	// BatchResults is the largest number of messages in a batch. Default 512.
 	BatchResults int
-	// ApplyTimeout is the time after which an attempt to apply a batch begins no further write. The
-	// next attempt applies the rest. Default 30s.
+	// After ApplyTimeout, an attempt to apply a batch begins no further write. The next attempt
+	// applies the rest. Default 30s.
 	ApplyTimeout time.Duration
 	// StuckAfter is how long a batch may make no progress, while all servers are available, before
 	// its consumer rejoins the group. Default 2m.
@@ -46,7 +46,7 @@ type Options struct {
 	topicPoll       time.Duration
 	lagPoll         time.Duration
 	advanceInterval time.Duration
-	maxGapUsers     int
+	maxGapUsers     int // see gapUsers
 }
 
 func (o Options) withDefaults() Options {

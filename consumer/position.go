@@ -15,36 +15,36 @@ import (
 // # The position of the rank index
 //
 // The position of a partition is an offset. The rank index has the updates of all earlier messages.
-// If a season lacks one of them, every process treats that season as not loaded (see
+// If a season lacks one of these updates, every process treats the season as not loaded (see
 // [leaderboard.Index]).
 //
 // Usually the position is the committed offset. While the index is not synced, the position stays.
-// If the owner of the partition then ends, the next owner reads the messages between both again. It
-// does not apply them, but brings the index up to date for their users. Until then, reads may
-// return old ranks of these users. The answer to a submit does not, because the API node compares
-// the entry with the index.
+// If the owner of the partition then ends, the next owner reads the messages between the position
+// and the committed offset again. It does not apply these messages, but brings the index up to date
+// for their users. Until then, reads may return old ranks of these users. Answers to submits have
+// no old ranks, because the API node compares the entry with the index.
 //
-// Positions are offsets of a group without members, with the id of the topic as metadata. They
-// cannot be metadata of the committed offsets: an older program would take it for another topic's
-// id, and read the whole log again. An older program commits only while its index is synced, so a
-// stored position remains correct.
+// Kafka keeps the positions as offsets of a group without members, with the id of the topic as
+// metadata. They cannot be metadata of the committed offsets: an older program would take them for
+// the id of another topic, and read the whole log again. An older program commits only while its
+// index is synced, so a stored position remains correct.
 //
 // Why no update is lost, whenever a process dies:
 //
 //   - A message before the committed offset is applied, so the store has its result.
-//   - A stored position stays correct: the index can lose earlier updates only if Redis loses the
-//     season, which every process notices. If a former owner stores a position late, the next owner
-//     only reads more messages.
-//   - The consumer commits an offset greater than the position only if Kafka has a stored position.
-//     So without one, the index had all updates before the committed offset.
-//   - Kafka removes the offsets of a group without members after a week. So positions have a
-//     retention of their own.
-//   - If the log lacks messages after the position, any season may lack an update. So all seasons
-//     are dropped from the index. Until then, the position has the metadata lostMessages, so that
-//     another owner drops them if this one dies.
+//   - A stored position stays correct. The index can lose earlier updates only if Redis loses the
+//     season, and every process notices this loss. If a former owner stores a position late, the
+//     next owner only reads more messages.
+//   - While Kafka has no position, the consumer commits an offset only if the index has all updates
+//     before this offset.
+//   - Kafka removes the offsets of a group without members after a week. So the consumer sets a
+//     longer retention for positions.
+//   - If the log lacks messages after the position, any season may lack an update. So the consumer
+//     drops all seasons from the index. Until then, the position has the metadata lostMessages: if
+//     this owner dies, the next owner drops the seasons.
 //
 // If an unclean leader election loses messages, and the log then grows beyond the committed offset,
-// consumers notice nothing. Then use verify --repair.
+// consumers do not notice the loss. Then run `leaderboard verify --repair`.
 
 const (
 	positionInterval = time.Second
@@ -58,7 +58,7 @@ const (
 )
 
 // PositionGroup returns the group that keeps the positions of a consumer group. No consumer group
-// ends with ".index": names of regions have no dot.
+// has a name that ends with ".index", because names of regions have no dot.
 func PositionGroup(group string) string { return group + ".index" }
 
 type partition struct {
@@ -74,8 +74,8 @@ type position struct {
 	stored      int64      // the position in Kafka, or -1
 	storedTopic string     // the metadata of the position in Kafka
 	storedAt    time.Time  // when this process last stored the position
-	known       bool       // false until the stored position was read
-	caughtUp    bool       // the index has the updates of all messages before the claim; advance then moves the position
+	known       bool       // whether the stored position has been read
+	caughtUp    bool       // whether the index has the updates of all messages before the claim; only then, advance moves the position
 	reported    int64      // all earlier messages are applied and reported; -1 until begin or advance sets it
 	applying    sync.Mutex // held while a batch is applied
 }
@@ -98,8 +98,8 @@ func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
 	}
 }
 
-// advance records that all messages before offset are reported, and, if synced, that the index was
-// synced after that. It reports whether the consumer may commit offset.
+// advance records that all messages before offset are reported, and, if synced, that the index has
+// their updates. It reports whether the consumer may commit offset.
 func (ps *positions) advance(p partition, offset int64, synced bool) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -125,7 +125,7 @@ func (ps *positions) catchUp(p partition, offset int64, topicID string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	s := ps.all[p]
-	if s.topic == lostMessages { // all seasons are dropped
+	if s.topic == lostMessages { // the session has dropped all seasons
 		s.from = offset
 	}
 	s.offset, s.topic, s.caughtUp = offset, topicID, true
@@ -266,8 +266,8 @@ func positionError(response *sarama.OffsetCommitResponse, topic string, id int32
 	return nil
 }
 
-// storeLastPositions saves work for the next owners. It gives up after maxPositionDelay, because a
-// rebalance waits for it.
+// storeLastPositions stores the positions, so that the next owners repeat less. It gives up after
+// maxPositionDelay, because a rebalance waits for it.
 func (h handler) storeLastPositions() {
 	done := make(chan struct{})
 	go func() {

@@ -35,8 +35,9 @@ func (c *cluster) positionsOf() (all [partitions]int64) {
 	return all
 }
 
-// processIndex is a process's view of a shared index. While the process is cut off, only it knows
-// which updates the index misses. Later, invalidate drops their seasons.
+// processIndex is a shared index as one process sees it. While the process is cut off from the
+// index, only the process knows the seasons that lack updates. Later, invalidate drops these
+// seasons.
 type processIndex struct {
 	leaderboard.Index
 	mu     sync.Mutex
@@ -208,7 +209,8 @@ func (r *region) checkRanks(scores map[string]int) {
 	}
 }
 
-// The next consumer brings the index up to date. It applies and reports nothing again.
+// After a consumer without the index, the next consumer brings the index up to date. It applies and
+// reports nothing again.
 func TestOffsetsDoNotWaitForTheIndex(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegion(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegionOn(startReal(t))) })
@@ -252,7 +254,7 @@ func offsetsDoNotWaitForTheIndex(t *testing.T, r *region) {
 		t.Errorf("%v updates state that the index is behind, want 33 of board b and some of the linked board", behind)
 	}
 	if diff := gocmp.Diff(recount(scores), r.ranks("b")); diff == "" {
-		t.Error("the index has all updates, want missing ones, so that the test shows something")
+		t.Error("the index lacks no updates, want missing ones: otherwise the next consumer has nothing to do")
 	}
 	updates := r.messagesIn(r.topics.Updates())
 	second := r.start(false)

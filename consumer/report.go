@@ -16,7 +16,7 @@ import (
 )
 
 // report publishes an update or a dead letter for each item, with retries. It returns nil once
-// Kafka has acknowledged all.
+// Kafka has acknowledged all messages.
 func (c *Consumer) report(session context.Context, items []*item) error {
 	var messages []*sarama.ProducerMessage
 	if err := c.retry(session, func(ctx context.Context) (err error) {
@@ -227,7 +227,7 @@ const (
 	lastBandSize = 1e10        // more than the users of any season
 )
 
-// A rank belongs to the smallest of bandSizes that is not smaller.
+// bandSizes has the last rank of each band.
 var bandSizes = func() []int64 {
 	sizes := []int64{1, 3}
 	for n := int64(10); n <= lastBandSize; n *= 10 {
@@ -236,7 +236,8 @@ var bandSizes = func() []int64 {
 	return sizes
 }()
 
-// bands has the rank key at the last position of each band, or an empty key beyond the users.
+// bands has the rank key at the last rank of each band. The key is empty if the season has fewer
+// users.
 type bands struct {
 	readAt time.Time
 	keys   []leaderboard.RankKey
@@ -245,7 +246,7 @@ type bands struct {
 // bandOf returns the band of k, or 0 if it is unknown.
 func (b bands) bandOf(k leaderboard.RankKey) int64 {
 	for i, last := range b.keys {
-		if last == "" || k <= last { // fewer than bandSizes[i] users are better
+		if last == "" || k <= last { // fewer than bandSizes[i] users have a better key
 			return bandSizes[i]
 		}
 	}

@@ -14,8 +14,8 @@ import (
 var errStuck = errors.New("no progress for too long")
 
 // retry calls f, at growing intervals, until f succeeds. Errors: the cause of the session's end;
-// errStuck if a call takes longer than StuckAfter, or if f fails for longer although all servers
-// are available.
+// errStuck if a call takes longer than StuckAfter, or calls fail for longer than StuckAfter
+// although all servers are available.
 func (c *Consumer) retry(session context.Context, f func(context.Context) error) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 50*time.Millisecond, 5*time.Second

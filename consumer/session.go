@@ -12,8 +12,8 @@ import (
 	"github.com/IBM/sarama"
 )
 
-// session consumes topics. It returns nil at the next rebalance, if the topics change, or if ctx is
-// done.
+// session consumes topics. It returns nil after a rebalance, after a change of the topics, or once
+// ctx is done.
 func (c *Consumer) session(ctx context.Context, topics map[string]string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -51,7 +51,6 @@ type handler struct {
 	positions *positions
 }
 
-// Setup runs at the start of a session, before any ConsumeClaim.
 func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	h.metrics.sessions.Inc()
 	partitions := 0
@@ -70,7 +69,7 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// Cleanup runs after every ConsumeClaim. sarama commits the marked offsets after it returns.
+// After Cleanup, sarama commits the marked offsets.
 func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	h.metrics.partitions.Set(0)
 	h.metrics.lag.Reset()
@@ -90,7 +89,8 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	var reporting, following sync.WaitGroup
 	found := make(chan struct{})
 	following.Go(func() { h.followIndex(ctx, claim, found) })
-	// Without this wait, a short session could mark no offset, and its work would be repeated.
+	// No offset is marked before the position is found. Without this wait, the work of a short
+	// session would be repeated.
 	select {
 	case <-found:
 	case <-time.After(maxPositionDelay):
@@ -99,7 +99,7 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	reporting.Go(func() {
 		if err := h.reportAndMark(s, claim, applied); err != nil {
 			cancel(err)
-			for p := range applied { // none of them may be marked
+			for p := range applied { // no later offset may be marked
 				p.spans.end(context.Canceled)
 			}
 		}
@@ -150,8 +150,8 @@ func (h handler) decodeBatch(batch []*sarama.ConsumerMessage) []*item {
 	return items
 }
 
-// nextBatch waits for a message, and returns all that have arrived. The batch is empty if missing
-// boards are due first. It returns false at the end.
+// nextBatch waits for a message, and returns all messages that have arrived. If waiting items are
+// due first, the batch is empty. ok is false at the end of the claim.
 func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim, waits *waitingItems) (batch []*sarama.ConsumerMessage, ok bool) {
 	messages := claim.Messages()
 	if waits.full() {
@@ -196,14 +196,14 @@ type progress struct {
 
 const syncPoll = 100 * time.Millisecond
 
-// reportAndMark reports applied batches, and marks their offsets. While the index is not up to
-// date, it marks an offset only if Kafka has a position (see position.go).
+// reportAndMark reports applied batches, and marks their offsets for commit. While the index is not
+// synced, it marks an offset only if Kafka has a position (see position.go).
 func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, applied <-chan progress) error {
-	offset := int64(-1) // offset after the last reported batch; -1 before the first
+	offset := int64(-1) // offset after the last reported batch; -1 before the first batch
 	p := partition{claim.Topic(), claim.Partition()}
 	mark := func() {
 		if offset >= 0 && h.positions.advance(p, offset, h.service.Synced()) {
-			s.MarkOffset(p.topic, p.id, offset, h.topics[p.topic]) // changes nothing if it is marked
+			s.MarkOffset(p.topic, p.id, offset, h.topics[p.topic]) // repeated calls change nothing
 		}
 	}
 	tick := time.NewTicker(syncPoll)

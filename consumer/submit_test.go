@@ -234,7 +234,7 @@ func TestCorrectionsThroughKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "cup", Season: "old"}, User: "ann", Match: "m"}
-	// Until the grace of the new board ends.
+	// The store accepts the result, because ReceivedAt is before the season's end.
 	if _, err := store.Apply(t.Context(), &b, []leaderboard.MatchResult{{ResultKey: key, Score: 5, AchievedAt: day.Add(time.Hour), ReceivedAt: day.Add(2 * time.Hour)}}); err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// spans are the spans of a batch, one in each sampled trace. The first is the parent of the store's
-// and index's spans. The others link to it.
+// spans are the spans of a batch, one in each sampled trace. The first span is the parent of the
+// spans of the store and index. The other spans link to the first.
 type spans []trace.Span
 
 // startSpans returns a context with the first span of a batch.

@@ -14,9 +14,9 @@ const (
 	boardPoll       = time.Second
 )
 
-// waitingItems has the items of a partition whose boards are missing, by offset. A result may
-// arrive before its board from another region. No offset beyond the first waiting item is
-// committed.
+// waitingItems has the items of a partition whose boards are missing, by offset. A result from
+// another region may arrive before its board. The consumer commits no offset beyond the first
+// waiting item.
 type waitingItems struct {
 	items []*item
 	bytes int
@@ -32,8 +32,8 @@ func (w *waitingItems) timer() *time.Timer {
 	return time.NewTimer(time.Until(w.dueAt))
 }
 
-// admit returns the items to apply now. Until dueAt, items of the boards of waiting items wait too,
-// which keeps each board's order.
+// admit returns the items to apply now. Until dueAt, an item of a missing board also waits, so that
+// each board's items stay in order.
 func (w *waitingItems) admit(batch []*item) []*item {
 	var items []*item
 	missing := map[leaderboard.BoardID]bool{}
@@ -63,8 +63,8 @@ func (w *waitingItems) add(i *item) {
 	w.bytes += len(i.message.Value)
 }
 
-// keepWaiting adds to w the items that must still wait, and returns the others. An item waits for
-// at most limit, without the time in which the store does not answer.
+// keepWaiting adds to w the items that must still wait, and returns the others. An item waits until
+// its board has been missing for limit.
 func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {
