@@ -206,8 +206,8 @@ func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
 	began := time.Now()
 	before := applied()
 	last, during := before, before
-	// The fill may end before the call reads the counts. Only the counts of the previous call are
-	// certainly from the time of the fill.
+	// The fill may end before the call reads the counts. Only the counts of the previous call were
+	// certainly read during the fill.
 	c.waitFilledWhile(t, b, func() { during, last = last, applied() })
 	t.Logf("the division was filled in %v; the consumers had applied %v results before, and %v shortly before its end", time.Since(began).Round(time.Millisecond), before, during)
 	for i := range during {
@@ -258,7 +258,7 @@ func compareBoston(t *testing.T, c *client, b string, finishers []finisher, want
 
 // Every entry must follow these rules. A rule is skipped if byMethod lacks its method:
 //
-//	min      a competition rank is the best official place with the same time
+//	min      a competition rank is the best official place of the users with the same time
 //	block    an official place is one of the places that the users with the same time share
 //	ordinal  an ordinal rank is the official place
 //	order    no official place has a shorter time than the place before
@@ -311,8 +311,7 @@ func everyTenth(finishers []finisher, first int) (sample []finisher) {
 	return sample
 }
 
-// The entries of each runner are read overall by every method, and in three divisions by
-// alternating methods.
+// checkUsers reads each runner overall by every method, and in three divisions by one method each.
 func checkUsers(t *testing.T, c *client, b string, runners []finisher, ladders []bostonLadder) {
 	want := map[string]map[string]*standing{} // by division and user
 	for _, l := range ladders {
@@ -513,8 +512,8 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 		t.Errorf("%v: the answer has no percentiles, want some", q)
 	}
 	for _, p := range s.Percentiles {
-		// At most the given percentage of users is worse than the score, and at least that
-		// percentage is not better. At least one user has the score.
+		// At most this percentage of users is worse than the score, and at least this percentage is
+		// worse or equal. At least one user has the score.
 		worse, notBetter := 0.0, 0.0
 		for _, w := range want {
 			if w.score > p.Score {

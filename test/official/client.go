@@ -172,7 +172,8 @@ func (q query) values() url.Values {
 	return v
 }
 
-// The last attribute comes first, because the service must accept any order. Only "+" is unescaped.
+// crossed returns attribute:value for each attribute of a crossed division, the last one first,
+// because the service must accept any order. Only "+" is unescaped.
 func crossed(names, values string) (parts []string) {
 	const escaped = "\x00"
 	split := strings.Split(strings.ReplaceAll(values, `\+`, escaped), "+")
@@ -277,7 +278,7 @@ func (c *client) callData(ctx context.Context, method, path string, values url.V
 	return nil
 }
 
-// check returns an error if an answer is about another ladder than the query, degraded or filling.
+// check returns an error if an answer is degraded or filling, or is about another ladder.
 func (q query) check(a ladderInfo) error {
 	want := q
 	if want.method == "" {
@@ -396,7 +397,7 @@ func (c *client) deleteBoard(ctx context.Context, id string) error {
 	}
 }
 
-// A fill of rolling windows with two years of football writes some 116,000 copies of results.
+// A fill of rolling windows with two years of football writes about 116,000 copies of results.
 const fillTimeout = 40 * time.Minute
 
 // waitFilled waits until a board is not filling.

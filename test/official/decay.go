@@ -14,7 +14,7 @@ const (
 
 	halfLife      = 31557600 * time.Second // a Julian year
 	decayDecimals = 9
-	decayUnit     = 1_000_000_000 // one point, in the unit of a score with decayDecimals decimals
+	decayUnit     = 1_000_000_000 // the score of one point, with decayDecimals decimals
 )
 
 // decayWeight returns 2^(-d/halfLife). d may be negative.
@@ -44,15 +44,15 @@ func powers(x *big.Float, n int) []*big.Float {
 	return all
 }
 
-// The product of a weight of days before a midnight and of seconds into a day is the weight of a
-// football result.
+// decayTables has weights by days before a midnight, and by seconds into a day. The product of one
+// of each is the weight of a football result.
 type decayTables struct{ days, seconds []*big.Float }
 
 func newDecayTables() decayTables {
 	return decayTables{powers(decayWeight(24*time.Hour), 60_000), powers(decayWeight(-time.Second), 86_400)}
 }
 
-// The points halve with every half-life before the midnight at.
+// decayedSums adds each user's points. Points halve with every half-life before at, a midnight.
 func (d decayTables) decayedSums(results []Result, at time.Time) map[string]*big.Float {
 	values := map[string]*big.Float{}
 	for _, r := range results {
@@ -74,6 +74,7 @@ func roundToInteger(x *big.Float) int64 {
 	return n
 }
 
+// agreement returns in how many leading bits x and y agree.
 func agreement(x, y *big.Float) int {
 	difference := new(big.Float).Sub(x, y)
 	if difference.Sign() == 0 {

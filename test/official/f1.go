@@ -79,7 +79,7 @@ func F1(t *testing.T, d Deployment) {
 		}
 	})
 	t.Logf("submitted %d results in %v", count.submitted, time.Since(began).Round(time.Millisecond))
-	t.Logf("%d tables with %d rows, %d of them level on points with another", count.tables, count.rows, count.level)
+	t.Logf("%d tables with %d rows, %d of them with the points of another row", count.tables, count.rows, count.level)
 	t.Logf("points %d, min %d, block %d; countback %d rows and %d whole tables", count.points, count.least, count.block, count.countback, count.countbackTables)
 	for _, c := range []struct {
 		counted   string
@@ -87,7 +87,7 @@ func F1(t *testing.T, d Deployment) {
 	}{
 		{"tables", count.tables, 232},
 		{"rows", count.rows, 5193},
-		{"rows level on points", count.level, 2510},
+		{"rows with the points of another row", count.level, 2510},
 		{"rows with the official points", count.points, 5193},
 		{"rows whose rank by points is the best official position of the drivers with these points", count.least, 5193},
 		{"rows whose official position is one of the places that the drivers with these points share", count.block, 5193},

@@ -58,7 +58,7 @@ var faults = []fault{
 	}},
 }
 
-// Without a fault, the check must pass through the proxy.
+// Without a fault, the proxy must not make the check fail.
 func TestChecksFindPlantedFaults(t *testing.T) {
 	const check = "^TestDecay$/^1900-01-01$" // a small check that has every step of the larger checks
 	target, err := url.Parse(server(t))

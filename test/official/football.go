@@ -93,9 +93,9 @@ func sameEntry(x, y entry) bool {
 const firstYear, lastYear = 1872, 2019
 
 // Football checks two boards of football internationals from 1872 to 2019, with one season per
-// year. One counts points, 3 for a win and 1 for a draw, the other counts wins. The boards must
-// agree with a recount, and must not change if results are repeated, shuffled, or retracted and
-// added again.
+// year. One board counts points, 3 for a win and 1 for a draw. The other board counts wins. The
+// boards must agree with a recount, and must not change if results are repeated, shuffled, or
+// retracted and added again.
 func Football(t *testing.T, d Deployment) {
 	matches := readFootball(t)
 	s := seed.New(t)
@@ -109,8 +109,8 @@ func Football(t *testing.T, d Deployment) {
 	}
 }
 
-// The results are submitted in order, again, and in random order, also to a second board. Finally,
-// the results of some years are retracted and added again.
+// checkFootball submits the results in order, and then again and in random order, also to a second
+// board. Finally, it retracts the results of some years and adds them again.
 func checkFootball(t *testing.T, d Deployment, name string, matches []match, results []Result, seed uint64) {
 	c := d.client()
 	settings := board{
@@ -189,7 +189,7 @@ func checkYears(t *testing.T, got seasons, byYear map[string][]Result) {
 			}
 		}
 	}
-	t.Logf("compared %d years with %d rows, %d of them level with another", len(byYear), rows, level)
+	t.Logf("compared %d years with %d rows, %d of them tied with another row", len(byYear), rows, level)
 }
 
 func checkFootballFacts(t *testing.T, name string, got seasons, matches []match) {
@@ -265,7 +265,7 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 	}
 	t.Logf("retracted the %d results of %v in %v", len(results), years, time.Since(began).Round(time.Millisecond))
 	if diff := difference(want, dump(b)); diff != "" {
-		t.Errorf("after the retractions, the board differs from one in which exactly the years %v are empty %s", years, diff)
+		t.Errorf("after the retractions, want the years %v empty and the other years unchanged %s", years, diff)
 	}
 	err = forEach(t.Context(), len(results), func(ctx context.Context, i int) error {
 		r := &results[i]

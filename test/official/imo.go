@@ -52,7 +52,7 @@ func IMO(t *testing.T, d Deployment) {
 	rows, matchingRows, matchingYears, rowsOfMatchingYears := 0, 0, 0, 0
 	for year, contestants := range years {
 		want := ladder(recountSums(byYear[year]), higherFirst)
-		var byCompetition map[string]entry // the entries by the last method
+		var byCompetition map[string]entry // the last of the methods is competition
 		for _, m := range []string{"ordinal", "dense", "competition"} {
 			byCompetition = readRecounted(t, c, query{board: b, season: strconv.Itoa(year), method: m}, want)
 		}

@@ -39,8 +39,8 @@ func week(at time.Time) []string {
 // In rollingZone, days have 23 to 25 hours.
 const rollingZone = "America/New_York"
 
-// The windows that contain a time have the ids of their last days: the day of the time in zone, and
-// the next rollingDays-1 days. The windows before first are omitted.
+// windows returns a function that lists the windows of a time by their last days: the day of the
+// time in zone, and the next rollingDays-1 days. It omits windows before first.
 func windows(zone *time.Location, first string) func(time.Time) []string {
 	return func(at time.Time) (ids []string) {
 		year, month, day := at.In(zone).Date()
@@ -122,7 +122,7 @@ type linkedRun struct {
 	source  string
 	boards  []string // the ids of the linked boards, in the order of tables
 	tables  []linkedTable
-	all     [][]string // the seasons of each table, from before the first result until after the last
+	all     [][]string // the seasons of each table: see listSeasons
 	matches []string
 	results []Result
 	void    map[string]bool // by match
@@ -131,14 +131,14 @@ type linkedRun struct {
 // LinkedFootball submits the football internationals of a period to a source with linked boards. It
 // compares every season with a recount after each of these steps:
 //   - It submits all results once.
-//   - It submits them again in random order.
+//   - It submits all results again in random order, a quarter of them twice.
 //   - It voids some matches.
 //   - It submits the results of void matches again, and restores half of these matches.
 func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 	s := seed.New(t)
 	r := newLinkedRun(t, d, p)
 	r.link()
-	r.waitAllFilled() // the fills end before the first result, so they copy none of the results below
+	r.waitAllFilled() // the fills must end before the first result, so that they copy no result
 	r.feed("once", d.Feeder, r.results)
 	r.check("fed once")
 	r.feed("again, shuffled, a quarter twice", shuffledAndDuplicated(d, r.results, s), r.results)
@@ -147,8 +147,8 @@ func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 }
 
 // LinkedFootballShuffled submits the football internationals of a period in random order, some of
-// them twice. It creates the linked boards after half of the submits, and compares the tables as
-// [LinkedFootball] does.
+// them twice. It creates the linked boards after half of the submits, and compares the same seasons
+// as [LinkedFootball].
 func LinkedFootballShuffled(t *testing.T, d Deployment, p Period) {
 	s := seed.New(t)
 	r := newLinkedRun(t, d, p)

@@ -19,7 +19,7 @@ func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deploy
 // One result in each request.
 func TestF1(t *testing.T) { F1(t, deployment(t, 1)) }
 
-// A fifth of the results is submitted twice, and all in random order.
+// The feeder submits a fifth of the results twice, and all results in random order.
 func TestF1ShuffledAndDuplicated(t *testing.T) {
 	d := deployment(t, 10)
 	s := seed.New(t)
@@ -27,7 +27,7 @@ func TestF1ShuffledAndDuplicated(t *testing.T) {
 	F1(t, d)
 }
 
-// TestLinkedFootball often waits, so it runs at the same time.
+// TestFootball runs while TestLinkedFootball waits.
 func TestFootball(t *testing.T) {
 	t.Parallel()
 	Football(t, deployment(t, batch))

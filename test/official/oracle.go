@@ -22,8 +22,8 @@ type standing struct {
 	worse int64            // number of users with a worse score or worse tie-breakers
 }
 
-// better compares two standings by score and tie-breakers only; a negative result means that the
-// first one is better. Equal standings are ordered by time, then by user.
+// better compares two standings by score and tie-breakers only; a negative result means that x is
+// better. Equal standings are ordered by time, then by user.
 func ladder(standings []standing, better func(x, y *standing) int) []standing {
 	slices.SortFunc(standings, func(x, y standing) int {
 		return cmp.Or(better(&x, &y), x.at.Compare(y.at), strings.Compare(x.user, y.user))
@@ -72,7 +72,8 @@ func recountSums(results []Result) []standing {
 		for j, v := range r.TieBreakers {
 			s.ties[j] += v
 		}
-		// The last result that changed the sum determines the time, or else the first result.
+		// The last result that changed the sum determines the time. If no result changed the sum,
+		// the first result determines it.
 		later := cmp.Or(r.AchievedAt.Compare(s.at), strings.Compare(r.Match, s.match))
 		if !known || changes && !s.changed || changes && later > 0 || !changes && !s.changed && later < 0 {
 			s.at, s.match, s.changed = r.AchievedAt, r.Match, changes

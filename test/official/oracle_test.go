@@ -92,7 +92,7 @@ func TestSumsAddResultsInAnyOrder(t *testing.T) {
 		{User: "a", Match: "2", Points: new(int64(0)), AchievedAt: timeAt(30)}, // changes nothing
 		{User: "a", Match: "3", Points: new(int64(1)), AchievedAt: timeAt(20)},
 		{User: "b", Match: "1", Points: new(int64(0)), AchievedAt: timeAt(40)},
-		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: timeAt(15)}, // no result changes the sum, so the time is that of the earliest result
+		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: timeAt(15)}, // no result changes the sum, so the earliest result determines the time
 		{User: "c", Match: "1", Points: new(int64(0)), AchievedAt: timeAt(5)},
 		{User: "c", Match: "2", Points: new(int64(4)), AchievedAt: timeAt(25)},
 	}

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// The kernel kills the command when this process ends, but also when the starting thread ends. So
-// that thread is kept.
+// The kernel kills the command when the thread that started it ends. So startWithParent keeps this
+// thread until the process ends.
 func startWithParent(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)

@@ -4,5 +4,5 @@ package official
 
 import "os/exec"
 
-// On this system the command outlives this process if this process is killed.
+// If this process is killed, the command continues to run.
 func startWithParent(cmd *exec.Cmd) error { return cmd.Start() }

@@ -33,7 +33,8 @@ func Specification(t *testing.T, d Deployment) {
 	t.Run("read your writes", func(t *testing.T) { checkReadYourWrites(t, c) })
 }
 
-// A batch and a lookup of 5,000 with the longest ids are accepted, and 5,001 are rejected.
+// The service accepts a batch and a lookup of 5,000 elements with the longest ids, and rejects
+// 5,001.
 func checkLargest(t *testing.T, c *client) {
 	const limit = 5000
 	b := c.createBoard(t, board{ID: "largest", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
@@ -74,7 +75,7 @@ func checkLargest(t *testing.T, c *client) {
 	}
 }
 
-// In order of arrival. Some ids have special characters.
+// The test submits the examples in this order. Some ids have special characters.
 var examples = []struct {
 	user   string
 	points int64
@@ -213,7 +214,8 @@ func checkExamples(t *testing.T, c *client, prefix string) {
 	}
 }
 
-// A month is a season, so waitForMonth waits if the current one ends within seconds.
+// A season is a month. If the current month ends within seconds, waitForMonth waits for the next
+// month.
 func waitForMonth(t *testing.T) {
 	now := time.Now().UTC()
 	next := time.Date(now.Year(), now.Month()+1, 1, 0, 0, 1, 0, time.UTC)
@@ -284,9 +286,9 @@ const (
 	writesEach     = 100
 )
 
-// Each writer has its own users, whose sums it knows exactly. For other users, it knows two bounds:
-// submits that were acknowledged before the read began, and submits that started before the read
-// ended.
+// Each writer has its own users, and knows their sums exactly. For other users, it knows two
+// bounds: submits that were acknowledged before the read began, and submits that started before the
+// read ended.
 func checkReadYourWrites(t *testing.T, c *client) {
 	s := seed.New(t)
 	b := c.createBoard(t, board{ID: "read-your-writes", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})

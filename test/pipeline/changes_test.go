@@ -21,7 +21,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Each dry run must list the changes that the call then makes. Each division, and ranges of scores,
+// Each dry run must list the changes that the call then makes. Each division and range of scores
 // must equal a recount.
 func TestChangesOverREST(t *testing.T) {
 	eachServer(t, func(t *testing.T, api *deployment.Client, cheap bool) {
@@ -121,7 +121,7 @@ func (c *changes) path(parts ...string) string {
 	return "/v1/boards/" + c.source + "/" + strings.Join(parts, "/")
 }
 
-// Some bans concern all boards, so the users are of this run only.
+// Some bans concern all boards, so each run has its own users.
 func (c *changes) user() string    { return fmt.Sprint(c.source, "-", c.IntN(changeUsers)) }
 func (c *changes) matchID() string { return fmt.Sprint("m", c.IntN(changeMatches)) }
 
@@ -154,7 +154,7 @@ func (c *changes) checkStatuses(o outcomes, statuses []string) {
 }
 
 // Some results of the batch replace earlier ones, and some have a lower revision than the stored
-// one.
+// result.
 func (c *changes) submit() {
 	var batch []object
 	var want []string
@@ -346,8 +346,9 @@ type effect struct {
 	RankAfter   int    `json:"rank_after"`
 }
 
-// change makes the recount follow the act. The dry run must list the entries that appear, disappear
-// or change their score in the recount. It may list others, whose event times change.
+// change applies the act to the recount. The dry run must list the entries that appear, disappear
+// or change their score in the recount. It may also list entries of which only the event time
+// changes.
 func (c *changes) preview(path string, body object, change func(), answer any) {
 	c.t.Helper()
 	var dry struct {

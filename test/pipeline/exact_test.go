@@ -20,7 +20,7 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 		return d
 	}
 	s := seed.New(t)
-	// The windows cover almost all runners of the marathon, and a whole round of a season.
+	// A window has almost all runners of the marathon, or a whole round of an F1 season.
 	disordered := func(window int) official.Feeder {
 		return official.Shuffled(official.Duplicated(d.Feeder, 0.2, s), window, s)
 	}
@@ -83,7 +83,7 @@ func withTwoConsumers(t *testing.T) official.Deployment {
 	return official.Deployment{URL: api.URL, Key: d.Key, Feeder: feed, Applied: applied}
 }
 
-// The routes answer as on the embedded engine, even with 16 concurrent writers.
+// The routes give the same answers as on the embedded engine, even with 16 concurrent writers.
 func TestSpecification(t *testing.T) {
 	d := deployment.New(t, deployment.Options{Fresh: true}) // the examples need an empty default board
 	api := serveAPI(t, d)

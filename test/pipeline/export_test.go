@@ -26,7 +26,7 @@ import (
 )
 
 // The method seal runs a service on the same store and index, with a clock that is ahead. So it
-// seals seasons that are not closed for the server.
+// seals seasons that, for the server, are not closed yet.
 type exportServer struct {
 	*deployment.Node
 	t     *testing.T
@@ -78,7 +78,7 @@ func (s *exportServer) seal(at time.Time) {
 	s.t.Helper()
 	service := ranking.New(s.store, s.index, ranking.Options{Now: func() time.Time { return at }})
 	defer service.Close()
-	for range 2 { // the first sweep opens windows, which the second run fills
+	for range 2 { // the first run opens windows, and the second run fills them
 		ctx := s.t.Context()
 		if err := errors.Join(service.FillLinked(ctx), service.FillDivisions(ctx), service.Sweep(ctx)); err != nil {
 			s.t.Fatal(err)
@@ -162,7 +162,7 @@ func (s *exportServer) content(board string) (text map[string]string, sealed int
 	return text, sealed
 }
 
-// The first is the source of the others.
+// The first board is the source of the other boards.
 var exportBoards = []string{"laps", "best", "ever", "week"}
 
 // The boards accept old results until exportGrace after their creation. The service seals a season
@@ -172,8 +172,8 @@ const (
 	exportDelay = exportGrace + time.Minute + 5*time.Second
 )
 
-// fill makes each kind of change that an export contains. The oldest result is 215 hours old, so
-// the results are in at least two weeks.
+// fill makes each kind of change that an export contains. The oldest result is 215 hours old, so at
+// least two weekly seasons have results.
 func (s *exportServer) fill(rng *rand.Rand) {
 	now := time.Now().UTC().Truncate(time.Second)
 	grace := []string{"--grace", exportGrace.String()}
@@ -231,7 +231,7 @@ func (s *exportServer) fill(rng *rand.Rand) {
 	s.amend(string(last.ID), early)
 }
 
-// amend waits until the checksum changes.
+// amend corrects a result of a sealed season, and waits until the season's checksum changes.
 func (s *exportServer) amend(season string, match int) {
 	s.t.Helper()
 	deployment.Eventually(s.t, func(context.Context) error {
@@ -244,7 +244,7 @@ func (s *exportServer) amend(season string, match int) {
 	})
 	sealed := s.checksum("laps", season)
 	user := 5 * match % 12
-	for user >= 3 && user <= 5 { // they are banned
+	for user >= 3 && user <= 5 { // these users are banned
 		user++
 	}
 	s.run("correct", fmt.Sprint("u", user), fmt.Sprint("m", match), "--board", "laps", "--season", season, "--points", "99", "--reason", "wrong lane")
@@ -272,13 +272,13 @@ func TestExportsGiveAnEqualDistributedServer(t *testing.T) {
 		source.run("export", "results", "--board", board, "-o", files[board])
 	}
 	for _, board := range exportBoards {
-		for range 2 { // a repetition changes nothing
+		for range 2 {
 			var c struct{ Rows, Applied, Accepted, Linked, Rejected, Conflict int }
 			if err := json.Unmarshal([]byte(target.run("import", files[board], "--board", board, "--json")), &c); err != nil {
 				t.Fatal(err)
 			}
 			if c.Rejected+c.Conflict+c.Accepted > 0 || (c.Linked > 0) != (board != "laps") || board != "laps" && c.Applied == c.Rows {
-				t.Errorf("import of %s: %+v; want no rejected row, and the results of linked boards left to the source", board, c)
+				t.Errorf("import of %s: %+v; want no rejected row, and linked rows on linked boards only", board, c)
 			}
 		}
 	}

@@ -88,7 +88,7 @@ func read(t *testing.T, d *deployment.Deployment, topic string, f func(message) 
 	})
 }
 
-// The format is the one that read gives to kcat.
+// readMessages reads the format that read requests from kcat.
 func readMessages(source io.Reader, handle func(message) error) error {
 	r := bufio.NewReader(source)
 	for {
@@ -143,7 +143,7 @@ type stream struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every update
 	updates map[match]updates
-	total   int // updates of all matches; updates of linked boards have no match
+	total   int // number of updates with a match; updates of linked boards have no match
 }
 
 type match struct{ board, user, id string }

@@ -23,7 +23,7 @@ type lap struct {
 	mode   string
 }
 
-// lapOf depends only on its arguments and lapsBegin.
+// lapOf returns the same lap for the same arguments.
 func lapOf(seed uint64, user, id string, revision int) lap {
 	h := fnv.New64()
 	fmt.Fprint(h, user, "/", id, "/", revision)
@@ -53,7 +53,8 @@ var linkedSettings = []struct {
 
 type object = map[string]any
 
-// The retention of the rolling board, 500 days, includes all laps.
+// lapDays is the length of a rolling window. The rolling board's retention, 500 days, includes all
+// laps.
 const lapDays = 3
 
 func plus(x, y int64) int64 { return x + y }
@@ -71,7 +72,7 @@ func threeDays(t time.Time) (ends []string) {
 	return ends
 }
 
-// Afterwards every season equals a recount.
+// After the kills, every season equals a recount.
 func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
 	for _, c := range []struct{ results, kills int }{{400, 2}, {2500, 8}} {
 		t.Run(fmt.Sprint(c.results, " results"), func(t *testing.T) { checkLinkedBoardsWhileConsumersAreKilled(t, c.results, c.kills) })
@@ -151,7 +152,7 @@ func randomLaps(n uint64, sent int) ([]result, map[[2]string]lap) {
 	return results, counts
 }
 
-// recountLaps returns the lines of each season as rankedLines does.
+// recountLaps returns the lines of each season, as texts of rankedLines.
 func recountLaps(laps map[[2]string]lap, match string, seasons func(time.Time) []string, join func(x, y int64) int64, lower bool) map[string][]string {
 	scores := map[string]map[string]int64{} // by season and user
 	for key, l := range laps {

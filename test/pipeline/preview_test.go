@@ -35,7 +35,7 @@ func TestPreviewsListTheChangesOfActs(t *testing.T) {
 			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused)
 		if cheap && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
 			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused) == 0 {
-			t.Error("one of these numbers is 0, want at least 1 for each kind of change")
+			t.Error("one of the logged numbers is 0, want at least 1 for each kind of change")
 		}
 		t.Run("early end", func(t *testing.T) { testEarlyEnd(t, store, index) }) // here, because it needs the same servers
 	})
@@ -420,7 +420,7 @@ func (p *previews) entries(user leaderboard.UserID) map[leaderboard.SeasonKey]le
 	return entries
 }
 
-// randomMatch returns the key of a match, mostly of one that is stored.
+// randomMatch returns the key of a match, mostly of a stored match.
 func (p *previews) randomMatch(stored map[leaderboard.EntryKey][]leaderboard.MatchResult) leaderboard.ResultKey {
 	if len(stored) == 0 || p.rng.IntN(8) == 0 {
 		return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: p.board().ID}, User: p.user(), Match: "unknown"}
@@ -489,7 +489,7 @@ func (p *previews) retract() {
 	}
 }
 
-// The time of the score is now, or the end of the season if that was earlier.
+// The time of the score is now, or the end of the season if the season has ended.
 func (p *previews) scoreOf(season leaderboard.SeasonKey, key leaderboard.RankKey) *leaderboard.Score {
 	if key == "" {
 		return nil

@@ -24,9 +24,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Afterwards Cassandra and Redis must hold the same bytes and write times as before, except claims,
-// the time of the last check of Redis, and recorded offsets. No reader may see another score or
-// rank meanwhile.
+// Cassandra and Redis must hold the same bytes and write times as before, except claims
+// (ownersColumn), seenField and recorded offsets (positionsKey). Meanwhile, no reader may see
+// another score or rank.
 func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api, consumer := serveAPI(t, d), d.Serve(t, "--roles=consumer")
@@ -128,7 +128,7 @@ func randomResults(random *rand.Rand, sum bool, users, n int) []result {
 	return all
 }
 
-// stop stops a node as an operator does.
+// stop stops a node with SIGTERM.
 func stop(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	if err := n.Stop(t.Context()); err != nil {
@@ -149,8 +149,8 @@ func sameLadder(want, got string) bool {
 	return want == got
 }
 
-// waitCommitted waits until the group has committed all messages. Messages with index_only follow the
-// results, and cause no updates.
+// waitCommitted waits until the group has committed all messages. Updates do not show this, because
+// messages with index_only cause none.
 func waitCommitted(t *testing.T, d *deployment.Deployment) {
 	t.Helper()
 	client, err := sarama.NewClient(d.Kafka, kafka.Options{}.Config("test"))
@@ -183,7 +183,7 @@ func waitCommitted(t *testing.T, d *deployment.Deployment) {
 	})
 }
 
-// The group must have no members.
+// rewind sets the group's offsets to 0. The group must have no members.
 func rewind(t *testing.T, d *deployment.Deployment) {
 	t.Helper()
 	client, err := sarama.NewClient(d.Kafka, kafka.Options{}.Config("test"))

@@ -54,7 +54,7 @@ func TestSecuredBackEnds(t *testing.T) {
 func startSecured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment {
 	t.Helper()
 	if os.Getenv("REQUIRE_INTEGRATION") != "1" {
-		t.Skip("the test starts servers of its own; set REQUIRE_INTEGRATION=1 to run it")
+		t.Skip("the test starts its own servers; set REQUIRE_INTEGRATION=1 to run it")
 	}
 	var cassandra, kafka, redis *cluster.Cluster
 	var start errgroup.Group

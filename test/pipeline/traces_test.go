@@ -55,7 +55,7 @@ func post(t *testing.T, url, key, parent, body string) {
 	}
 }
 
-// engine is the API, the producer and the consumer on a Kafka and a store in this process.
+// engine is an API, a producer and a consumer. Kafka and the store are in this process too.
 type engine struct {
 	url     string
 	brokers []string
@@ -170,8 +170,8 @@ func TestSubmitIsOneTrace(t *testing.T) {
 	}
 }
 
-// A batch has a span in each trace of its messages. The first one is the parent of the store's
-// spans, and the others link to it. Messages without a sampled trace begin no trace.
+// A batch has a span in each trace of its messages. The first span is the parent of the store's
+// spans, and the other spans link to the first. Messages without a sampled trace begin no trace.
 func TestBatchOfSeveralTraces(t *testing.T) {
 	e := startEngine(t)
 	b, err := e.service.Board(t.Context(), leaderboard.DefaultBoard)
