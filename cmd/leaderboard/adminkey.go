@@ -13,7 +13,7 @@ import (
 const (
 	configuredKeyName = "admin_key of the configuration"
 
-	insecureKeysWarning  = "this server refuses the keys that an insecure server created: create others with `leaderboard key create`, and revoke these"
+	insecureKeysWarning  = "this server refuses the keys that an insecure server created: create new keys with `leaderboard key create`, and revoke the refused keys"
 	configuredKeyWarning = "the key of an earlier admin_key setting is still valid: to revoke it, run `leaderboard key revoke " + auth.ConfiguredKeyID + "`"
 )
 
@@ -22,7 +22,8 @@ const (
 //  1. A key in admin_key replaces the stored key of an earlier value.
 //  2. With --insecure, no call needs a key, so ensureAdminKey returns.
 //  3. It logs warnings about keys of an insecure server, and about the key of an earlier admin_key.
-//  4. Without a valid admin key, it creates one in s.newKey. keepNewKey and welcome show it.
+//  4. If no admin key is valid, it creates one. keepNewKey writes the key to a file, or welcome
+//     prints it.
 func (s *server) ensureAdminKey(ctx context.Context) error {
 	keys, err := s.store.APIKeys(ctx)
 	if err != nil {

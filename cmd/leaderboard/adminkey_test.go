@@ -52,8 +52,8 @@ func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 // earlierVersionKey is a configured admin key that an earlier version stored.
 const earlierVersionKey = "the-admin-key-of-an-earlier-version"
 
-// The key in admin_key replaces the keys of earlier values and versions, and keys with the same
-// secret.
+// The key in admin_key replaces the keys that earlier values of admin_key and earlier versions
+// stored, and keys with the same secret.
 func TestAdminKeyIsReplaced(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const first, second, third = "the-first-admin-key-of-mine", "the-second-admin-key-of-mine", "the-third-admin-key-of-mine"
@@ -76,7 +76,8 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 		s.stop()
 	}
 
-	// Without the setting, its key remains valid. The log has the command that revokes it.
+	// Without the setting, the stored key remains valid. The log has the command that revokes this
+	// key.
 	s = startServer(t, data, nil)
 	checkContains(t, s.stderr.String(), "leaderboard key revoke admin-key")
 	s.runWithKey(t, third, "key", "revoke", "admin-key").mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})

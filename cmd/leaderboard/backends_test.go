@@ -12,7 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// With --force, the command creates the topics and prints warnings. A server logs the same ones.
+// With --force, the command creates the topics and prints warnings. A server logs the same
+// warnings.
 func TestTopicsRefuseRisks(t *testing.T) {
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(3))
 	if err != nil {

@@ -89,8 +89,8 @@ func restoreCommand(app *cli.App) *cobra.Command {
 	var replace bool
 	cmd := &cobra.Command{
 		Use: "restore BACKUP", Short: "Replace the embedded store with a backup", Args: cli.Exactly("BACKUP"),
-		Long: `Restore a backup to the folder that the setting data names. No server may use this
-folder meanwhile. BACKUP is the name of a backup in backup_dir, or the path of a backup.
+		Long: `Restore a backup to the folder in the setting "data". No server may use this folder
+meanwhile. BACKUP is the name of a backup in backup_dir, or the path of a backup.
 
 The command copies the backup and checks the copy against its checksums. If the copy is
 intact, the command puts it in place of the folder. If the folder is not empty, add
@@ -113,7 +113,7 @@ command has the flags of "leaderboard serve".`,
 
 func restore(ctx context.Context, app *cli.App, c *config.Config, name string, replace bool) error {
 	if c.Distributed() {
-		return cli.Usagef("restore is for the embedded store; restore a snapshot of Cassandra instead, then run leaderboard verify --repair")
+		return cli.Usagef("this command is for the embedded store; restore a snapshot of Cassandra instead, then run `leaderboard verify --repair`")
 	}
 	path := name
 	if !strings.ContainsRune(name, filepath.Separator) {
@@ -142,6 +142,6 @@ func restore(ctx context.Context, app *cli.App, c *config.Config, name string, r
 	if former != "" {
 		app.Printf("the former content is in %s; delete it when it is no longer needed\n", former)
 	}
-	app.Println("start the server, then run leaderboard verify")
+	app.Println("start the server, then run `leaderboard verify`")
 	return nil
 }

@@ -427,7 +427,7 @@ func TestKeys(t *testing.T) {
 	}
 	for _, secret := range []string{key, readKey} {
 		if path := findFileWith(t, data, secret); path != "" {
-			t.Errorf("%s contains a key, want no file with one", path)
+			t.Errorf("%s contains a key, want no key in the data folder", path)
 		}
 	}
 	const chosen = "an-admin-key-of-my-own"
@@ -509,7 +509,7 @@ func TestWatchShowsChangesAndReconnects(t *testing.T) {
 	})
 	cancel()
 	if a, b := <-tablesDone, <-linesDone; a != exitOK || b != exitOK {
-		t.Errorf("the interrupted watches exited with %d and %d, want 0", a, b)
+		t.Errorf("the interrupted watch commands exited with %d and %d, want 0", a, b)
 	}
 	s.fails(t, exitFailure, []string{"board not found"}, "watch", "--board", "nope")
 }

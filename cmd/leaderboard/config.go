@@ -55,7 +55,7 @@ func loadConfig(app *cli.App, cmd *cobra.Command) (config.Effective, error) {
 		if strings.Contains(err.Error(), "\n") {
 			settings = "these settings"
 		}
-		return c, cli.Usagef("%w\ncorrect %s; docs/configuration.md and leaderboard serve --help list every setting", err, settings)
+		return c, cli.Usagef("%w\ncorrect %s; docs/configuration.md and `leaderboard serve --help` list every setting", err, settings)
 	}
 	return c, nil
 }

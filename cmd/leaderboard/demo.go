@@ -44,7 +44,7 @@ The demo deletes the boards when it ends, unless --data names a folder.`,
 	}
 	f := cmd.Flags()
 	f.Float64Var(&speed, "speed", 40, "matches per second; 0 is unlimited")
-	f.StringVar(&c.Data, "data", "", "`folder` of the boards (default a temporary one, which is deleted at the end)")
+	f.StringVar(&c.Data, "data", "", "`folder` of the boards (default: a temporary folder, which is deleted at the end)")
 	f.StringVar(&c.HTTP, "http", c.HTTP, "`host:port` of the web page and REST; if the default is in use, a free port")
 	f.StringVar(&c.GRPC, "grpc", c.GRPC, "`host:port` of gRPC; if the default is in use, a free port")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -131,7 +131,7 @@ func fillServer(t *testing.T, s *clockedServer, rng *rand.Rand, now time.Time) {
 }
 
 // exportOf returns the export of a board without the results of its source. Equal servers may
-// differ in them, because a linked board may keep results that do not count.
+// differ in these results, because a linked board may keep results that do not count.
 func exportOf(t *testing.T, s *clockedServer, board string) []string {
 	t.Helper()
 	lines := strings.Split(sortLines(s.ok(t, "export", "results", "--board", board)), "\n")

@@ -23,8 +23,8 @@ func healthCommand(app *cli.App) *cobra.Command {
 		Use: "health", Short: "Check the server on this machine", Args: cli.Exactly(),
 		Long: `Check whether the server on this machine runs. If it runs, the exit code is 0, so a
 container can use the command as its health check. The command needs the same settings
-as the server: it calls the address in the setting admin, or in http if admin is empty.
-It needs no key.`,
+as the server: it calls the address in the setting "admin" or, if that is empty, in
+"http". It needs no key.`,
 		Example: `  leaderboard health
   leaderboard health --ready --http 127.0.0.1:9000`,
 	}
@@ -55,8 +55,8 @@ func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 		address, setting = c.Admin, "admin"
 	}
 	if c.TLS.Cert != "" && c.ServesAPI() && c.Admin == "" {
-		// The certificate is for the server's public name. The request contains no secret, so its
-		// verification is not needed.
+		// The certificate is for the server's public name, not for this address. The request
+		// contains no secret, so the certificate need not be verified.
 		scheme, transport.TLSClientConfig = "https", &tls.Config{InsecureSkipVerify: true}
 		if c.TLS.ClientCA != "" {
 			pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
@@ -76,7 +76,7 @@ func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 	}
 	res, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil {
-		return "", fmt.Errorf("no server answers at %s (%w); start it with leaderboard serve, or name its address with --%s", url, err, setting)
+		return "", fmt.Errorf("no server answers at %s (%w); start it with `leaderboard serve`, or name its address with --%s", url, err, setting)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))

@@ -197,7 +197,7 @@ func TestImportReportsRejectedRows(t *testing.T) {
 	}
 	for _, row := range rows[1:] {
 		if w, ok := want[row[0]]; !ok || !strings.Contains(row[1], w) {
-			t.Errorf("line %s is rejected with the reason %q, want one that contains %q", row[0], row[1], w)
+			t.Errorf("line %s is rejected with the reason %q, want a reason that contains %q", row[0], row[1], w)
 		}
 	}
 	checkContains(t, s.ok(t, "result", "ada", "gone", "--board", "b"), "retracted")
@@ -508,8 +508,8 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	}
 }
 
-// The server computes the windows of a rolling board from its source, so an import into it sends
-// nothing.
+// The server computes the windows of a rolling board from its source, so an import into the rolling
+// board sends nothing.
 func TestImportOfASourceFillsItsRollingBoard(t *testing.T) {
 	first, second := startInsecure(t), startInsecure(t)
 	for _, s := range []*testServer{first, second} {

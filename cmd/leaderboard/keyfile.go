@@ -10,9 +10,11 @@ import (
 )
 
 // keepNewKey writes the new admin key to a file that only its owner can read. On a terminal it does
-// nothing, because welcome prints the key. Other output often becomes a log.
+// nothing, because welcome prints the key there. Other output often becomes a log, which must not
+// contain the key.
 //
-// It must run before the key is stored. If the file cannot be written, nobody would know the key.
+// The caller must store the key afterwards: if the file cannot be written, nobody would know a
+// stored key.
 func (s *server) keepNewKey() error {
 	if s.terminal {
 		return nil
@@ -25,7 +27,7 @@ func (s *server) keepNewKey() error {
 	return nil
 }
 
-// writePrivate replaces a file. Only its owner can read the new one.
+// writePrivate replaces a file. Only its owner can read the new file.
 func writePrivate(path, text string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err

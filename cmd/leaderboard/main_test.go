@@ -19,7 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
-// childEnv is an environment variable with which the test binary runs the command leaderboard.
+// childEnv is an environment variable. If it is set, the test binary runs the command leaderboard.
 const childEnv = "LEADERBOARD_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -130,7 +130,7 @@ func (s *testServer) ok(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// The method fails runs a command that must fail with an exit code and the texts in want on stderr.
+// The method fails runs a command, which must exit with code and write the texts in want to stderr.
 func (s *testServer) fails(t *testing.T, code int, want []string, args ...string) {
 	t.Helper()
 	s.do(t, args...).mustFail(t, code, want, args)

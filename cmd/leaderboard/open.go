@@ -122,8 +122,8 @@ func (s *server) openEmbedded() error {
 	return nil
 }
 
-// warnOfSharedFolders logs a warning for each folder to which others have access. On some
-// platforms, a group must have access to mounted folders.
+// warnOfSharedFolders logs a warning for each folder to which others have access. This is no error,
+// because on some platforms a group must have access to mounted folders.
 func (s *server) warnOfSharedFolders(folders ...string) {
 	for _, folder := range folders {
 		if mode, open := cli.OpenToOthers(folder); open {
@@ -217,8 +217,8 @@ func listen(setting, address string) (net.Listener, error) {
 // serve answers calls until ctx is done, a listener fails, or the index cannot be filled. After ctx
 // is done, it still answers for DrainTime, but is not ready. Then it waits for running calls.
 //
-// Meanwhile, serve fills the index, and reports each step to progress. At the end of the fill, it
-// calls loaded.
+// In the background, serve fills the index, and reports each step to progress. At the end of the
+// fill, it calls loaded.
 func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded func()) error {
 	ctx, cancel := s.untilDrained(ctx)
 	defer cancel(nil)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The server gives the answers that the page describes.
+// The server gives the answers that README.md describes.
 func TestREADMECommands(t *testing.T) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		if os.Getenv("REQUIRE_INTEGRATION") == "1" {

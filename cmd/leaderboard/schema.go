@@ -40,8 +40,9 @@ func schemaApplyCommand(app *cli.App) *cobra.Command {
 		Use: "apply", Short: "Create or update the keyspace and its tables", Args: cli.Exactly(),
 		Long: `Create the keyspace and its tables in Cassandra, or update them. The command may run
 several times concurrently: one run does the work, and the others wait. An existing
-keyspace keeps its replication; if --replicas differs from it, the command fails and
-shows the statement that changes it. The command has the flags of "leaderboard serve".`,
+keyspace keeps its replication; if --replicas differs from this replication, the command
+fails and shows the statement that changes it. The command has the flags of
+"leaderboard serve".`,
 		Example: `  leaderboard schema apply --config leaderboard.yaml --replicas dc1=3
   leaderboard schema apply --config leaderboard.yaml --replicas us=3,eu=3`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -93,7 +94,7 @@ func schemaStatusCommand(app *cli.App) *cobra.Command {
 			}
 			t := cli.NewTable(table.Row{"version", "name", "applied"})
 			for _, m := range all {
-				applied := "not applied; run leaderboard schema apply"
+				applied := "not applied; run `leaderboard schema apply`"
 				if !m.AppliedAt.IsZero() {
 					applied = m.AppliedAt.Format(time.RFC3339)
 				}
@@ -113,8 +114,8 @@ func topicsCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "topics", Short: "Create missing topics in Kafka, and check existing ones", Args: cli.Exactly(),
 		Long: `Create the topics match-results, match-results.dlq and leaderboard-updates if they are
-missing, and check those that exist. The command refuses a topic that could lose results:
-one with a single replica, with fewer replicas than --replication-factor, with
+missing, and check existing topics. The command refuses a topic that could lose results:
+a topic with a single replica, with fewer replicas than --replication-factor, with
 min.insync.replicas=1, with a cleanup.policy other than delete, or with a retention
 shorter than --retention. It changes no existing topic.
 The command has the flags of "leaderboard serve".`,
@@ -142,8 +143,8 @@ The command has the flags of "leaderboard serve".`,
 	return cmd
 }
 
-// ensureTopics checks the topics and creates missing ones. If settings could lose results, it
-// returns an error before that, or, with force, prints warnings.
+// ensureTopics checks the topics, and then creates missing topics. If settings could lose results,
+// it returns an error and creates nothing, or, with force, prints warnings.
 func ensureTopics(ctx context.Context, app *cli.App, c *config.Kafka, o kafka.TopicOptions, force bool) error {
 	connection, err := kafkaOptions(c)
 	if err != nil {

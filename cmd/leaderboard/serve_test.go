@@ -237,8 +237,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue writes name.pem and name-key.pem, signed by parent. Without parent, it is a self-signed
-// authority.
+// issue writes name.pem and name-key.pem, signed by parent. Without parent, name.pem is a
+// self-signed authority.
 func (a *authority) issue(name string, parent *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

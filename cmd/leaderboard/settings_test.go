@@ -168,7 +168,7 @@ func checkConnections(t *testing.T, s *testServer) {
 	}
 }
 
-// The server announces its limit, so the client delays a call above it.
+// The server announces its limit, so the client delays a call above the limit.
 func checkStreams(t *testing.T, s *testServer) {
 	client := healthpb.NewHealthClient(s.dialGRPC(t))
 	watch := func(ctx context.Context) error {

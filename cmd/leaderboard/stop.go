@@ -12,8 +12,8 @@ import (
 )
 
 // untilDrained returns a context that is done DrainTime after ctx. Meanwhile the server is not
-// ready, so that load balancers choose others. Without the API role, DrainTime does not apply. The
-// caller must call cancel.
+// ready, so that load balancers choose other servers. Without the API role, DrainTime does not
+// apply. The caller must call cancel.
 func (s *server) untilDrained(ctx context.Context) (running context.Context, cancel context.CancelCauseFunc) {
 	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
@@ -53,8 +53,8 @@ func (s *server) reloadOnHangup(load func() (config.Effective, error), level *sl
 	}
 }
 
-// reload applies the log level and the certificates. Other changed settings need a restart, which
-// it logs. If anything cannot be read, nothing changes.
+// reload applies the log level and the certificates. It logs other changed settings, because they
+// need a restart. If anything cannot be read, nothing changes.
 func (s *server) reload(load func() (config.Effective, error), level *slog.LevelVar) {
 	loaded, err := load()
 	if err == nil {

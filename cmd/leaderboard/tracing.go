@@ -24,7 +24,8 @@ import (
 type traceTarget struct{ endpoint, protocol string }
 
 func traceTargetOf(getenv func(string) string) (*traceTarget, error) {
-	// get returns the value and the name of a variable for traces, or of the one for all signals.
+	// get returns the value and the name of the variable for traces. If this is empty, get uses the
+	// variable for all signals.
 	get := func(name string) (value, variable string) {
 		if value := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); value != "" {
 			return value, "OTEL_EXPORTER_OTLP_TRACES_" + name

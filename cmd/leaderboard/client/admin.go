@@ -157,10 +157,10 @@ func keyRevokeCommand(app *cli.App) *cobra.Command {
 func backupCommand(app *cli.App) *cobra.Command {
 	return jsonCommand(app, &cobra.Command{
 		Use: "backup [NAME]", Short: "Back up the store of a running server", Args: cli.Between(0, "NAME"),
-		Long: `Copy the embedded store to the server's backup folder, which the setting backup_dir
-names. The copy is consistent. With the setting backup_every, the server makes backups on
-a schedule. The command restore restores a backup. The distributed engine cannot make
-backups: take snapshots of Cassandra instead.`,
+		Long: `Copy the embedded store to the folder in the server's setting "backup_dir". The copy is
+consistent. With the setting "backup_every", the server makes backups on a schedule.
+"leaderboard restore" restores a backup. The distributed engine cannot make backups:
+take snapshots of Cassandra instead.`,
 		Example: `  leaderboard backup
   leaderboard backup before-upgrade`,
 	}, func(ctx context.Context, c *Client, args []string) error {
@@ -184,7 +184,7 @@ const damagedData = "DATA_DAMAGED"
 
 // kinds has the kinds of the unrepaired differences.
 func differencesError(kinds map[string]bool, repair bool) error {
-	const restore = "restore it from a backup, or upgrade the server if a newer version wrote it, then run leaderboard verify --repair"
+	const restore = "restore it from a backup, or upgrade the server if a newer version wrote it, then run `leaderboard verify --repair`"
 	damaged := kinds[damagedData]
 	switch {
 	case damaged && (repair || len(kinds) == 1):

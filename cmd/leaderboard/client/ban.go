@@ -26,9 +26,10 @@ func banCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ban USER", Short: "Hide a user from a board or from every board", Args: cli.Exactly("USER"),
 		Long: `Hide a user from a board, or from every board. The server keeps the user's results
-and accepts new ones. The command unban, or the end of the ban, shows the user again.
+and accepts new results. "leaderboard unban", or the end of the ban, shows the user
+again.
 
-To ban a user whose id is list or search, write -- before the id.`,
+To ban a user whose id is "list" or "search", write "--" before the id.`,
 		Example: `  leaderboard ban mallory --reason "speed hack, ticket 4711"
   leaderboard ban mallory --board arena --until 72h
   leaderboard ban mallory --until 2027-01-01T00:00:00Z
@@ -97,7 +98,7 @@ func unbanCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "unban USER", Short: "Lift a ban", Args: cli.Exactly("USER"),
 		Long: `Lift the ban on a board, or the ban on every board. The other bans of the user remain;
-the command user lists them.`,
+"leaderboard user" lists them.`,
 		Example: `  leaderboard unban mallory
   leaderboard unban mallory --board arena --reason "appeal granted"`,
 	}

@@ -25,8 +25,9 @@ func submitBatchCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "submit-batch FILE", Short: "Submit results of several boards in one call", Args: cli.Exactly("FILE"),
 		Long: `Submit up to 5,000 results in one call. FILE has one result per line, as the API's JSON
-with the board in board_id; - is standard input. If a result is not accepted, the others
-are not affected, and the exit code is 1. For larger files, use import.`,
+with the board in board_id; - is standard input. If a result is not accepted, the other
+results are not affected, and the exit code is 1. For larger files, use
+"leaderboard import".`,
 		Example: `  leaderboard submit-batch gifts.ndjson
   echo '{"board_id":"streamers","user_id":"ada","match_id":"gift-7","points":5}' | leaderboard submit-batch -`,
 	}

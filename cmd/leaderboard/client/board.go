@@ -171,9 +171,9 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.windows, "window", nil, "explicit season, as `id=start/end`, such as 2026=2026-01-01/2027-01-01; repeat the flag for more")
 	scoreFlag(fs, &f.min, "min", "minimum `score` or points of a result")
 	scoreFlag(fs, &f.max, "max", "maximum `score` or points of a result")
-	fs.StringArrayVar(&f.attributes, "attribute", nil, "further `attribute` that results may have, besides those of divisions; * means any")
+	fs.StringArrayVar(&f.attributes, "attribute", nil, "further `attribute` that results may have, besides attributes of divisions; * means any")
 	fs.BoolVar(&f.private, "private", false, "on a server with public_read: hide the board from callers without a key")
-	fs.Int32Var(&f.shards, "shards", 0, "`number` of shards in the rank index of a distributed server (if omitted, its setting redis.shards)")
+	fs.Int32Var(&f.shards, "shards", 0, "`number` of shards in the rank index of a distributed server (if omitted, the server's setting redis.shards)")
 	fs.DurationVar(&f.retention, "retention", 0, "how long to keep a season after it is sealed (if omitted, forever)")
 }
 
@@ -382,7 +382,7 @@ the board exists with the same rules, the command changes nothing and succeeds.`
 			return err
 		}
 		if b.GetBoardId() == "" {
-			return cli.Usagef("BOARD is missing; see leaderboard board create --help")
+			return cli.Usagef("BOARD is missing; see `leaderboard board create --help`")
 		}
 		res, err := c.Scores.CreateBoard(ctx, &pb.CreateBoardRequest{Board: b})
 		if err != nil {
@@ -403,12 +403,12 @@ func boardUpdateCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "update BOARD", Short: "Change a board's settings", Args: cli.Exactly("BOARD"),
 		Long: `Change the settings that the flags or the file contain. The other rules of a board, such
-as its policy and its season schedule, cannot change: create a new board instead. The
-command ignores their fields in a file.
+as its policy and its season schedule, cannot change: create a new board instead. In a
+file, the command ignores the fields of these rules.
 
 --division replaces all divisions, so also name the divisions to keep; --division ""
-removes all. Until a new division has all users, board show and lists of the division say
-that it is filling. Sealed seasons keep their divisions.
+removes all. Until a new division has all users, "leaderboard board show" and lists of
+the division show that it is filling. Sealed seasons keep their divisions.
 
 After a change of --shards, the server rebuilds the rank index of the board. Meanwhile it
 answers from the old shards.`,
@@ -433,7 +433,7 @@ answers from the old shards.`,
 			}
 		}
 		if len(mask) == 0 {
-			return cli.Usagef("no setting to change; see leaderboard board update --help")
+			return cli.Usagef("no setting to change; see `leaderboard board update --help`")
 		}
 		res, err := c.Scores.UpdateBoard(ctx, &pb.UpdateBoardRequest{Board: b, UpdateMask: &fieldmaskpb.FieldMask{Paths: mask}, DryRun: dryRun})
 		if err != nil {

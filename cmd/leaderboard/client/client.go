@@ -81,8 +81,8 @@ func jsonCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context,
 	})
 }
 
-// Dial returns a client. Settings that o lacks come from the environment. It does not wait for the
-// server. The caller must call closeConn.
+// Dial returns a client. Settings that o lacks come from the environment. Dial does not wait for
+// the server. The caller must call closeConn.
 func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	ca := "--ca"
 	if o.CA == "" {

@@ -19,7 +19,7 @@ func addDryRun(f *pflag.FlagSet, dryRun *bool) {
 }
 
 // An older server ignores the field dry_run.
-var errNoDryRun = errors.New("the server is of an older version without dry runs, so it made the change; undo it if necessary, and upgrade the server")
+var errNoDryRun = errors.New("the server has an older version without dry runs, and made the change; undo the change if necessary, and upgrade the server")
 
 func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	if e == nil {

@@ -52,17 +52,17 @@ func statusText(err error, s *status.Status, server string) string {
 	case codes.Unavailable:
 		return unavailableText(message, server)
 	case codes.Unauthenticated:
-		return fmt.Sprintf("the server %s requires a valid key; put one into LEADERBOARD_KEY (leaderboard key create creates keys)", server)
+		return fmt.Sprintf("the server %s requires a valid key; put a key into LEADERBOARD_KEY (`leaderboard key create` creates keys)", server)
 	case codes.FailedPrecondition:
 		if reason(s) == "LAST_ADMIN_KEY" {
-			return "this is the last admin key: create another admin key first (leaderboard key create --scope admin), or use --force; a server that starts without an admin key creates one"
+			return "this is the last admin key: create another admin key first (`leaderboard key create --scope admin`), or use --force; a server that starts without an admin key creates one"
 		}
 		return message
 	case codes.PermissionDenied:
 		if reason(s) == "BOARD_DENIED" {
 			return message
 		}
-		return message + "; use a key with this scope (leaderboard key create --scope creates one)"
+		return message + "; use a key with this scope (`leaderboard key create --scope` creates such a key)"
 	case codes.ResourceExhausted:
 		if wait := retryDelay(err); wait > 0 && !strings.Contains(message, "try again") {
 			return fmt.Sprintf("%s; try again in %v", message, wait)
@@ -73,7 +73,7 @@ func statusText(err error, s *status.Status, server string) string {
 	case codes.Canceled:
 		return "interrupted"
 	case codes.Unimplemented:
-		return fmt.Sprintf("the server %s does not support this call (%s); the server may be older than this command: compare its version with that of leaderboard version", server, message)
+		return fmt.Sprintf("the server %s does not support this call (%s); the server may be older than this command: compare its version with the output of `leaderboard version`", server, message)
 	case codes.NotFound:
 		return message + notFoundAdvice(s)
 	case codes.Internal, codes.Unknown, codes.DataLoss:
@@ -85,13 +85,13 @@ func statusText(err error, s *status.Status, server string) string {
 func notFoundAdvice(s *status.Status) string {
 	switch reason(s) {
 	case "BOARD_NOT_FOUND":
-		return "; leaderboard board list shows the existing boards"
+		return "; `leaderboard board list` shows the existing boards"
 	case "SEASON_NOT_FOUND":
-		return "; leaderboard season list shows the existing seasons"
+		return "; `leaderboard season list` shows the existing seasons"
 	case "ENTRY_NOT_FOUND":
-		return "; leaderboard user shows the boards where a user has scores"
+		return "; `leaderboard user` shows the boards where a user has scores"
 	case "API_KEY_NOT_FOUND":
-		return "; leaderboard key list shows the existing keys"
+		return "; `leaderboard key list` shows the existing keys"
 	}
 	return ""
 }

@@ -29,8 +29,8 @@ func formatTime(t *timestamppb.Timestamp) string {
 type EntryTable struct {
 	Unit        cli.Unit
 	TieBreakers []string         // names, in the board's order
-	Colors      bool             // as [cli.App.Colors] returns it
-	drawn       map[string]int64 // ranks at the last Draw, by user; nil before it
+	Colors      bool             // whether to use colors: see [cli.App.Colors]
+	drawn       map[string]int64 // ranks at the last Draw, by user; nil after Reset
 }
 
 func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
@@ -86,8 +86,8 @@ func (t *EntryTable) symbol(e *pb.Entry) string {
 	return ""
 }
 
-// Draw draws the entries of d with a caption, unless empty. On a terminal, it omits entries that do
-// not fit, and cuts or folds long lines, so that the next Draw can replace them.
+// Draw draws the entries of d, and the caption, if any. On a terminal, it omits entries that do not
+// fit, and cuts or folds long lines, so that the next Draw can replace them.
 func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	columns, rows := s.Size()
 	entries, footer := d.GetLeaderboard(), describe(d)

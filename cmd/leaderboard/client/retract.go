@@ -17,7 +17,7 @@ func retractBatchCommand(app *cli.App) *cobra.Command {
 		Use: "retract-batch FILE", Short: "Undo many results in one call", Args: cli.Exactly("FILE"),
 		Long: `Undo up to 5,000 results of a board in one call. FILE has one JSON object per line, with
 user_id, match_id and, if the match has results in several seasons, season; - is standard
-input. If a result cannot be undone, the others are not affected, and the exit code is 1.`,
+input. If a result cannot be undone, the other results are not affected, and the exit code is 1.`,
 		Example: `  leaderboard retract-batch cheaters.ndjson --board cup --reason "aimbot" --dry-run
   echo '{"user_id":"eve","match_id":"final-2026"}' | leaderboard retract-batch -`,
 	}
@@ -50,8 +50,8 @@ func purgeCommand(app *cli.App) *cobra.Command {
 	var from, to string
 	cmd := &cobra.Command{
 		Use: "purge USER (--from TIME | --to TIME)", Short: "Undo a user's results between two times", Args: cli.Exactly("USER"),
-		Long: `Undo a user's results on a board: those whose event time is at --from or later, and
-before --to. One of the two flags may be omitted.`,
+		Long: `Undo a user's results on a board, if their event time is at --from or later, and before
+--to. One of the two flags may be omitted.`,
 		Example: `  leaderboard purge eve --from 2026-11-20T00:00:00Z --to 2026-11-21T00:00:00Z --dry-run
   leaderboard purge eve --board cup --from 2026-11-20T00:00:00Z --reason "aimbot"`,
 	}

@@ -41,7 +41,7 @@ func (q *query) addFlags(cmd *cobra.Command) {
 	annotate(cmd.Flags(), "method", methodValues)
 }
 
-// addDivision crosses q.division with text. A single division is checked by the server.
+// addDivision crosses q.division with text. The server checks a single division.
 func (q *query) addDivision(text string) error {
 	if q.division == "" {
 		q.division = text
@@ -68,7 +68,7 @@ func scoreFlag(f *pflag.FlagSet, dst *int64, name, usage string) {
 	})
 }
 
-// entryTable reads the unit and tie-breakers of a board, if it can.
+// entryTable reads the unit and tie-breakers of a board, if the server answers.
 func (c *Client) entryTable(ctx context.Context, board string) *EntryTable {
 	if c.JSON {
 		return &EntryTable{}
@@ -296,7 +296,7 @@ func writePage(c *Client, req *pb.ListScoresRequest, page *pb.Leaderboard, t *En
 	case req.MinScore != nil || req.MaxScore != nil:
 		c.Println("no entries in this range of scores")
 	default:
-		c.Println("no entries yet; leaderboard submit adds a result")
+		c.Println("no entries yet; `leaderboard submit` adds a result")
 	}
 	c.Println(describe(page))
 	if page.InRange != nil {
@@ -370,10 +370,10 @@ func userCommand(app *cli.App) *cobra.Command {
 			d := res.GetData()
 			switch {
 			case d.GetBanned():
-				c.Printf("%s is banned and hidden from every board; leaderboard unban lifts the ban\n", d.GetUserId())
+				c.Printf("%s is banned and hidden from every board; `leaderboard unban` lifts the ban\n", d.GetUserId())
 				return
 			case len(d.GetScores()) == 0 && len(d.GetBans()) > 0:
-				c.Printf("%s is banned on %s; leaderboard unban lifts a ban\n", d.GetUserId(), bannedBoards(d.GetBans()))
+				c.Printf("%s is banned on %s; `leaderboard unban` lifts a ban\n", d.GetUserId(), bannedBoards(d.GetBans()))
 				return
 			case len(d.GetScores()) == 0:
 				c.Printf("%s has no score on any board\n", d.GetUserId())
@@ -422,8 +422,8 @@ func resultsCommand(app *cli.App) *cobra.Command {
 	var limit int32
 	cmd := &cobra.Command{
 		Use: "results USER", Short: "List a user's results on a board", Args: cli.Exactly("USER"),
-		Long: `List a user's results on a board, with retracted and rejected ones. The newest season
-comes first, and in a season the results are ordered by match id.`,
+		Long: `List a user's results on a board, including retracted and rejected results. The newest
+season comes first, and in a season the results are ordered by match id.`,
 		Example: `  leaderboard results ada
   leaderboard results ada --board cup --season 2026 --limit 1000 --json`,
 	}

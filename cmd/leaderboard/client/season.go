@@ -134,7 +134,7 @@ the end to an earlier time, but never to a later time.`,
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.Season = BoardName(req.GetBoard()), args[0]
 		if req.GetReason() == "" {
-			return cli.Usagef("--reason is missing; the audit log keeps it")
+			return cli.Usagef("--reason is missing; the audit log keeps the reason")
 		}
 		if at != "" {
 			t, err := parseTime(at)

@@ -90,7 +90,7 @@ func statsCommand(app *cli.App) *cobra.Command {
 
 func writeStats(c *Client, req *pb.GetStatsRequest, d *pb.GetStatsResponse_Stats, unit cli.Unit) {
 	if d.BestScore == nil {
-		c.Println("no entries yet; leaderboard submit adds a result")
+		c.Println("no entries yet; `leaderboard submit` adds a result")
 	} else {
 		w := cli.NewTable(table.Row{"", unit.Header()}, unit.Header())
 		w.AppendRow(table.Row{"best", unit.Format(d.GetBestScore())})

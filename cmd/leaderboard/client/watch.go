@@ -17,7 +17,7 @@ import (
 
 const reconnectDelay = time.Second
 
-// ErrInterrupted is the error of a command that runs until interrupted. The exit code is then 0.
+// ErrInterrupted is the error of a command that runs until it is interrupted. Its exit code is 0.
 var ErrInterrupted = errors.New("interrupted")
 
 func watchCommand(app *cli.App) *cobra.Command {
@@ -39,7 +39,7 @@ changes: ▲ up, ▼ down, ★ new.`,
 	})
 }
 
-// watch shows entries. It reconnects if the connection is lost after the first ones. When ctx is
+// watch shows entries. It reconnects if the connection is lost after the first entries. When ctx is
 // done, it returns ErrInterrupted.
 func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	t := c.entryTable(ctx, req.GetBoard())

@@ -32,7 +32,7 @@ import (
 //go:embed football_1990_2019.csv.gz
 var football []byte
 
-// The boards of the demo, besides the default board. The others are linked to sourceBoard.
+// The boards of the demo, besides the default board. The last three are linked to sourceBoard.
 const (
 	sourceBoard  = "football"
 	yearlyBoard  = "football-yearly"
@@ -45,7 +45,7 @@ const (
 	maxBatch = 200                    // matches in a batch
 	minFrame = 200 * time.Millisecond // minimum time between two draws
 	columns  = 80                     // maximum width of lines
-	// grace lets old seasons accept results: it begins at a board's creation.
+	// grace begins at a board's creation, so that old seasons accept results.
 	grace = 10 * 365 * 24 * time.Hour
 )
 
@@ -262,7 +262,7 @@ func (r *replayer) welcome() {
 }
 
 // draw draws the current year's board on a terminal, and prints the top teams of past years. played
-// matches have been submitted.
+// is the number of submitted matches.
 func (r *replayer) draw(ctx context.Context, played int) error {
 	last := &r.matches[max(played, 1)-1]
 	season := strconv.Itoa(last.Date.Year())

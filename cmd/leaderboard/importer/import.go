@@ -79,7 +79,7 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 	return im, nil
 }
 
-// open resumes an interrupted import of the same content.
+// open opens the input, and resumes an interrupted import of the same content.
 func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	im.matchPrefix = im.MatchPrefix
 	if im.file == "-" {
@@ -114,7 +114,7 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 }
 
 // chunk is a part of the input. Its lanes are sent concurrently. A user's items are in one lane, in
-// order. Early ends of seasons are sent last, because the server then rejects later results.
+// order. Early ends of seasons are sent last, because the server rejects later results after them.
 type chunk struct {
 	lanes    [][]item
 	ends     []item
@@ -127,7 +127,7 @@ type chunk struct {
 	endOffset int64
 }
 
-// run reads the next chunk while it sends one.
+// run reads the next chunk while it sends the previous chunk.
 func (im *importer) run(ctx context.Context) error {
 	type step struct {
 		chunk *chunk

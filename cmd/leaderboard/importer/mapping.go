@@ -22,8 +22,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/records"
 )
 
-// mapping maps columns to the fields of a result, by default those of the API's Result. The
-// exported fields are part of an import's identity in the state file.
+// mapping maps columns to the fields of a result. By default, a column has the name of its field in
+// the API. The exported fields are part of importer.identity.
 type mapping struct {
 	User, Score, Match, Revision, AchievedAt string
 	ScoreFormat, TimeFormat, TimeZone        string
@@ -141,7 +141,7 @@ func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	if m.needMatch && m.constants["match_id"] == "" {
 		required[m.Match] = true
 		if header != nil && !slices.Contains(header, m.Match) {
-			return cli.Usagef("standard input has no column %q; name one with --match, or generate ids from --match-prefix and the line", m.Match)
+			return cli.Usagef("standard input has no column %q; name a column with --match, or generate ids from --match-prefix and the line", m.Match)
 		}
 	}
 	for _, columns := range []map[string]string{m.Attributes, m.TieBreakers, m.Metadata} {
@@ -222,7 +222,7 @@ func voidItem(r records.Record) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{MatchId: void.GetMatchId()}, void: void}, true, nil
 }
 
-// banItem changes a ban on the exported board to a ban on board.
+// banItem reads a ban. It changes a ban on the exported board to a ban on board.
 func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	text, ok := r.Column("ban")
 	if !ok || !text.Composite {
@@ -238,8 +238,8 @@ func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{UserId: ban.GetUserId()}, ban: ban}, true, nil
 }
 
-// item generates a missing match id from matchPrefix and the line number. The error joins those of
-// all fields.
+// item generates a missing match id from matchPrefix and the line number. The error joins the
+// errors of all fields.
 func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	it := item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}}
 	var errs []error
@@ -329,8 +329,8 @@ func (e *pointError) Error() string {
 		e.text, e.integer, e.decimal, e.format)
 }
 
-// checkPoint returns a [pointError] if an integer has a decimal point, and would be another score
-// in the board's unit.
+// checkPoint returns a [pointError] if the format is integer, but text has a decimal point and is
+// another score in the board's unit.
 func (m *mapping) checkPoint(text string) error {
 	score, err := m.unit.Parse(text)
 	if err != nil || m.ScoreFormat != "integer" || !strings.Contains(text, ".") {
@@ -347,7 +347,8 @@ func (m *mapping) checkPoint(text string) error {
 	return &pointError{text, m.boardUnit.FormatWithUnit(score), m.boardUnit.FormatWithUnit(scoreInUnit), format}
 }
 
-// scalar returns the constant of a field, or else the text of its column, or "".
+// scalar returns the constant of a field. Without a constant, it returns the text of the column, or
+// "".
 func (m *mapping) scalar(r records.Record, name, column string) (string, error) {
 	if value, ok := m.constants[name]; ok && name != "" {
 		return value, nil

@@ -16,7 +16,7 @@ type rejection struct {
 	raw    string
 }
 
-// The first rejection creates the file.
+// rejectFile writes rejections to a file, which the first rejection creates.
 type rejectFile struct {
 	path       string
 	appendTo   bool // append to an existing file

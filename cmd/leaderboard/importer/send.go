@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 )
 
-// sendLane sends consecutive submits as one batch, and other items one by one. It returns an
-// outcome for each.
+// sendLane sends a lane (see chunk): consecutive submits as one batch, and other items one by one.
+// It returns an outcome for each item.
 func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	outcomes := make([]*pb.Outcome, 0, len(items))
 	for len(items) > 0 {
@@ -119,8 +119,8 @@ func (im *importer) endSeason(ctx context.Context, end *pb.ExportResultsResponse
 	}, codes.InvalidArgument, codes.NotFound)
 }
 
-// importOne sends one item, with retries. A refusal in refusals is the outcome REJECTED. By
-// default, the status is APPLIED.
+// importOne sends one item, with retries. If the server answers with a code in refusals, the status
+// is REJECTED. If send sets none, it is APPLIED.
 func importOne(ctx context.Context, send func(*pb.Outcome) error, refusals ...codes.Code) ([]*pb.Outcome, error) {
 	outcome := &pb.Outcome{Status: pb.Outcome_APPLIED}
 	err := client.Retry(ctx, func() error {

@@ -53,7 +53,7 @@ func (r *contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// A change of the state file could make the import skip rows, so it must be private.
+// A change of the state file could make the import skip rows, so the file must be private.
 func (im *importer) checkState() error {
 	mode, open := cli.OpenToOthers(im.state)
 	if !open || im.dryRun {
@@ -63,7 +63,7 @@ func (im *importer) checkState() error {
 }
 
 // resume sets im.identity, a hash of all that determines this import, and reports whether the state
-// file has it. It has the time of the board's creation, for recreated boards.
+// file has it. The hash includes the board's creation time, so that a recreated board differs.
 func (im *importer) resume(sum string, b *pb.Board) bool {
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode([]any{sum, im.mapping, im.format, im.delimiter, im.Server, b.GetBoardId(), b.GetCreatedAt().AsTime()})
@@ -107,6 +107,6 @@ func (im *importer) saveState(offset int64) error {
 
 func (im *importer) removeState() {
 	if im.state != "" && !im.dryRun {
-		_ = os.Remove(im.state) // the next import of this input would skip every row
+		_ = os.Remove(im.state) // otherwise the next import of this input would skip every row
 	}
 }
