@@ -21,7 +21,7 @@ import (
 type item struct {
 	message *sarama.ConsumerMessage
 	readAt  time.Time
-	record  *pb.MatchResultRecord
+	record  *pb.MatchResultRecord // log.proto explains index_only and notification
 	// boardSince, if not zero, requires a version of the board that was read after this time.
 	boardSince time.Time
 	board      *leaderboard.Board // nil until resolve sets it
@@ -364,7 +364,7 @@ func groupByEntry(items []*item) map[leaderboard.EntryKey][]*item {
 	return groups
 }
 
-// applyEach applies groups of items concurrently. A group must be of one board.
+// Each group must be of one board.
 func (c *Consumer) applyEach(ctx context.Context, groups [][]*item) (pending []*item, err error) {
 	var mu sync.Mutex
 	err = forEach(groups, func(items []*item) error {

@@ -3,12 +3,12 @@
 // valid result becomes a dead letter.
 //
 // A consumer applies the messages of a partition in batches, and the results of one user in order.
-// While it reports the outcomes of a batch, it applies the next one.
+// While it reports the outcomes of a batch, it applies the next batch.
 //
 // # When an offset is committed
 //
-// The consumer marks an offset for commit once three conditions hold for this message and all
-// earlier ones of its partition:
+// The consumer marks a message's offset for commit once three conditions hold for this message and
+// all earlier messages of the partition:
 //
 //  1. The store has its result durably, or the message is not a valid result.
 //  2. Kafka has acknowledged the update, or the dead letter.

@@ -114,8 +114,8 @@ func truncate(text string, limit int) string {
 	return strings.ToValidUTF8(text, "")
 }
 
-// sendOneByOne sends messages separately, after Kafka has rejected one as too large. It halves dead
-// letters until Kafka accepts them.
+// sendOneByOne sends messages separately, after Kafka has rejected a message as too large. It
+// halves dead letters until Kafka accepts them.
 func (c *Consumer) sendOneByOne(ctx context.Context, items []*item, messages []*sarama.ProducerMessage) error {
 	limit := maxDeadLetterBytes
 	for _, m := range messages {

@@ -60,7 +60,7 @@ func (h handler) followServers(s sarama.ConsumerGroupSession) {
 	}
 }
 
-// confirmation describes a session's last successful Confirm of a season.
+// confirmation describes a session's last successful call of Confirm for a season.
 type confirmation struct {
 	server     string
 	partitions int // the number of positions, which only grows in a session
@@ -200,15 +200,14 @@ func (h handler) gapSince(p partition, doubts []leaderboard.Doubt, index int) (g
 // repetition collects the users whose updates are repeated.
 type repetition struct {
 	handler
-	// seasons has the recorded positions of each season in doubt. sources has them for the source
-	// of its board: results of the source also change the season.
+	// seasons has the recorded positions of each season in doubt. sources has positions by source
+	// board: results of a source also change the seasons of its linked boards.
 	seasons map[leaderboard.SeasonKey][]leaderboard.LogPosition
 	sources map[leaderboard.BoardID][]leaderboard.LogPosition
 	users   map[leaderboard.SeasonKey]map[leaderboard.UserID]bool
 	count   int // the number of users in users
 }
 
-// add adds a season in doubt.
 func (r *repetition) add(ctx context.Context, d leaderboard.Doubt) error {
 	r.seasons[d.SeasonKey] = d.Positions
 	b, err := r.service.Board(ctx, d.Board)

@@ -36,7 +36,6 @@ type serverSeason struct {
 	session   int64           // the generation of the group that confirmed them
 }
 
-// put adds an entry if it is newer.
 func (s *serverSeason) put(e leaderboard.Entry) {
 	if old, ok := s.entries[e.User]; !ok || e.Version > old.Version {
 		s.entries[e.User] = e
@@ -47,7 +46,6 @@ func newIndexServer(name string) *indexServer {
 	return &indexServer{name: name, seasons: map[leaderboard.SeasonKey]*serverSeason{}}
 }
 
-// write makes a write and records it.
 func (s *indexServer) write(w func(*indexServer)) {
 	s.writes = append(s.writes, w)
 	w(s)
@@ -115,7 +113,6 @@ func newMemberIndex(s *servers) *memberIndex {
 	return &memberIndex{s, slices.Clone(s.present), map[leaderboard.SeasonKey][]map[string]bool{}, map[leaderboard.SeasonKey]bool{}, map[leaderboard.SeasonKey]string{}}
 }
 
-// follow lets the process use the present server of each shard.
 func (x *memberIndex) follow() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -246,7 +243,6 @@ func (x *memberIndex) advance(key leaderboard.SeasonKey, positions []leaderboard
 	return &d
 }
 
-// names returns the names of the servers that the process uses.
 func (x *memberIndex) names() (all string) {
 	for _, s := range x.server {
 		all += s.name + "\n"
@@ -394,7 +390,6 @@ func (r *region) startOn(all *servers, other *memberIndex) (*member, *memberInde
 	return r.join(s, consumer.Options{BatchResults: 20, SessionTimeout: 2 * time.Second}.WithAdvanceInterval(20*time.Millisecond)), x
 }
 
-// isDegraded reports whether the ranks of any board are unavailable.
 func (r *region) isDegraded() bool {
 	r.t.Helper()
 	for _, board := range []leaderboard.BoardID{"b", "linked"} {

@@ -47,7 +47,7 @@ type cluster struct {
 	*producer.Producer
 }
 
-// start creates an in-process cluster with the service's topics and the given ones.
+// start creates an in-process cluster with the service's topics and the given topics.
 func start(t *testing.T, topics ...string) *cluster {
 	t.Helper()
 	t.Parallel()

@@ -185,7 +185,7 @@ func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
 }
 
 // waitUntilSynced waits until the index has all updates of this process. No other process would
-// know of a missing one.
+// know of a missing update.
 func (h handler) waitUntilSynced(ctx context.Context) error {
 	tick := time.NewTicker(syncPoll)
 	defer tick.Stop()
@@ -314,7 +314,7 @@ func (u *gapUsers) add(key leaderboard.SeasonKey, users ...leaderboard.UserID) {
 }
 
 // shrink replaces users by whole seasons, the largest first, until n is at most half of max. If
-// this is impossible, it replaces all by all seasons.
+// this is impossible, u stands for all seasons.
 func (u *gapUsers) shrink() {
 	for _, key := range slices.SortedFunc(maps.Keys(u.seasons), func(a, b leaderboard.SeasonKey) int {
 		return len(u.seasons[b]) - len(u.seasons[a])
@@ -338,8 +338,8 @@ func (u *gapUsers) addAll() {
 	}
 }
 
-// catchUp brings the index up to date for all users added before. After an error, the other users
-// stay in u.
+// catchUp brings the index up to date for all users added before. After an error, users that are
+// not up to date stay in u.
 func (u *gapUsers) catchUp(ctx context.Context, s service) error {
 	u.catchingUp.Lock()
 	defer u.catchingUp.Unlock()

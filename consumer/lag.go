@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// measureLag measures the lags once per lagPoll. Cleanup does not wait for it.
+// Cleanup does not wait for measureLag.
 func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	ticker := time.NewTicker(h.o.lagPoll)
 	defer ticker.Stop()

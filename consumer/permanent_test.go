@@ -20,7 +20,7 @@ type damagedStore struct{ leaderboard.Store }
 
 var errDamaged = fmt.Errorf("cql: account: %w", leaderboard.ErrFormat)
 
-// Apply reports damaged data in the way of the Cassandra store.
+// Apply reports damaged data like the Cassandra store.
 func (d damagedStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	var good []leaderboard.MatchResult
 	var indexes []int

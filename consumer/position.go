@@ -66,7 +66,6 @@ type partition struct {
 	id    int32
 }
 
-// position is the state of the index's position in one partition.
 type position struct {
 	from        int64      // the offset of the first message whose updates this session has made or repeated
 	offset      int64      // the position
@@ -225,7 +224,7 @@ func (h handler) storePositions() error {
 	return errors.Join(errs...)
 }
 
-// sendPositions stores positions. Version 4 of the request is the last one with a retention.
+// Version 4 of the request is the last version with a retention.
 func (c *Consumer) sendPositions(positions map[string]map[int32]sarama.OffsetAndMetadata) (*sarama.OffsetCommitResponse, error) {
 	group := PositionGroup(c.o.Group)
 	request := &sarama.OffsetCommitRequest{

@@ -209,8 +209,8 @@ func (r *region) checkRanks(scores map[string]int) {
 	}
 }
 
-// After a consumer without the index, the next consumer brings the index up to date. It applies and
-// reports nothing again.
+// A consumer commits without the index. The next consumer brings the index up to date, but applies
+// and reports nothing again.
 func TestOffsetsDoNotWaitForTheIndex(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegion(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegionOn(startReal(t))) })
@@ -254,7 +254,7 @@ func offsetsDoNotWaitForTheIndex(t *testing.T, r *region) {
 		t.Errorf("%v updates state that the index is behind, want 33 of board b and some of the linked board", behind)
 	}
 	if diff := gocmp.Diff(recount(scores), r.ranks("b")); diff == "" {
-		t.Error("the index lacks no updates, want missing ones: otherwise the next consumer has nothing to do")
+		t.Error("the index lacks no updates, want missing updates: otherwise the next consumer has nothing to do")
 	}
 	updates := r.messagesIn(r.topics.Updates())
 	second := r.start(false)

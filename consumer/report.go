@@ -122,8 +122,7 @@ func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Cha
 	return messages, nil
 }
 
-// entryUpdate returns an update about the entry after. before is the user's rank key before the
-// batch.
+// before is the user's rank key before the batch.
 func (c *Consumer) entryUpdate(b *leaderboard.Board, before leaderboard.RankKey, after *leaderboard.Entry, bands bands, now time.Time) *pb.LeaderboardUpdate {
 	u := &pb.LeaderboardUpdate{
 		BoardId: string(b.ID), Season: string(after.Season), UserId: string(after.User), Status: pb.Outcome_APPLIED,
@@ -227,7 +226,8 @@ const (
 	lastBandSize = 1e10        // more than the users of any season
 )
 
-// bandSizes has the last rank of each band.
+// A band is a range of ranks: band 10 has the ranks 4 to 10. bandSizes has the last rank of each
+// band.
 var bandSizes = func() []int64 {
 	sizes := []int64{1, 3}
 	for n := int64(10); n <= lastBandSize; n *= 10 {
@@ -253,7 +253,7 @@ func (b bands) bandOf(k leaderboard.RankKey) int64 {
 	return 0
 }
 
-// bandsOf returns the bands of the seasons. Unavailable bands stay unknown.
+// Unavailable bands stay unknown.
 func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderboard.Change) map[leaderboard.SeasonKey]bands {
 	all := map[leaderboard.SeasonKey]bands{}
 	var failures []error

@@ -51,6 +51,7 @@ type handler struct {
 	positions *positions
 }
 
+// Setup begins a session.
 func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	h.metrics.sessions.Inc()
 	partitions := 0
@@ -69,7 +70,7 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// After Cleanup, sarama commits the marked offsets.
+// Cleanup ends a session. sarama then commits the marked offsets.
 func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	h.metrics.partitions.Set(0)
 	h.metrics.lag.Reset()
@@ -80,8 +81,7 @@ func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// ConsumeClaim applies the messages of one partition. Another goroutine reports a batch while
-// ConsumeClaim applies the next one.
+// ConsumeClaim applies the messages of one partition. Another goroutine reports them.
 func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)

@@ -63,8 +63,8 @@ func (w *waitingItems) add(i *item) {
 	w.bytes += len(i.message.Value)
 }
 
-// keepWaiting adds to w the items that must still wait, and returns the others. An item waits until
-// its board has been missing for limit.
+// keepWaiting adds to w the items that must still wait, and returns the other items. An item waits
+// until its board has been missing for limit.
 func (w *waitingItems) keepWaiting(items []*item, limit time.Duration) (done []*item) {
 	now := time.Now()
 	for _, i := range items {
