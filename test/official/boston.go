@@ -524,7 +524,7 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 			}
 		}
 		if share := p.Percentile / 100 * float64(n); worse > share || notBetter < share || notBetter == worse {
-			t.Errorf("%v: percentile %v is score %d: %v of %d users are worse and %v are not better, want at most %v and at least %v", q, p.Percentile, p.Score, worse, n, notBetter, share, share)
+			t.Errorf("%v: percentile %v is score %d: %v of %d users are worse and %v are worse or equal, want at most %v worse, and at least %v worse or equal", q, p.Percentile, p.Score, worse, n, notBetter, share, share)
 		}
 	}
 }

@@ -172,8 +172,8 @@ func (q query) values() url.Values {
 	return v
 }
 
-// crossed returns attribute:value for each attribute of a crossed division, the last one first,
-// because the service must accept any order. Only "+" is unescaped.
+// crossed returns attribute:value for each attribute of a crossed division, the last attribute
+// first, because the service must accept any order. Only "+" is unescaped.
 func crossed(names, values string) (parts []string) {
 	const escaped = "\x00"
 	split := strings.Split(strings.ReplaceAll(values, `\+`, escaped), "+")
@@ -400,7 +400,6 @@ func (c *client) deleteBoard(ctx context.Context, id string) error {
 // A fill of rolling windows with two years of football writes about 116,000 copies of results.
 const fillTimeout = 40 * time.Minute
 
-// waitFilled waits until a board is not filling.
 func (c *client) waitFilled(t *testing.T, board string) {
 	t.Helper()
 	c.waitFilledWhile(t, board, func() {})

@@ -24,7 +24,6 @@ var bundled embed.FS
 // bundled.
 const datasetsVariable = "LEADERBOARD_DATASETS"
 
-// A row maps column names to values.
 type row map[string]string
 
 func (r row) integer(t *testing.T, column string) int64 {

@@ -44,8 +44,8 @@ func powers(x *big.Float, n int) []*big.Float {
 	return all
 }
 
-// decayTables has weights by days before a midnight, and by seconds into a day. The product of one
-// of each is the weight of a football result.
+// decayTables has weights by days before a midnight, and by seconds into a day. Their product is
+// the weight of a football result.
 type decayTables struct{ days, seconds []*big.Float }
 
 func newDecayTables() decayTables {

@@ -60,7 +60,7 @@ func readF1(t *testing.T) [][]f1Round {
 type f1Count struct {
 	mu                         sync.Mutex
 	tables, rows, level        int // level counts the rows with the same points as another row of the table
-	points, least, block       int // rows of the points board that follow one official rule: see F1
+	points, least, block       int // rows of the points board that follow an official rule: see F1
 	countback, countbackTables int // rows and whole tables of the board with tie-breakers
 	submitted                  int
 }
@@ -80,7 +80,7 @@ func F1(t *testing.T, d Deployment) {
 	})
 	t.Logf("submitted %d results in %v", count.submitted, time.Since(began).Round(time.Millisecond))
 	t.Logf("%d tables with %d rows, %d of them with the points of another row", count.tables, count.rows, count.level)
-	t.Logf("points %d, min %d, block %d; countback %d rows and %d whole tables", count.points, count.least, count.block, count.countback, count.countbackTables)
+	t.Logf("rows that match: %d by points, %d by best position, %d by shared positions; with countback: %d rows and %d whole tables", count.points, count.least, count.block, count.countback, count.countbackTables)
 	for _, c := range []struct {
 		counted   string
 		got, want int

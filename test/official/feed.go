@@ -23,7 +23,7 @@ type Feeder func(ctx context.Context, board string, results []Result) error
 type Deployment struct {
 	URL    string // base of the REST API, such as http://127.0.0.1:8080
 	Key    string // an API key with every scope, or empty if the service needs none
-	Feeder Feeder // sends results to the service
+	Feeder Feeder
 	// Applied returns the number of results that each consumer has applied. It is nil without
 	// consumers.
 	Applied func(context.Context) ([]int, error)
@@ -40,8 +40,8 @@ func newClient(url, key string) *client {
 	}}
 }
 
-// REST returns a feeder that submits results over REST in batches, one after another. A batch of
-// one is a single result.
+// REST returns a feeder that submits results over REST in batches, one after another. For a batch
+// of one result, it uses the call for a single result.
 func REST(url, key string, batch int) Feeder {
 	c := newClient(url, key)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -77,7 +77,6 @@ func (c *client) submit(ctx context.Context, board string, results []Result) ([]
 	return answer.Outcomes, nil
 }
 
-// waitApplied waits for accepted results until they are applied.
 func (c *client) waitApplied(ctx context.Context, board string, results []Result, outcomes []outcome) error {
 	for i, o := range outcomes {
 		switch o.Status {
@@ -187,7 +186,6 @@ func lockedRand(seed uint64) func(func(*rand.Rand)) {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// Up to [readers] calls run concurrently.
 func forEach(ctx context.Context, n int, f func(context.Context, int) error) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(readers)

@@ -34,7 +34,6 @@ func readFootball(t *testing.T) []match {
 	return all
 }
 
-// Each match has two results, one for each team.
 func footballResults(matches []match, win, draw int64) []Result {
 	results := make([]Result, 0, 2*len(matches))
 	for _, m := range matches {
@@ -109,8 +108,6 @@ func Football(t *testing.T, d Deployment) {
 	}
 }
 
-// checkFootball submits the results in order, and then again and in random order, also to a second
-// board. Finally, it retracts the results of some years and adds them again.
 func checkFootball(t *testing.T, d Deployment, name string, matches []match, results []Result, seed uint64) {
 	c := d.client()
 	settings := board{
@@ -153,7 +150,7 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 	checkUnchanged := func(step string, b string) {
 		t.Helper()
 		if diff := difference(first, dump(b)); diff != "" {
-			t.Errorf("%s: the ladders differ from those after the first submit in order %s", step, diff)
+			t.Errorf("%s: the ladders differ from the ladders after the first submit %s", step, diff)
 		}
 	}
 	submit("a second time", d.Feeder, b, results)
@@ -244,8 +241,7 @@ func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) 
 	}
 }
 
-// Only the retracted years must become empty. Then the results are added again with a higher
-// revision.
+// Only the retracted years must become empty.
 func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []string, byYear map[string][]Result, first seasons, dump func(string) seasons) {
 	var results []Result
 	want := maps.Clone(first)

@@ -146,9 +146,9 @@ func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 	r.voidMatches(newRand(s), voidCount, d.Feeder)
 }
 
-// LinkedFootballShuffled submits the football internationals of a period in random order, some of
-// them twice. It creates the linked boards after half of the submits, and compares the same seasons
-// as [LinkedFootball].
+// LinkedFootballShuffled submits the football internationals of a period in random order, and some
+// results twice. It creates the linked boards after half of the submits, and compares the same
+// seasons as [LinkedFootball].
 func LinkedFootballShuffled(t *testing.T, d Deployment, p Period) {
 	s := seed.New(t)
 	r := newLinkedRun(t, d, p)
@@ -320,7 +320,6 @@ func (r *linkedRun) checkSeason(b, season string, results []Result, recount func
 	return nil
 }
 
-// The tables are compared after the voids and after the restores.
 func (r *linkedRun) voidMatches(random *rand.Rand, n int, feeder Feeder) {
 	r.t.Helper()
 	ids := slices.Clone(r.matches)

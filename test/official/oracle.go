@@ -86,7 +86,6 @@ func recountSums(results []Result) []standing {
 	return all
 }
 
-// Each user must have exactly one result.
 func recountBests(t interface{ Fatalf(string, ...any) }, results []Result) []standing {
 	all := make([]standing, 0, len(results))
 	seen := map[string]bool{}
@@ -103,7 +102,6 @@ func recountBests(t interface{ Fatalf(string, ...any) }, results []Result) []sta
 
 const maxDifferences = 5
 
-// The error lists the first differences.
 func compareLadder(want []standing, got []entry, method string) error {
 	var all []string
 	for i := range max(len(want), len(got)) {

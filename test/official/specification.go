@@ -75,7 +75,7 @@ func checkLargest(t *testing.T, c *client) {
 	}
 }
 
-// The test submits the examples in this order. Some ids have special characters.
+// Some ids have special characters.
 var examples = []struct {
 	user   string
 	points int64
@@ -228,7 +228,6 @@ func waitForMonth(t *testing.T) {
 	}
 }
 
-// The outermost JSON object must have exactly the given names.
 func checkKeys(t *testing.T, body []byte, names ...string) {
 	t.Helper()
 	var object map[string]json.RawMessage
@@ -354,7 +353,6 @@ func checkReadYourWrites(t *testing.T, c *client) {
 		t.Fatal(err)
 	}
 
-	// At the end the board equals the acknowledged sums.
 	entries, err := c.list(t.Context(), q)
 	if err != nil {
 		t.Fatal(err)
