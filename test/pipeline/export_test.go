@@ -231,7 +231,7 @@ func (s *exportServer) fill(rng *rand.Rand) {
 	s.amend(string(last.ID), early)
 }
 
-// amend corrects a result of a sealed season, and waits until the season's checksum changes.
+// amend corrects a result of a sealed season.
 func (s *exportServer) amend(season string, match int) {
 	s.t.Helper()
 	deployment.Eventually(s.t, func(context.Context) error {

@@ -222,7 +222,6 @@ func (s *stream) updateCount(m match) int {
 	return s.updates[m].n
 }
 
-// lastUpdate returns nil if the match has no update.
 func (s *stream) lastUpdate(m match) *pb.LeaderboardUpdate {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -79,7 +79,7 @@ func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 		}
 	}
 	if commands < 14 || !flushed {
-		t.Errorf("docs/operations.md has %d commands, flush of Redis %t; want at least 14 and the flush", commands, flushed)
+		t.Errorf("docs/operations.md has %d commands, with a flush of Redis: %t; want at least 14, with the flush", commands, flushed)
 	}
 }
 

@@ -235,8 +235,7 @@ func ladderText(t *testing.T, api *deployment.Node, board string) string {
 // change it.
 const seenField = "seen"
 
-// positionsKey ends the names of the hashes that record how far a shard is in the log. They are
-// written at intervals.
+// positionsKey ends the names of the hashes with recorded offsets, which are written at intervals.
 const positionsKey = ":at"
 
 // readState includes the write time of each column in Cassandra.

@@ -147,7 +147,6 @@ func waitFor(t *testing.T, event string, ok func() bool) {
 	}
 }
 
-// The trace goes through Kafka to the store and the index.
 func TestSubmitIsOneTrace(t *testing.T) {
 	e := startEngine(t)
 	parent, id := traceparent(1)
