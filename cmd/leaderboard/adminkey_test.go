@@ -49,7 +49,6 @@ func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 	}
 }
 
-// earlierVersionKey is a configured admin key that an earlier version stored.
 const earlierVersionKey = "the-admin-key-of-an-earlier-version"
 
 // The key in admin_key replaces the keys that earlier values of admin_key and earlier versions
@@ -97,8 +96,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 	}
 }
 
-// The last admin key is revoked only with --force. A start without a valid admin key for all boards
-// creates one.
+// The last admin key is revoked only with --force.
 func TestAStartWithoutAnAdminKeyCreatesOne(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	_, expired := auth.NewKey("expired", []string{"admin"}, time.Now())

@@ -12,8 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// With --force, the command creates the topics and prints warnings. A server logs the same
-// warnings.
+// A server logs the warnings that the command prints.
 func TestTopicsRefuseRisks(t *testing.T) {
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(3))
 	if err != nil {

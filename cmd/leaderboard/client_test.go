@@ -121,7 +121,7 @@ func TestBoards(t *testing.T) {
 	checkContains(t, s.ok(t, "board", "show", "marathon"), "linked boards", "women")
 	checkContains(t, s.ok(t, "board", "create", "week", "--season", "rolling", "--days", "7", "--retention", "720h", "--order", "lower-first", "--source", "marathon"), "ROLLING", "days", "7", "720h0m0s")
 	s.fails(t, exitFailure, []string{"season.days", "2 to 31"}, "board", "create", "bad", "--season", "rolling", "--retention", "720h", "--source", "marathon")
-	// board create accepts the output of board show for a linked board.
+	// "board create" accepts the output of "board show" for a linked board.
 	linked := parseObject(t, s.ok(t, "board", "show", "week", "--json"))
 	linked["board_id"] = "week2"
 	text, err := json.Marshal(linked)
@@ -135,7 +135,7 @@ func TestBoards(t *testing.T) {
 	checkContains(t, s.ok(t, "board", "create", "-f", file), "ROLLING", "days", "720h0m0s")
 	checkContains(t, s.ok(t, "board", "list"), "marathon", "cup", "trend", "default", "BEST", "MONTHLY")
 
-	// board create reads YAML, and the JSON that board show prints.
+	// "board create" reads YAML, and the JSON that "board show" prints.
 	shown := s.ok(t, "board", "show", "cup", "--json")
 	cup := parseObject(t, shown)
 	delete(cup, "created_at")

@@ -115,7 +115,6 @@ func TestDemo(t *testing.T) {
 		t.Errorf("the demo ended with the error %v, want nil", err)
 	}
 
-	// A second demo in the same folder changes nothing.
 	out, stop = startDemo(t, data, matches)
 	_, rest, _ = strings.Cut(out.String(), "leaderboard watch --server ")
 	s.grpc = strings.Fields(rest)[0]

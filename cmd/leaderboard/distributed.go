@@ -19,8 +19,8 @@ import (
 
 const clientID = "leaderboard"
 
-// openDistributed connects to Cassandra, Redis and Kafka. It also succeeds without Kafka, which
-// reads do not need.
+// openDistributed connects to Cassandra, Redis and Kafka. It also succeeds without Kafka, because
+// reads do not need Kafka.
 func (s *server) openDistributed(ctx context.Context) error {
 	c := s.config
 	options, err := cqlOptions(&c.Cassandra)

@@ -560,7 +560,7 @@ func TestImportAsksWhatADecimalPointMeans(t *testing.T) {
 	s.fails(t, exitFailure, []string{`mean 0.12 EUR or 12.00 EUR`, "--score-format decimal"}, "import", sales, "--board", "shop")
 	for _, board := range []string{"lap", "shop"} {
 		if got := s.ok(t, "export", "results", "--board", board); got != "" {
-			t.Errorf("after the question, board %s has the results %s, want none", board, got)
+			t.Errorf("after the failed import, board %s has the results %s, want none", board, got)
 		}
 	}
 	s.fails(t, exitUsage, []string{"for boards whose unit is ms"}, "import", sales, "--board", "shop", "--score-format", "seconds")

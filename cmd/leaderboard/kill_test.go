@@ -141,7 +141,6 @@ func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 				known.write(t.Context(), c, round, i, rand.New(rand.NewPCG(runSeed, uint64(round*killWriters+i))))
 			})
 		}
-		// Each kill occurs at a different moment.
 		enough := before + 50 + rand.New(rand.NewPCG(runSeed, uint64(round))).IntN(400)
 		eventually(t, "enough results are acknowledged", func() bool {
 			known.mu.Lock()

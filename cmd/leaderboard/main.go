@@ -31,7 +31,6 @@ type discardLogger struct{}
 
 func (discardLogger) Printf(context.Context, string, ...any) {}
 
-// The exit codes of the process.
 const (
 	exitOK          = 0
 	exitFailure     = 1
@@ -39,7 +38,6 @@ const (
 	exitDifferences = 3 // verify found differences and did not repair all of them
 )
 
-// run executes a command line, writes its error to stderr and returns the exit code.
 func run(ctx context.Context, app *cli.App, args []string) int {
 	root := newRoot(app)
 	root.SetArgs(args)

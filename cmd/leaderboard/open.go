@@ -31,7 +31,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 )
 
-// server is one running server and the parts that it owns.
 type server struct {
 	config  *config.Config
 	log     *slog.Logger
@@ -49,9 +48,9 @@ type server struct {
 	backups *backups
 	closers []func() error
 
-	rest         net.Listener            // REST and probes; nil without the API role if admin is set
+	rest         net.Listener            // REST and probes; nil without the API role if "admin" is set
 	grpc         net.Listener            // nil without the API role
-	admin        net.Listener            // probes only; nil without the setting admin
+	admin        net.Listener            // probes only; nil without the setting "admin"
 	certificates *apiserver.Certificates // nil without TLS
 	draining     atomic.Bool             // whether the server is about to stop
 
@@ -122,8 +121,8 @@ func (s *server) openEmbedded() error {
 	return nil
 }
 
-// warnOfSharedFolders logs a warning for each folder to which others have access. This is no error,
-// because on some platforms a group must have access to mounted folders.
+// warnOfSharedFolders logs a warning for each folder to which other users have access. This is no
+// error, because on some platforms a group must have access to mounted folders.
 func (s *server) warnOfSharedFolders(folders ...string) {
 	for _, folder := range folders {
 		if mode, open := cli.OpenToOthers(folder); open {

@@ -60,7 +60,7 @@ func TestAdminListenerOfAConsumer(t *testing.T) {
 	s := &server{config: &c, log: slog.New(slog.DiscardHandler), metrics: prometheus.NewRegistry()}
 	s.draining.Store(true)
 	if c.Cassandra.Hosts = []string{"c"}; !c.Distributed() {
-		t.Fatal("the settings are those of an embedded server, want a distributed one")
+		t.Fatal("Distributed returns false with a Cassandra host, want true")
 	}
 	if err := s.listen(); err != nil || s.rest != nil || s.grpc != nil {
 		t.Fatalf("listen: %v, http %v, grpc %v; want the admin listener only", err, s.rest, s.grpc)

@@ -16,7 +16,7 @@ func newRoot(app *cli.App) *cobra.Command {
 		Short: "Exact leaderboards: submit results, read ranks",
 		Long: `leaderboard stores match results durably and answers with exact ranks.
 
-The command demo shows a server with real results. The command serve runs a server
+"leaderboard demo" shows a server with real results. "leaderboard serve" runs a server
 for your own boards. Most other commands call a running server.`,
 		Example: `  leaderboard demo
   leaderboard serve

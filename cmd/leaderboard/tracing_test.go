@@ -84,7 +84,7 @@ func TestTracesAreSampled(t *testing.T) {
 				}
 			}
 			if all := tt.sampler == "" || tt.sampler == "always_on"; !maps.Equal(got, tt.want) || others != all {
-				t.Errorf("traces of the callers %v, others %v; want %v and %v", got, others, tt.want, all)
+				t.Errorf("traces of the callers %v, other traces: %v; want %v and %v", got, others, tt.want, all)
 			}
 		})
 	}

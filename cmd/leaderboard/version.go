@@ -14,8 +14,8 @@ func versionCommand(app *cli.App) *cobra.Command {
 		Use: "version", Short: "Show the version of this binary", Args: cli.Exactly(),
 		Long: `Show the version of this binary. A release build shows its release. Other builds show
 what the Go toolchain recorded: a tag, or the time and the hash of a commit, with +dirty
-if there were uncommitted changes. In a clone, go build and go install record the
-version; go run does so only with -buildvcs=true. If no version was recorded, the
+if there were uncommitted changes. In a clone, "go build" and "go install" record the
+version; "go run" records it only with -buildvcs=true. If no version was recorded, the
 version is devel.`,
 		Example: `  leaderboard version
   leaderboard version --json`,

@@ -30,7 +30,7 @@ type EntryTable struct {
 	Unit        cli.Unit
 	TieBreakers []string         // names, in the board's order
 	Colors      bool             // whether to use colors: see [cli.App.Colors]
-	drawn       map[string]int64 // ranks at the last Draw, by user; nil after Reset
+	drawn       map[string]int64 // ranks at the last Draw, by user; nil before the first Draw and after Reset
 }
 
 func (t *EntryTable) table(entries []*pb.Entry) table.Writer {

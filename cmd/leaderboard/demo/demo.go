@@ -97,7 +97,7 @@ type replayer struct {
 }
 
 // Play creates the boards and submits the results of matches, at speed per second (0 is unlimited).
-// It draws the current year's board. The server answers HTTP at url.
+// Play draws the current year's board. The server answers HTTP at url.
 func Play(ctx context.Context, c *client.Client, url string, matches []Match, speed float64) error {
 	r := &replayer{
 		Client: c, matches: matches, speed: speed, url: url, screen: c.NewScreen(),

@@ -32,7 +32,7 @@ func Command(app *cli.App) *cobra.Command {
 		Use: "import FILE", Short: "Import results from CSV or NDJSON", Args: cli.Exactly("FILE"),
 		Long: `Import match results from a CSV file with a header, or from newline-delimited JSON
 (NDJSON). The file may be compressed with gzip; - is standard input. Without flags, the
-columns are the fields of the API's Result, as "leaderboard export" writes them.
+command reads the columns that "leaderboard export results" writes.
 
 An import can be interrupted and repeated safely, because each result counts once. If a
 row has no match id, the command generates one from the file's content and the row's

@@ -158,7 +158,7 @@ func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	for _, column := range slices.Sorted(maps.Keys(required)) {
 		switch n := count(header, column); {
 		case n == 0:
-			return cli.Usagef("the input has no column %q; its columns are %s; map them with --user, --score and so on", column, strings.Join(header, ", "))
+			return cli.Usagef("the input has no column %q; its columns are %s; map columns with flags such as --user and --score", column, strings.Join(header, ", "))
 		case n > 1:
 			return cli.Usagef("the input has %d columns named %q; rename all but one", n, column)
 		}
