@@ -205,7 +205,7 @@ func (s *exportServer) fill(rng *rand.Rand) {
 		s.t.Fatal(err)
 	}
 	end := week.Start.Add(-10 * time.Hour)
-	early := int((now.Sub(end)+6*time.Hour)/every) + 1 // the number of a match of last week, before its early end
+	early := int((now.Sub(end)+6*time.Hour)/every) + 1 // the number of a match in last week, before that week's early end
 	s.run("correct", "u0", "m0", "--board", "laps", "--points", "49")
 	s.run("correct", "u1", "m0", "--board", "laps", "--attribute", "mode=")
 	s.run("retract", "u2", "m0", "--board", "laps")

@@ -318,7 +318,7 @@ func (p *previews) randomChange() func(*leaderboard.Board) error {
 		case 1:
 			b.Season.Grace = grace
 		case 2:
-			b.Retention = grace / 4 // short, so that it has often ended for some seasons
+			b.Retention = grace / 4 // short, so that the retention of some seasons has ended
 		case 3:
 			minScore := leaderboard.Score(3)
 			b.MinScore = &minScore
