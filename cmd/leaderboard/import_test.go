@@ -306,7 +306,7 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 	file := writeFile(t, "x.csv", manyRows(100, rows)+"user-1,bad,m\n")
 	s.fails(t, exitFailure, []string{"1 row was not applied"}, "import", file, "--board", "whole")
 
-	var sent, allowed atomic.Int64 // calls of a stopped import may still be running
+	var sent, allowed atomic.Int64 // atomic, because calls of a stopped import may still run
 	p := startProxy(t, s, func(r *pb.BatchSubmitScoresRequest) error {
 		if sent.Add(1) > allowed.Load() {
 			return status.Error(codes.PermissionDenied, "the submit scope is required")

@@ -107,7 +107,7 @@ func welcome(app *cli.App, s *server) {
 	if s.newKeyFile != "" {
 		app.Printf("the first admin key is in %s; store it safely, then delete the file\n", s.newKeyFile)
 	} else if s.newKey != "" {
-		fmt.Fprintf(app.Stdout, "  Your admin key, shown only this once (`leaderboard key create` creates other keys):\n\n  export LEADERBOARD_KEY=%s\n\n", string(s.newKey))
+		fmt.Fprintf(app.Stdout, "  Your admin key, shown only this once (`leaderboard key create` makes more):\n\n  export LEADERBOARD_KEY=%s\n\n", string(s.newKey))
 	}
 	s.log.Info("listening", "http", addressOf(s.rest), "grpc", addressOf(s.grpc), "admin", addressOf(s.admin), "tls", s.config.TLS.Cert != "",
 		"insecure", s.config.Insecure, label, location, "version", cli.ReadVersion().Version)

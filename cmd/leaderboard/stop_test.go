@@ -198,7 +198,7 @@ func TestSIGHUPReloads(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(to, text, 0o600)
 			}
-			// Both versions of a file have the same modification time, as on a mounted volume.
+			// On a mounted volume, both versions of a file can have the same modification time.
 			if err == nil {
 				err = os.Chtimes(to, time.Unix(1e9, 0), time.Unix(1e9, 0))
 			}

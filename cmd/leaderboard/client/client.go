@@ -171,7 +171,8 @@ func isLoopback(server string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// bearer is a key that is sent with every call. [Connection.credentials] decides about TLS.
+// bearer is a key that is sent with every call. [Connection.credentials] decides whether to use
+// TLS.
 type bearer string
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].

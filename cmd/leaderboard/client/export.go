@@ -40,10 +40,10 @@ func exportCommand(app *cli.App) *cobra.Command {
 "export entries" writes the entries in the order of their ranks. "export results" writes
 the current revision of every match result, and every retraction. As NDJSON, it also
 writes the void matches, the early ends of seasons, and the bans that concern the board.
-"leaderboard import" can fill a new board from the results: the two boards are then equal.
-Export linked boards too, for their bans and early ends. An import skips their results,
-because they come from the source. After the export, the command notes the checksum of each
-exported season that is sealed.
+"leaderboard import" can fill a new board from the results: the two boards are then
+equal. Export linked boards too, for their bans and early ends. An import skips their
+results, because they come from the source. After the export, the command notes the
+checksum of each exported season that is sealed.
 
 A spreadsheet runs a field that begins with = + - or @ as a formula, and players can
 choose such ids. For a CSV file that a spreadsheet will open, add --defuse-formulas: the
@@ -83,7 +83,7 @@ file.`,
 }
 
 type exportTable interface {
-	// For CSV, row calls fields; for JSON, object.
+	// For CSV, row calls fields; for JSON, it calls object.
 	row(fields func() []string, object func() ([]byte, error)) error
 	flush() error
 }

@@ -17,7 +17,8 @@ func retractBatchCommand(app *cli.App) *cobra.Command {
 		Use: "retract-batch FILE", Short: "Undo many results in one call", Args: cli.Exactly("FILE"),
 		Long: `Undo up to 5,000 results of a board in one call. FILE has one JSON object per line, with
 user_id, match_id and, if the match has results in several seasons, season; - is standard
-input. If a result cannot be undone, the other results are not affected, and the exit code is 1.`,
+input. If a result cannot be undone, the other results are not affected, and the exit
+code is 1.`,
 		Example: `  leaderboard retract-batch cheaters.ndjson --board cup --reason "aimbot" --dry-run
   echo '{"user_id":"eve","match_id":"final-2026"}' | leaderboard retract-batch -`,
 	}

@@ -134,7 +134,6 @@ func (im *importer) stopError(ctx context.Context, err error) error {
 	return fmt.Errorf("stopped after %s: %s; %s", rows, client.ErrorText(im.WrapError(err)), advice)
 }
 
-// report returns an error if rows were rejected or in conflict.
 func (im *importer) report(took time.Duration) error {
 	c := im.counts
 	if im.JSON {

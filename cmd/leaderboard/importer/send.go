@@ -120,7 +120,7 @@ func (im *importer) endSeason(ctx context.Context, end *pb.ExportResultsResponse
 }
 
 // importOne sends one item, with retries. If the server answers with a code in refusals, the status
-// is REJECTED. If send sets none, it is APPLIED.
+// is REJECTED. If send sets no status, it is APPLIED.
 func importOne(ctx context.Context, send func(*pb.Outcome) error, refusals ...codes.Code) ([]*pb.Outcome, error) {
 	outcome := &pb.Outcome{Status: pb.Outcome_APPLIED}
 	err := client.Retry(ctx, func() error {
