@@ -393,9 +393,7 @@ func (x *Index) toAdvance(ctx context.Context, all bool) (seasons []*seasonIndex
 			err = fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err)
 		}
 		for _, name := range names {
-			board, season, _ := strings.Cut(name, "\x00")
-			key := leaderboard.SeasonKey{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}
-			if found[key] == nil {
+			if key := seasonNamed(name); found[key] == nil {
 				found[key] = x.peek(key)
 			}
 		}
@@ -434,6 +432,11 @@ func (x *Index) listKey() string { return x.o.Prefix + "seasons" }
 // listName returns the name of a season in the list. Ids have no zero byte.
 func listName(key leaderboard.SeasonKey) string {
 	return string(key.Board) + "\x00" + string(key.Season)
+}
+
+func seasonNamed(name string) leaderboard.SeasonKey {
+	board, season, _ := strings.Cut(name, "\x00")
+	return leaderboard.SeasonKey{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}
 }
 
 func (x *Index) enlist(ctx context.Context, key leaderboard.SeasonKey) error {

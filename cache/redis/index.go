@@ -180,7 +180,9 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 	x.periodic.Go(func() { x.inspectEvery(inspectInterval) })
 	if o.Registerer != nil {
 		x.register(o.Registerer)
+		x.registerShards(o.Registerer)
 		x.periodic.Go(x.pollServers)
+		x.periodic.Go(x.pollShards)
 	}
 	return x, nil
 }

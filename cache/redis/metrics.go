@@ -39,10 +39,11 @@ func (s *serverState) add(o serverState) {
 	s.masters += o.masters
 }
 
-// metrics are the metrics of the servers and of the client's connections.
+// metrics are the metrics of the servers and of the shards.
 type metrics struct {
-	mu    sync.Mutex
-	state serverState // the zero value while Redis does not answer
+	mu     sync.Mutex
+	state  serverState // the zero value while Redis does not answer
+	shards shardCounts // the zero value until the first census ends
 }
 
 // register registers the metrics of the index.

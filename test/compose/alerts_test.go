@@ -116,6 +116,10 @@ var alertTests = map[string]alertTest{
 		leaderboard_redis_masters{instance="b"} 0x60`, `
 		leaderboard_redis_masters{instance="a"} 0x60
 		leaderboard_redis_masters{instance="b"} 1x60`},
+	"ShardsInDoubt": {`leaderboard_redis_shards{state="in_doubt"} 3x60`, `
+		leaderboard_redis_shards{state="live"} 3x60
+		leaderboard_redis_shards{state="not_loaded"} 3x60
+		leaderboard_redis_shards{state="in_doubt"} 0x58 3x1`},
 	"RedisIsFull": {`
 		leaderboard_redis_used_memory_bytes 86x60
 		leaderboard_redis_max_memory_bytes 100x60`, `

@@ -54,6 +54,7 @@ var watched = map[string][]string{
 	"degraded reads":   {`rate(leaderboard_degraded_reads_total[`},
 	"Redis' memory":    {`max(leaderboard_redis_used_memory_bytes)`, `max(leaderboard_redis_max_memory_bytes)`},
 	"Redis' keys":      {`max(leaderboard_redis_keys)`},
+	"Redis' shards":    {`max by (state) (leaderboard_redis_shards)`, `max(leaderboard_redis_users)`, `max(leaderboard_redis_position_lag_messages)`},
 	"Redis' slow log":  {`max(delta(leaderboard_redis_slow_commands[`},
 	"replication lag":  {`max(leaderboard_redis_replication_lag_bytes)`},
 	"the disk":         {`leaderboard_embedded_disk_used_bytes`, `leaderboard_embedded_disk_free_bytes`},

@@ -1,0 +1,266 @@
+package redis
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+	goredis "github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard"
+)
+
+const (
+	// censusInterval is the time between two passes.
+	censusInterval = 30 * time.Second
+	censusTimeout  = 5 * time.Second
+	// censusShards is about the greatest number of shards that a pass reads. If there are more, a
+	// census takes several passes.
+	censusShards = 2000
+	// censusChunk is the number of seasons that a census reads in one round trip.
+	censusChunk = 100
+)
+
+type shardCounts struct {
+	live, inDoubt, notLoaded, unknown float64 // shards by state
+
+	building    float64 // shards of generations that are being built
+	users       float64 // records in shards that are live or in doubt
+	undelivered float64 // items that their homes have not acknowledged
+	generation  float64 // the greatest fence
+	lag         float64 // messages between the newest position and that of the shard furthest behind
+}
+
+// census counts the shards of all seasons in the list of seasons. Each process that exposes metrics
+// makes its own census.
+type census struct {
+	seasons []string         // names of the last list that Redis returned
+	newest  map[string]int64 // partition of the log -> newest position, at the beginning of the pass
+	pending []string         // names of the seasons that the present census has not read yet
+	sum     shardCounts
+	// identities are the identities of the servers in the present pass, by address.
+	identities map[string]string
+}
+
+func (x *Index) pollShards() {
+	ticker := time.NewTicker(censusInterval)
+	defer ticker.Stop()
+	var c census
+	for {
+		x.countShards(&c, censusShards)
+		select {
+		case <-ticker.C:
+		case <-x.ctx.Done():
+			return
+		}
+	}
+}
+
+// countShards makes a pass, which reads about limit shards. At the end of a census, it sets the metrics.
+// If Redis does not answer in time, the census ends, and the state of the remaining seasons is unknown.
+func (x *Index) countShards(c *census, limit int) {
+	ctx, cancel := context.WithTimeout(x.ctx, censusTimeout)
+	defer cancel()
+	x.beginPass(ctx, c)
+	for limit > 0 && len(c.pending) > 0 && ctx.Err() == nil {
+		chunk := c.pending[:min(len(c.pending), censusChunk)]
+		c.pending = c.pending[len(chunk):]
+		limit -= x.countSeasons(ctx, c, chunk)
+	}
+	if ctx.Err() != nil {
+		c.sum.unknown += float64(len(c.pending))
+		c.pending = nil
+	}
+	if len(c.pending) == 0 {
+		x.metrics.mu.Lock()
+		defer x.metrics.mu.Unlock()
+		x.metrics.shards = c.sum
+	}
+}
+
+// beginPass reads the newest positions before the shards, so that a shard that advances meanwhile has no
+// lag. After the end of a census, it begins the next one. If Redis does not answer, the last answers remain.
+func (x *Index) beginPass(ctx context.Context, c *census) {
+	c.identities = map[string]string{}
+	if pairs, err := x.client().HGetAll(ctx, x.positionsKey()).Result(); err == nil {
+		c.newest = map[string]int64{}
+		for partition, offset := range pairs {
+			c.newest[partition], _ = strconv.ParseInt(offset, 10, 64) // 0 if it is not a number
+		}
+	}
+	if len(c.pending) > 0 {
+		return
+	}
+	if names, err := x.client().SMembers(ctx, x.listKey()).Result(); err == nil {
+		c.seasons = names
+	}
+	c.pending, c.sum = c.seasons, shardCounts{}
+}
+
+// countedShard is a shard that a census reads. It reads by plain commands, because a script would take three
+// times as much of the server's time.
+type countedShard struct {
+	key           string
+	shard, shards int // the number of this shard, and of all shards of the season
+	answer        *goredis.SliceCmd
+	control       struct { // see lua/base.lua
+		Shards     int     `redis:"S"`
+		NextShards int     `redis:"nS"`
+		Live       string  `redis:"live"`
+		Next       string  `redis:"next"`
+		Busy       string  `redis:"busy"`
+		ID         string  `redis:"id"`
+		Fence      float64 `redis:"fence"`
+	}
+	counters *goredis.SliceCmd           // nil if the shard is not loaded
+	at       *goredis.MapStringStringCmd // like counters
+}
+
+// countSeasons adds the shards of seasons to the sum, and returns their number. The state of a shard is
+// unknown if the server does not answer. So the errors of pipelines are ignored.
+func (x *Index) countSeasons(ctx context.Context, c *census, names []string) int {
+	pipe, seasons := x.client().Pipeline(), make([][]*countedShard, len(names))
+	for i, name := range names {
+		seasons[i] = readControls(ctx, pipe, x.likelyControl(seasonNamed(name)))
+	}
+	_, _ = pipe.Exec(ctx)
+	for i, name := range names {
+		_ = seasons[i][0].answer.Scan(&seasons[i][0].control)
+		if n := seasons[i][0].control.Shards; n > 0 && n <= leaderboard.MaxShards && n != len(seasons[i]) {
+			seasons[i] = readControls(ctx, pipe, x.controlKeys(seasonNamed(name), n))
+		}
+	}
+	if pipe.Len() > 0 {
+		_, _ = pipe.Exec(ctx)
+	}
+	shards := slices.Concat(seasons...)
+	for _, s := range shards {
+		if s.answer.Scan(&s.control) == nil && s.isLoaded() {
+			s.counters = pipe.HMGet(ctx, s.key+":"+s.control.Live+":w", "users", "untold")
+			s.at = pipe.HGetAll(ctx, s.key+":at")
+		}
+	}
+	if pipe.Len() > 0 {
+		_, _ = pipe.Exec(ctx)
+	}
+	for _, s := range shards {
+		c.add(s, x.identityOf(ctx, c, s.key))
+	}
+	return len(shards)
+}
+
+func readControls(ctx context.Context, pipe goredis.Pipeliner, control []string) (shards []*countedShard) {
+	for i, key := range control {
+		answer := pipe.HMGet(ctx, key, "S", "nS", "live", "next", "busy", "id", "fence")
+		shards = append(shards, &countedShard{key: key, shard: i, shards: len(control), answer: answer})
+	}
+	return shards
+}
+
+// isLoaded reports whether the shard is live or in doubt. Unlike scripts, it does not check the layout: the next
+// reader empties a shard of another layout.
+func (s *countedShard) isLoaded() bool {
+	return s.control.Live != "" && s.control.Busy == "0" && s.control.Shards == s.shards && len(s.control.ID) > layoutBytes
+}
+
+// layoutBytes is the length of the layout at the start of the field id.
+const layoutBytes = 2
+
+// identityOf returns the identity of the server that has a key: see lua/server.lua. It returns "" if the
+// server does not answer. It asks each server once in a pass.
+func (x *Index) identityOf(ctx context.Context, c *census, key string) string {
+	client, server, err := x.master(ctx, key)
+	if err != nil {
+		return ""
+	}
+	if _, ok := c.identities[server]; !ok {
+		c.identities[server] = ""
+		if fields, err := serverInfo(ctx, client); err == nil {
+			c.identities[server] = fields["run_id"] + "/" + fields["master_replid2"]
+		}
+	}
+	return c.identities[server]
+}
+
+// likelyControl returns the control keys of a season, with the number of shards that this process
+// knows. Unlike peek, it caches nothing, because a census may read more seasons than the cache holds.
+func (x *Index) likelyControl(key leaderboard.SeasonKey) []string {
+	if season, ok := x.seasons.Load(key); ok {
+		return *season.(*seasonIndex).control.Load()
+	}
+	if season, ok := x.queried.Peek(key); ok {
+		return *season.control.Load()
+	}
+	return x.controlKeys(key, 1)
+}
+
+// add adds a shard that is on the given server.
+func (c *census) add(s *countedShard, server string) {
+	loaded := s.counters != nil
+	switch {
+	case s.answer.Err() != nil, server == "", loaded && (s.counters.Err() != nil || s.at.Err() != nil):
+		c.sum.unknown++
+		return
+	case !loaded:
+		c.sum.notLoaded++
+	case s.control.ID[layoutBytes:] == server:
+		c.sum.live++
+	default:
+		c.sum.inDoubt++
+	}
+	c.sum.generation = max(c.sum.generation, s.control.Fence)
+	if s.shard == 0 && s.control.Next != "" && s.control.Busy != "" { // shard 0 decides for the season
+		c.sum.building += float64(s.control.NextShards)
+	}
+	if !loaded {
+		return
+	}
+	var counters struct {
+		Users       float64 `redis:"users"`
+		Undelivered float64 `redis:"untold"`
+	}
+	_ = s.counters.Scan(&counters) // 0 if it is not a number
+	c.sum.users += counters.Users
+	c.sum.undelivered += counters.Undelivered
+	for partition, text := range s.at.Val() {
+		newest, ok := c.newest[partition]
+		if offset, err := strconv.ParseInt(text, 10, 64); ok && err == nil {
+			c.sum.lag = max(c.sum.lag, float64(newest-offset))
+		}
+	}
+}
+
+// registerShards registers the metrics of the shards. The bytes of a shard are not among them, because Redis
+// would have to measure each key of the shard.
+func (x *Index) registerShards(reg prometheus.Registerer) {
+	f := promauto.With(reg)
+	for _, g := range []struct {
+		name, help, state string
+		read              func(*shardCounts) float64
+	}{
+		{"shards", shardsHelp, "live", func(s *shardCounts) float64 { return s.live }},
+		{"shards", shardsHelp, "in_doubt", func(s *shardCounts) float64 { return s.inDoubt }},
+		{"shards", shardsHelp, "not_loaded", func(s *shardCounts) float64 { return s.notLoaded }},
+		{"shards", shardsHelp, "unknown", func(s *shardCounts) float64 { return s.unknown }},
+		{"building_shards", "Shards of all rebuilds that have begun and not ended, also if their process has ended.", "", func(s *shardCounts) float64 { return s.building }},
+		{"users", "Users with a record in shards that are live or in doubt, also users without a rank.", "", func(s *shardCounts) float64 { return s.users }},
+		{"undelivered_items", "Changes of rank keys that shards have not delivered to each other yet. Until then, dense ranks may be older than the other ranks.", "", func(s *shardCounts) float64 { return s.undelivered }},
+		{"newest_generation", "Number of the newest generation: the rebuilds of the season that has had the most since its keys were created.", "", func(s *shardCounts) float64 { return s.generation }},
+		{"position_lag_messages", "Messages of a partition between the newest recorded position and that of the shard furthest behind. Idle shards follow every 30 seconds.", "", func(s *shardCounts) float64 { return s.lag }},
+	} {
+		o := prometheus.GaugeOpts{Namespace: "leaderboard", Subsystem: "redis", Name: g.name, Help: g.help}
+		if g.state != "" {
+			o.ConstLabels = prometheus.Labels{"state": g.state}
+		}
+		f.NewGaugeFunc(o, func() float64 {
+			x.metrics.mu.Lock()
+			defer x.metrics.mu.Unlock()
+			return g.read(&x.metrics.shards)
+		})
+	}
+}
+
+const shardsHelp = "Shards of all seasons that Redis lists, by state, at the last census: live, in_doubt (the server has changed, and updates may be missing), not_loaded, or unknown (no answer)."
