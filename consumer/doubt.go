@@ -20,7 +20,7 @@ const (
 	// doubt.
 	doubtInterval = 100 * time.Millisecond
 	// repeatTimeout bounds one attempt to bring seasons in doubt up to date. It is less than
-	// gapIdle, so a broker's silence is an error and not a loss.
+	// maxFetchWait, so a broker's silence is an error and not a loss.
 	repeatTimeout = 30 * time.Second
 )
 

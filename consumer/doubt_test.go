@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math/rand/v2"
@@ -10,9 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/IBM/sarama"
+
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
 	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/producer"
 	"github.com/open-leaderboard/leaderboard/test/seed"
@@ -371,7 +375,11 @@ func (x *memberIndex) Close() error { return nil }
 
 // openServers returns a region whose index is on servers that can fail.
 func openServers(t *testing.T, shards int) (*region, *servers, *memberIndex) {
-	r := openRegion(t)
+	return openServersOn(start(t), shards)
+}
+
+func openServersOn(c *cluster, shards int) (*region, *servers, *memberIndex) {
+	r := openRegionOn(c)
 	all := newServers(shards)
 	reader := newMemberIndex(all)
 	r.reader = ranking.New(r.store, reader, ranking.Options{})
@@ -536,6 +544,59 @@ func TestAConsumerOfTheFormerServer(t *testing.T) {
 	r.checkRanks(scores)
 	if all.rebuilds != 2 {
 		t.Errorf("%d rebuilds, want 2: the first fill of each board", all.rebuilds)
+	}
+}
+
+// A producer writes results in transactions. Each partition then ends with markers of transactions, which
+// consumers skip.
+func TestDoubtsEndAfterTransactions(t *testing.T) {
+	t.Run("in process", func(t *testing.T) { doubtsEndAfterTransactions(t, start(t)) })
+	t.Run("Kafka", func(t *testing.T) { doubtsEndAfterTransactions(t, startReal(t)) })
+}
+
+func doubtsEndAfterTransactions(t *testing.T, c *cluster) {
+	r, all, reader := openServersOn(c, 1)
+	_, index := r.startOn(all, nil)
+	cfg := kafka.Options{}.Config("transactions")
+	cfg.Producer.Idempotent, cfg.Producer.Transaction.ID, cfg.Net.MaxOpenRequests = true, r.group(), 1
+	cfg.Producer.RequiredAcks, cfg.Producer.Return.Successes = sarama.WaitForAll, true
+	transactions, err := sarama.NewSyncProducer(r.brokers, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = transactions.Close() })
+	scores, markers := map[string]int{}, 0
+	send := func(from, to int) {
+		t.Helper()
+		if err := transactions.BeginTxn(); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(transactions.SendMessages(r.results(from, to, 10)), transactions.CommitTxn()); err != nil {
+			t.Fatal(err)
+		}
+		for i := from; i < to; i++ {
+			scores[fmt.Sprint("u", i%10)]++
+		}
+		eventually(t, "the results are committed", func() bool { return r.allCommitted() == to+markers })
+		for _, offset := range r.committed() {
+			if offset > 0 { // the transaction has marked the partition
+				markers++
+			}
+		}
+	}
+	send(0, 50)
+	r.checkRanks(scores) // fills the index
+	all.mu.Lock()
+	all.kept[0] = len(all.present[0].writes)
+	all.mu.Unlock()
+	send(50, 100)
+	all.fail(0, 40)
+	reader.follow()
+	index.follow()
+	eventually(t, "no season is in doubt", func() bool { return !r.isDegraded() })
+	r.checkRanks(scores)
+	if all.rebuilds != 2 {
+		t.Errorf("%d rebuilds, want only the first two", all.rebuilds)
 	}
 }
 

@@ -3,7 +3,6 @@ package consumer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -14,11 +13,6 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 )
-
-// gapIdle is the longest wait for the next message of a gap. A message of an aborted transaction
-// never arrives. If a broker hangs, the read must fail first, so gapIdle is longer than the read's
-// timeout.
-const gapIdle = 90 * time.Second
 
 // gap is a part of a partition whose messages are applied, but whose updates the index may lack.
 type gap struct {
@@ -197,56 +191,6 @@ func (h handler) waitUntilSynced(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// readGap calls use for each batch of a gap's messages, and then moves g.from. It sets g.lost if
-// the log lacks a message.
-func (h handler) readGap(ctx context.Context, p partition, g *gap, use func(context.Context, []*item) error) error {
-	reader, err := sarama.NewConsumerFromClient(h.client) // closing it would not close the client
-	if err != nil {
-		return err
-	}
-	messages, err := reader.ConsumePartition(p.topic, p.id, g.from)
-	if errors.Is(err, sarama.ErrOffsetOutOfRange) {
-		g.lost = true
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("consumer: read partition %d of %s again: %w", p.id, p.topic, err)
-	}
-	defer messages.AsyncClose()
-	idle := time.NewTimer(gapIdle)
-	defer idle.Stop()
-	var batch []*item
-	for {
-		select {
-		case m, ok := <-messages.Messages():
-			if !ok {
-				return errors.New("consumer: the broker ended the read")
-			}
-			last := m.Offset >= g.to-1
-			if m.Offset < g.to {
-				batch = append(batch, &item{message: m, readAt: time.Now()})
-			}
-			if last || len(batch) == h.o.BatchResults {
-				if err := use(ctx, batch); err != nil {
-					return err
-				}
-				batch, g.from = nil, min(m.Offset+1, g.to)
-			}
-			if last {
-				return nil
-			}
-			idle.Reset(gapIdle)
-		case err := <-messages.Errors():
-			return err
-		case <-idle.C:
-			g.lost = true
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
 }
 
 func (h handler) addUsers(ctx context.Context, items []*item) error {

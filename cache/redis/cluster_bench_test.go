@@ -88,7 +88,6 @@ type benchOwner struct {
 func newFaultyCluster(b *testing.B, n int64) *faultyCluster {
 	f := &faultyCluster{b: b, n: n, rng: rand.New(rand.NewPCG(seed.New(b), 0)), servers: cluster.Private(b, cluster.StartRedisCluster, cluster.RedisConfig{}), scores: map[int64]int64{}}
 	o := options(f.servers.Addrs(), 1)
-	o.UpdateTimeout = time.Second
 	f.reader = openIndex(b, o)
 	c := f.reader.client().(*goredis.ClusterClient)
 	must(b, c.ForEachShard(b.Context(), func(ctx context.Context, s *goredis.Client) error {

@@ -238,6 +238,21 @@ func checkCassandraAnswers(ctx context.Context, addrs []string) error {
 	})
 }
 
+// CheckReplicated returns an error while a node has hints for other nodes: writes that another node
+// has missed.
+func CheckReplicated(ctx context.Context, addrs []string) error {
+	return eachCassandra(nil, addrs, func(_ string, session *gocql.Session) error {
+		var n int
+		if err := session.Query("SELECT count(*) FROM system_views.pending_hints").WithContext(ctx).Scan(&n); err != nil {
+			return err
+		}
+		if n > 0 {
+			return fmt.Errorf("node has hints for %d nodes", n)
+		}
+		return nil
+	})
+}
+
 func eachCassandra(secrets *Secrets, addrs []string, check func(addr string, session *gocql.Session) error) error {
 	if err := dialAll(addrs); err != nil {
 		return err

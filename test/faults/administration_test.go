@@ -171,6 +171,7 @@ func (a *administration) testDataCenterDown(t *testing.T) {
 	there.end()
 	here.stop()
 	there.stop()
+	cut.waitForReplication(t)
 	check(t, l, a.acting.node, cut.node)
 }
 

@@ -53,6 +53,7 @@ func TestDataCenterLost(t *testing.T) {
 	here.stop()
 	there.stop()
 	h.check(t)
+	survivor.waitForReplication(t)
 	check(t, both, survivor.node, lost.node)
 	check(t, alone, survivor.node, lost.node)
 }

@@ -48,6 +48,13 @@ func newRegions(t *testing.T, flags ...string) [2]*region {
 	return regions
 }
 
+// waitForReplication waits until no data center lacks a write of another one. Until then, verify finds
+// differences.
+func (r *region) waitForReplication(t *testing.T) {
+	t.Helper()
+	deployment.Eventually(t, func(ctx context.Context) error { return cluster.CheckReplicated(ctx, r.Cassandra) })
+}
+
 // waitForBoards waits until the region sees the boards of a ledger. Until then, results of these
 // boards become dead letters.
 func (r *region) waitForBoards(t *testing.T, l *ledger) {
