@@ -168,8 +168,8 @@ func readPublicKey(file string) (crypto.PublicKey, error) {
 	return nil, fmt.Errorf("auth: jwt.public_key: %s: the PEM block is a %s; a PUBLIC KEY or CERTIFICATE is needed", file, block.Type)
 }
 
-// looksLikeJWT reports whether token has three parts separated by dots, and begins with eyJ,
-// the base64 form of {". API keys contain no dots.
+// looksLikeJWT reports whether token has three parts separated by dots, and begins with
+// eyJ. A JSON object has this beginning in base64. API keys contain no dots.
 func looksLikeJWT(token string) bool {
 	return strings.HasPrefix(token, "eyJ") && strings.Count(token, ".") == 2
 }
@@ -269,7 +269,7 @@ func scopesClaim(t jwt.Token) ([]string, bool) {
 	return nil, false
 }
 
-// FetchKeys implements [jws.KeyProvider]. It passes to sink each key that may have made the
+// FetchKeys implements [jws.KeyProvider]. It gives sink each key that may have made the
 // signature sig.
 func (v *verifier) FetchKeys(ctx context.Context, sink jws.KeySink, sig *jws.Signature, _ *jws.Message) error {
 	if alg, ok := sig.ProtectedHeaders().Algorithm(); !ok || alg != v.alg {

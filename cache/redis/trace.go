@@ -74,7 +74,7 @@ func end(span trace.Span, err error) {
 // expected reports whether err is part of normal operation. Such errors are:
 //   - a key does not exist
 //   - the server needs the text of a script
-//   - the server is older than an option of CLIENT that go-redis tries on each new connection
+//   - the server does not know a subcommand of CLIENT that go-redis tries on each new connection
 func expected(err error) bool {
 	return errors.Is(err, goredis.Nil) || goredis.HasErrorPrefix(err, "NOSCRIPT") ||
 		goredis.HasErrorPrefix(err, "unknown subcommand") || goredis.HasErrorPrefix(err, "Unknown subcommand")

@@ -133,8 +133,8 @@ func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, k
 		r.Revision = max(r.Revision, f.Revision)
 	}
 	r.Revision++
-	// Assigned stays as stored, even if c sets AchievedAt. By Assigned, completeRetry
-	// recognizes a retry of the original submit.
+	// Assigned (the service chose the original AchievedAt) stays as stored, even if c sets
+	// AchievedAt. completeRetry needs it to recognize a retry of the original submit.
 	r.Amends, r.ReceivedAt = c.Amends, leaderboard.Truncate(s.now())
 	c.applyTo(&r)
 	season, err := b.Season.At(r.AchievedAt)

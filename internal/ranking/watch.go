@@ -143,7 +143,8 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 
 // readAfter returns how long the feed waits for a notification before it reads the page again.
 // A page without ranks changes when the index is available, and decayed scores change with the
-// time. Other processes do not notify seals and bans.
+// time. If another process seals a season or bans a user, this process gets no
+// notification.
 func (r *Reader) readAfter(q *PageQuery, page *Page) time.Duration {
 	if page.Degraded || page.Filling || page.Board.Policy == leaderboard.Decay {
 		return watchPoll
