@@ -201,7 +201,7 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 	}
 }
 
-// Decode may refuse a body that protojson accepts only if the problem matches stricter.
+// If Decode refuses a body that protojson accepts, the problem must match the regular expression stricter.
 func TestDecodeAgreesWithProtojson(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))

@@ -37,7 +37,7 @@ func keysOf(v any) []string {
 
 func number(n int64) json.Number { return json.Number(strconv.FormatInt(n, 10)) }
 
-// The first three routes of the API keep their fields. Their integers are JSON numbers.
+// The three oldest routes of the API keep their original fields. Their integers are JSON numbers.
 func TestOriginalRoutes(t *testing.T) {
 	h := newHarness(t, Options{})
 	for i := range 12 {

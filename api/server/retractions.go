@@ -43,7 +43,7 @@ func (s *Server) PurgeResults(ctx context.Context, req *pb.PurgeResultsRequest) 
 	case err != nil:
 		return nil, err
 	case from.IsZero() && to.IsZero():
-		return nil, &leaderboard.FieldError{Field: "from", Problem: "or to is required"}
+		return nil, &leaderboard.FieldError{Field: "from", Problem: "is required if to is absent"}
 	case !to.IsZero() && !from.Before(to):
 		return nil, &leaderboard.FieldError{Field: "to", Problem: "must be after from"}
 	}

@@ -46,6 +46,7 @@ func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.E
 	if err != nil {
 		return nil, err
 	}
+	// decided_at is for imports: the time at which an administrator ended the season on another server.
 	decidedAt, err := protoconv.ToTime("decided_at", req.GetDecidedAt())
 	if err != nil {
 		return nil, err

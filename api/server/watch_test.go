@@ -188,7 +188,7 @@ func (s sentMessages) SendMsg(m any) error {
 	return nil
 }
 
-// All watchers of a page send the same message, which is encoded once in each form.
+// All streams of one page send the same message. It is encoded once as protobuf and once as an event.
 func TestWatchersShareTheEncoding(t *testing.T) {
 	h := newHarness(t, Options{Insecure: true})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -206,7 +206,7 @@ func TestWatchersShareTheEncoding(t *testing.T) {
 	first := (<-streams[0].sent).(*sharedMessage)
 	for i, stream := range streams[1:] {
 		if m := <-stream.sent; m != first {
-			t.Errorf("watcher %d sends the message %v, want the message of the first watcher", i+1, m)
+			t.Errorf("stream %d sent the message %v, want the message of the first stream", i+1, m)
 		}
 	}
 	encode := func(encode func() ([]byte, error)) []byte {
@@ -340,7 +340,7 @@ func (breaking) Export(_ context.Context, _ ranking.Selection, _ bool, send func
 	return fmt.Errorf("cql: node 7: %w", leaderboard.ErrUnavailable)
 }
 
-// panickingStream is a stream whose Send panics after the test has closed panics.
+// panickingStream is a stream whose Send waits until the test closes panics, and then panics.
 type panickingStream struct {
 	grpc.ServerStreamingServer[pb.WatchScoresResponse]
 	ctx     context.Context
@@ -407,6 +407,8 @@ func (f faultyBoards) Board(ctx context.Context, id leaderboard.BoardID) (leader
 	return f.Service.Board(ctx, id)
 }
 
+// While a stream runs, the server checks again and again whether the caller may still watch. A panic
+// of this check ends the stream.
 func TestPanicsOfRechecksEndTheStream(t *testing.T) {
 	base := newHarness(t, Options{})
 	service := faultyBoards{base.service, &atomic.Bool{}}

@@ -22,9 +22,9 @@ import (
 )
 
 // The terms of these tests: a record has a user's version, prefix and ladders. A prefix is a rank key
-// and a time. A bucket is a hash of records: see lua/base.lua. A tree keeps the keys of a ladder, its
-// strings, in leaves: see lua/tree.lua. A bulk load writes a generation in pieces, each in one
-// transaction: see lua/bulk.lua.
+// and a time. A bucket is a hash of records: see lua/base.lua. A tree keeps strings in leaves: the sort
+// keys of a ladder, or its rank keys, each with a shard's number: see lua/tree.lua. A bulk load writes
+// a generation in pieces, each in one transaction: see lua/bulk.lua.
 
 func TestBulkLoadsUseTheSizesOfTheScripts(t *testing.T) {
 	for _, line := range []string{
@@ -55,8 +55,8 @@ func randomEntries(rng *rand.Rand, n int, scores int64) []leaderboard.Entry {
 }
 
 // contents returns, for each shard, the users' records with the names of their ladders, the strings of
-// each tree, and the counters. It also checks the buckets and trees, because the result does not
-// depend on the bucket of a user or the leaf of a string.
+// each tree, and the counters. The result does not depend on the bucket of a user or the
+// leaf of a string. So contents also checks the buckets and trees.
 func contents(t *testing.T, x *Index) []map[string]string {
 	t.Helper()
 	var all []map[string]string
@@ -184,8 +184,8 @@ func checkNothingIsLeft(t *testing.T, x *Index) {
 	}
 }
 
-// Updates are made while a Rebuild reads older entries and writes them. Some entries exceed the
-// memory of a run.
+// Updates are made while a Rebuild reads older entries and writes them. In the limited
+// cases, the entries together need more memory than one run has.
 func TestUpdatesDuringABulkLoad(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)

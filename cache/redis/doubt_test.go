@@ -40,7 +40,7 @@ func advance(t *testing.T, x *Index, positions []leaderboard.LogPosition) *leade
 	return nil
 }
 
-// checkInDoubt checks that a question fails, and that the season counts as loaded.
+// checkInDoubt checks that a read of ranks fails, and that the season counts as loaded.
 func checkInDoubt(t *testing.T, x *Index) {
 	t.Helper()
 	if _, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
@@ -66,9 +66,10 @@ func eachNumberOfShards(t *testing.T, test func(t *testing.T, shards int)) {
 	}
 }
 
-// If an owner's first message is after the recorded position, the owner must repeat the Updates of the
-// messages between the two. Reads continue meanwhile. After a Rebuild, the recorded positions are still
-// known.
+// The index has recorded a position in each partition. An owner is the consumer that applies the
+// messages of a partition. If a new owner's first applied message is after the position, the owner must
+// repeat the Updates of the messages between the two. Reads continue meanwhile. After a
+// Rebuild, the positions are still known.
 func TestAnOwnerFollowsTheRecordedPositions(t *testing.T) {
 	eachNumberOfShards(t, anOwnerFollowsTheRecordedPositions)
 }
@@ -139,6 +140,7 @@ func aRestartPutsASeasonInDoubt(t *testing.T, shards int) {
 	if diff := cmp.Diff(at(10, 5), d.Positions); diff != "" {
 		t.Errorf("recorded positions (-want +got):\n%s", diff)
 	}
+	// A session is a generation of the consumer group.
 	confirm := func(session int64, positions []leaderboard.LogPosition) {
 		t.Helper()
 		must(t, x.Confirm(t.Context(), testBoard, *d, positions, leaderboard.LogSession{Generation: session, Partitions: 2}))
@@ -169,8 +171,8 @@ func aRestartPutsASeasonInDoubt(t *testing.T, shards int) {
 	}
 }
 
-// A process whose updates were made on a former server must repeat them, even if other processes
-// have already confirmed the season.
+// A restarted server counts as another server. A process must repeat the updates that it made before
+// the restart, even if other processes have already confirmed the season.
 func TestUpdatesOnAFormerServerAreRepeated(t *testing.T) {
 	eachNumberOfShards(t, updatesOnAFormerServerAreRepeated)
 }
@@ -199,7 +201,7 @@ func updatesOnAFormerServerAreRepeated(t *testing.T, shards int) {
 	}
 }
 
-// The rules of a board are not in the log. So if they have changed, a season in doubt is dropped.
+// A change of a board is not in the log. So Confirm for a recreated board drops a season in doubt.
 func TestASeasonOfOtherRulesIsLost(t *testing.T) { eachNumberOfShards(t, aSeasonOfOtherRulesIsLost) }
 
 func aSeasonOfOtherRulesIsLost(t *testing.T, shards int) {

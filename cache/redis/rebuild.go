@@ -44,10 +44,11 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 
 // Restore implements [leaderboard.Index]. It is a Rebuild that reads from the store only the users
 // of the shards that are lost. It copies the records of the other shards from their live generations.
-// If no shard is left, or if an Update of this process is missing, it reads all users.
+// If no shard is left, or if a failed Update of this process is not repaired, it reads all users.
 //
-// All shards get a new generation, as in a Rebuild. The counts of rank keys at their homes (see
-// lua/base.lua) follow from all records, and all outboxes begin empty. The records of a copied shard
+// All shards get a new generation, as in a Rebuild. Nothing but records is copied. The bulk load computes
+// the counts of rank keys at their homes: a home counts a rank key for all shards. All outboxes, the
+// messages to homes, begin empty (see lua/base.lua). The records of a copied shard
 // are complete: the shard is not lost, so it has every Update that ended before the new generation
 // began. Later Updates also go to the new generation, and versions make their order irrelevant.
 func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
@@ -94,8 +95,10 @@ type generation struct {
 	live   []liveInShard // by shard
 
 	keyBytes int
-	bulk     string // the generation that the bulk load writes; empty before the bulk load
-	aside    string // the generation that received the updates during the bulk load
+	// During a bulk load, name receives the updates, and the bulk load writes the generation bulk.
+	// Afterwards, name is equal to bulk, and aside is the former name: see lua/bulk.lua.
+	bulk  string // empty before the bulk load
+	aside string
 
 	pending [][]pendingEntry // entries to send, by shard
 	batches []int64          // number of batches sent, by shard
@@ -199,11 +202,11 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 			return fmt.Errorf("acquire: unexpected answer: %w", leaderboard.ErrRankUnavailable)
 		}
 		if name == "" {
-			x.markRepaired(g.season, g.failures) // the other process read the store after these Updates
+			x.markRepaired(g.season, g.failures) // the other process read the store after the failed Updates
 			if loaded, err := x.Loaded(ctx, g.season.key); loaded || err != nil {
 				return err
 			}
-			recentFence = math.MaxInt64 >> 12 // the recent generation was lost meanwhile
+			recentFence = math.MaxInt64 >> 12 // the other process's generation was lost meanwhile
 			continue
 		}
 		oldShards := int(acquire.int())
@@ -245,8 +248,8 @@ func (g *generation) beginOthers(ctx context.Context, b *leaderboard.Board, at t
 // allKeys returns the control keys of the generation's shards and of the leaving ones.
 func (g *generation) allKeys() []string { return slices.Concat(g.control, g.leaving) }
 
-// firstName returns the name that begin gave the generation. The leaving shards keep this name. A bulk
-// load renames the generation in its own shards only.
+// firstName returns the name that begin gave the generation. In the leaving shards, the
+// generation keeps this name. A bulk load changes the name in the other shards only.
 func (g *generation) firstName() string { return cmp.Or(g.aside, g.name) }
 
 // callLeaving returns one call of a script for each leaving shard.
@@ -330,7 +333,9 @@ func (g *generation) send(ctx context.Context) error {
 	var calls []*call
 	bySortKey := func(a, b pendingEntry) int { return strings.Compare(a.sortKey, b.sortKey) }
 	for shard, entries := range g.pending {
-		budget, division := batchMoves, 1 // division is the cost of a standing in a division; an overall standing costs 1
+		// budget bounds the cost of a call's moves of users in ladders. In the overall ladder, a move costs
+		// 1. In a division's ladder, it costs division.
+		budget, division := batchMoves, 1
 		if len(g.control) == 1 && slices.IsSortedFunc(entries, bySortKey) {
 			// The script adds many overall standings to one leaf together.
 			budget, division = batchSorted, batchSorted/batchMoves
@@ -384,8 +389,8 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 }
 
 // verify delivers the remaining items of all outboxes. It then makes two checks. Every shard must
-// be on the same server and hold all data that the Rebuild wrote. Every leaving shard must still
-// know the generation, so that writers update the generation.
+// still be on the server on which its fill began, and hold all data that the Rebuild wrote. Every
+// leaving shard must still know the generation, so that writers update the generation.
 func (g *generation) verify(ctx context.Context) error {
 	if len(g.control) > 1 {
 		var all []*call
@@ -465,8 +470,8 @@ func (g *generation) leave(ctx context.Context) error {
 	})
 }
 
-// abandon frees the generation and the generation that the bulk load wrote. In each shard, only
-// one of the two is being built.
+// abandon frees all generations of the Rebuild. If the end of the bulk load failed half-way, shards
+// differ in which generation they are building. So abandon tries every name in each shard.
 func (g *generation) abandon(ctx context.Context) error {
 	err := g.x.abandon(ctx, g.control, g.name)
 	if len(g.leaving) > 0 {

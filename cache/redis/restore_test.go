@@ -50,7 +50,7 @@ func (s *partScans) restore(t testing.TB, x *Index) {
 	must(t, x.Restore(t.Context(), testBoard, testSeason, epoch, s.scan))
 }
 
-// partsOf returns the parts of shards, and the number of users in them.
+// partsOf returns the parts of the lost shards, and the number of all users in them.
 func (s *partScans) partsOf(lost []int, shards int) (parts []leaderboard.Part, users int) {
 	for _, shard := range lost {
 		part := leaderboard.Part{Index: shard, Of: shards}
@@ -72,7 +72,7 @@ func TestRestoreOfLostShards(t *testing.T) {
 	smallTrees(t)
 	const shards = 4
 	addrs := []string{cluster.Redis(t)}
-	for _, runs := range []bool{false, true} {
+	for _, runs := range []bool{false, true} { // whether bulk loads write several runs
 		t.Run(fmt.Sprintf("runs=%v", runs), func(t *testing.T) {
 			if runs {
 				smallRuns(t)
@@ -194,9 +194,9 @@ func TestRestoreAfterAFlushOfOneClusterNode(t *testing.T) {
 	}
 }
 
-// While a Restore copies shards, a Restore or a Rebuild of another process waits for its lease. A
-// waiting Restore then has nothing to do. A waiting Rebuild must read the store, because the
-// copied shards may be wrong.
+// While a Restore copies shards, a Restore or a Rebuild of another process waits for the lease. A
+// waiting Restore then has nothing to do. A waiting Rebuild must read the store: it also
+// repairs wrong standings, which the Restore may have copied.
 func TestOnlyARestoreAcceptsCopiedShards(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	x, s := openIndex(t, o), &partScans{store: newStore(100)}
@@ -233,14 +233,14 @@ func TestOnlyARestoreAcceptsCopiedShards(t *testing.T) {
 		must(t, <-done)
 		read := theirs.entries > 0
 		if read != (tt.want != nil) {
-			t.Errorf("%s after a Restore read %d entries of the parts %v, want entries of %v", tt.name, theirs.entries, theirs.parts, tt.want)
+			t.Errorf("a %s that waited for a Restore read %d entries of the parts %v, want the parts %v", tt.name, theirs.entries, theirs.parts, tt.want)
 		}
 		checkLadders(t, x, s.store.entries)
 	}
 }
 
-// If an Update of this process is missing, a copied shard may lack this Update. So Restore reads
-// all users.
+// After an Update of this process has failed, a shard that is not lost may lack the Update. So
+// Restore reads all users.
 func TestRestoreAfterAMissedUpdateReadsAllUsers(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 3)), &partScans{store: newStore(100)}
 	s.rebuild(t, x)

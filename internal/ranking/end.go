@@ -26,8 +26,8 @@ type SeasonEnding struct {
 // whose event time is before e.At. Later results are refused if they are new, and do not count
 // if they are stored. Earlier results are accepted until the season closes.
 //
-// A zero e.DecidedAt means now. If both times are zero, the season ends now, or keeps the
-// early end that it has.
+// A zero e.DecidedAt means now. If both times are zero, a season keeps the early end
+// that it has. Without an early end, it ends now.
 //
 // If e.DecidedAt is set, the end is an import from another server. EndSeason then also ends a
 // closed season, which stays closed.
@@ -36,7 +36,7 @@ type SeasonEnding struct {
 // [leaderboard.FieldError] in these cases:
 //
 //   - A time is in the future.
-//   - The season is closed or sealed, and the end is neither imported nor kept.
+//   - The season is closed or sealed, unless the end is imported or the season keeps its early end.
 //   - An imported end has no At, or its DecidedAt is before At.
 func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, e leaderboard.EarlyEnd) (SeasonEnding, error) {
 	season := e.ID
@@ -103,7 +103,7 @@ func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord,
 			return err
 		}
 		if closed {
-			// The grace counts from DecidedAt. With a later DecidedAt, the season could open again.
+			// The grace counts from DecidedAt. If DecidedAt stayed later than At, the season could open again.
 			e.DecidedAt = e.At
 		}
 	} else {
@@ -152,9 +152,9 @@ func (a *Admin) ending(b *leaderboard.Board, record *leaderboard.SeasonRecord) (
 	return ending, nil
 }
 
-// before is the previous version of b. recountAfterEnd returns the number of results that
-// counted by this version and are after the season's early end, and the number of users with
-// such results. If recount is true, it recounts every user with a result after the end.
+// recountAfterEnd returns the number of results after the season's early end that counted by
+// before, the previous version of b. It also returns the number of users with such results. If
+// recount is true, it recounts every user with a result after the end.
 func (s *shared) recountAfterEnd(ctx context.Context, before, b *leaderboard.Board, season leaderboard.SeasonID, recount bool) (results, users int64, err error) {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	err = eachChunk(s.store.Users(ctx, key), recountChunk, func(chunk []leaderboard.UserID) error {
@@ -230,6 +230,6 @@ func (s *shared) recountLater(b *leaderboard.Board, season leaderboard.SeasonID)
 		return
 	}
 	if _, _, err := s.recountAfterEnd(ctx, b, b, season, true); err != nil && ctx.Err() == nil {
-		s.log.WarnContext(ctx, "season that ended early not recounted; the sweep recounts it before the seal", "board", b.ID, "season", season, "err", err)
+		s.log.WarnContext(ctx, "cannot recount a season that ended early; the sweep recounts it before the seal", "board", b.ID, "season", season, "err", err)
 	}
 }

@@ -77,14 +77,14 @@ var (
 	errUnreachable = errors.New("the index cannot answer")
 )
 
-// maxUnreachable is the number of errUnreachable that open the circuit breaker. Before each
-// one, a reader waits for the client's retries.
+// maxUnreachable is the number of errors errUnreachable that open the circuit breaker. Before
+// each error, a reader waits for the client's retries.
 const maxUnreachable = 10
 
-// One errSilent opens the circuit breaker, or maxUnreachable errUnreachable without a success
-// between them. Errors of a context and [leaderboard.ErrRankUnavailable] count neither as
-// failure nor as success: an index that lacks an update returns ErrRankUnavailable without a
-// request to its server.
+// The circuit breaker opens after one errSilent, or after maxUnreachable errors errUnreachable
+// without a success between them. Errors of a context and [leaderboard.ErrRankUnavailable]
+// count neither as failure nor as success: an index that lacks an update returns
+// ErrRankUnavailable without a request to its server.
 func newBreaker() *gobreaker.CircuitBreaker[struct{}] {
 	var silent atomic.Bool
 	return gobreaker.NewCircuitBreaker[struct{}](gobreaker.Settings{
@@ -357,8 +357,8 @@ func (x *rankIndex) findUsers(_ context.Context, key leaderboard.SeasonKey, call
 }
 
 // dropEmpty drops a season without users, after each load and each erasure. Some stores do not
-// list such a season, so FillDivisions would not rebuild it. drop is tryDrop, or Drop if
-// dropEmpty must fail while the index is unavailable.
+// list such a season. FillDivisions would then not rebuild it, and the index would keep the old
+// divisions. drop is tryDrop, or Drop if dropEmpty must fail while the index is unavailable.
 func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, drop func(context.Context, leaderboard.SeasonKey) error) error {
 	hasUsers, err := x.hasUsers(ctx, key)
 	if err != nil || hasUsers {
@@ -416,8 +416,9 @@ func (m *missed) next(now time.Time) (n int) {
 }
 
 // If the index is unavailable, tryUpdate returns nil: the index will be filled from the store.
-// If entries do not fit the layout of the season, the index has a season of a deleted board
-// with the same id. tryUpdate then drops the season, and the next reader fills it.
+// If entries do not fit the season (the length of rank keys differs), the season in the
+// index belongs to a deleted board with the same id. tryUpdate then drops the season, and the
+// next reader fills it.
 func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, changedAt time.Time, entries []leaderboard.Entry) error {
 	if len(entries) == 0 {
 		return nil
@@ -430,7 +431,7 @@ func (x *rankIndex) tryUpdate(ctx context.Context, key leaderboard.SeasonKey, ch
 		return nil
 	}
 	if errors.Is(err, leaderboard.ErrFormat) {
-		x.log.ErrorContext(ctx, "rank index has another layout than the board; the season is dropped and will be filled again",
+		x.log.ErrorContext(ctx, "season of the rank index does not fit the entries of the board; the season is dropped and will be filled again",
 			"board", key.Board, "season", key.Season, "err", err)
 		if err := x.Index.Drop(ctx, key); err != nil {
 			return fmt.Errorf("ranking: drop the index of %s/%s: %w: %w", key.Board, key.Season, leaderboard.ErrUnavailable, err)

@@ -16,7 +16,7 @@ const maxBytes = 1 << 20
 
 // Record is one row of CSV or one line of JSON.
 type Record struct {
-	Line int64  // the first line, from 1
+	Line int64  // the number of the record's first line; the first line of the input is 1
 	Raw  []byte // without the line end; valid until the next call of Next
 	// Err is the fault of a malformed record. The caller must then not call Column.
 	Err error

@@ -97,7 +97,8 @@ func (r *recorder) swap(ctx context.Context, q op, row map[string]any) (bool, er
 	return r.conn.swap(ctx, q, row)
 }
 
-// The golden file shows the cost and the timestamps of each call. No timestamp comes from a clock.
+// The golden file has the statements of each call, with their timestamps. A timestamp from the
+// machine's clock would differ in each run.
 func TestCallsAreGolden(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
@@ -147,6 +148,7 @@ func TestCallsAreGolden(t *testing.T) {
 			}
 			return nil
 		}},
+		// A reservation is the right to submit one revision of a match result.
 		{"Reserve", func() error {
 			_, err := s.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 1, Holder: "a", At: stepsEpoch, Until: stepsEpoch})
 			return err
@@ -201,6 +203,7 @@ func TestCallsAreGolden(t *testing.T) {
 		{"FinalStandings", func() error { _, _, err := s.FinalStandings(ctx, red, 1, 10); return err }},
 		{"Erase", func() error { _, err := s.Erase(ctx, "u", stepsEpoch); return err }},
 		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, seasonKey, time.Time{}) }},
+		// A rank change is a change that an index may lack, such as an erasure.
 		{"RankChanges and FinishRankChange of the first change", func() error {
 			for c, err := range s.RankChanges(ctx) {
 				if err == nil {
@@ -441,7 +444,7 @@ func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 	})
 }
 
-// One Apply has one result of each of some users. The golden file has the rounded numbers
+// Each Apply gets one result for each of tt.users users. The golden file has the rounded numbers
 // of statements and partitions per user. With fewer buckets, more users share a statement.
 func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 	var text strings.Builder

@@ -63,7 +63,8 @@ func TestDriverSettings(t *testing.T) {
 	if cfg.ProtoVersion != 4 || cfg.Port != 9142 || cfg.Keyspace != "lb" {
 		t.Errorf("protocol %d, port %d, keyspace %q, want 4, 9142 and \"lb\"", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)
 	}
-	// A read of final standings must find each of two pages whole or not at all.
+	// One statement reads up to two pages (partitions) of final standings. If the driver fetched
+	// the rows in parts, the statement could see half of a page.
 	if cfg.PageSize < 2*finalPage {
 		t.Errorf("the driver fetches %d rows at a time, want at least two pages of %d final standings", cfg.PageSize, finalPage)
 	}

@@ -285,9 +285,9 @@ const (
 	writesEach     = 100
 )
 
-// Each writer has its own users, and knows their sums exactly. For other users, it knows two
-// bounds: submits that were acknowledged before the read began, and submits that started before the
-// read ended.
+// Each writer has its own users, and knows their sums exactly. It knows the sum of every other user
+// within two bounds. The lower bound is the sum of the submits acknowledged before the read began. The
+// upper bound is the sum of the submits that started before the read ended.
 func checkReadYourWrites(t *testing.T, c *client) {
 	s := seed.New(t)
 	b := c.createBoard(t, board{ID: "read-your-writes", Order: "HIGHER_FIRST", Policy: "SUM", Season: schedule{Schedule: "NONE"}})
