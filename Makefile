@@ -28,7 +28,7 @@ REQUIRE_DATASETS ?= 1
 slow: ## Run what check leaves out: a marathon and two years of football through Kafka, thirty years of football embedded, servers that require TLS, servers that are killed, also under load, a soak of LEADERBOARD_TEST_SOAK (30m), more random histories, rolling seasons on Cassandra, a rolling upgrade, a void of a match of 50,000 users, sizes on Cassandra's disk, go install, and archives for all platforms.
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$$' ./test/cluster
 	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run '^TestOfficialResultsThroughKafka$$/^(Boston|F1$$)' ./test/pipeline
-	REQUIRE_INTEGRATION=1 go test -race -timeout 120m -v -run '^TestRollingWindows$$|^TestLinkedFootballThroughKafka$$/^two|^TestLinkedBoardsWhileConsumersAreKilled$$/^2500|^TestExportsGiveAnEqualDistributedServer$$' ./test/pipeline
+	REQUIRE_INTEGRATION=1 go test -race -timeout 120m -v -run '^TestRollingWindows$$|^TestLinkedFootballThroughKafka$$|^TestLinkedBoardsWhileConsumersAreKilled$$/^2500|^TestExportsGiveAnEqualDistributedServer$$' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestSecuredBackEnds$$|^TestSecuredCluster$$' ./test/pipeline ./cache/redis
 	REQUIRE_INTEGRATION=1 go test -race -timeout 150m -v ./test/faults
 	LEADERBOARD_TEST_RUNS=5 go test -race -timeout 60m -v -run '^TestCrash|^TestFailedWriteStopsTheStore$$|Equals?ARecount$$|^TestKilledServer' ./storage/pebble ./internal/ranking ./cmd/leaderboard

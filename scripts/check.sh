@@ -51,24 +51,25 @@ export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 #
 # Some tests run without the race detector. The detector would slow these tests down two to
 # six times, and would find little:
-# - The root package, repotest, the named tests of cache/memory, and those of trees and slots in
-#   cache/redis start no goroutines.
+# - The root package, repotest, the named tests of cache/memory and api/restjson, and those of trees
+#   and slots in cache/redis start no goroutines.
 # - test/official and test/pipeline test child processes, whose binary has no detector.
 # - The models of storage/cql run statements in chosen orders, and its tests of amendments
 #   and of costs run one statement after another.
 # - TestDemo plays 1,200 matches. Under the detector, Pebble checks its invariants too.
-# - The suites of the store and the index also run under the detector: in memory, on one
-#   Redis server, and with smaller purges.
+# - The suites of the store and the index also run under the detector: in memory, and with smaller
+#   purges. On Redis, their concurrent cases do, and many tests of this package.
 norace='^TestModel|^TestIndexOnACluster$|^TestIndexOnAServer$/^OneShard$|^TestContractOnDisk$|^TestRandomHistories$|^TestPurgesOfManyResultsAreRepeated$'
 norace+='|^TestPagesAfterRandomChanges$|^TestRandomAmendments$|^TestReadsOfAllLayoutsAreEqual$|^TestCostOfAForgottenUserIsFlat$|^TestCostOfAnAmendment$'
 norace+='|^TestChurnDoesNotGrowMemory$|^TestRemovalsAreBounded$|^TestLeavesStayFullWithAnyOrderOfInsertion$|^TestEachChangeKeepsTheInvariants$|^TestDemo$'
-norace+='|^TestTreesSplitAndJoin$|^TestShardsAreSpreadOverSlots$'
+norace+='|^TestTreesSplitAndJoin$|^TestShardsAreSpreadOverSlots$|^TestIndexOnAServer$/^Shards$/^(Reads|Rebuild|Update|RandomHistories)$'
+norace+='|^TestDecodeAgreesWithProtojson$|^TestJSONIsReadByProtojson$|^FuzzDecode$'
 slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestRollingWindows$/^distributed$'
 slow+='|^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$'
-slow+='|^TestLinkedFootball$/^thirty|^TestLinkedFootballThroughKafka$/^two|^TestLinkedBoardsWhileConsumersAreKilled$/^2500|^TestExportsGiveAnEqualDistributedServer$'
-# Go tests packages in this order. The first three mostly wait, so they begin early.
-waiting="./storage/cql ./consumer ./schema"
-packages="$waiting $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest -e /storage/cql$ -e /consumer$ -e /schema$)"
+slow+='|^TestLinkedFootball$/^thirty|^TestLinkedFootballThroughKafka$|^TestLinkedBoardsWhileConsumersAreKilled$/^2500|^TestExportsGiveAnEqualDistributedServer$'
+# Go tests packages in this order. The first four take longest, so they begin early.
+longest="./storage/cql ./cache/redis ./consumer ./schema"
+packages="$longest $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest -e /storage/cql$ -e /cache/redis$ -e /consumer$ -e /schema$)"
 export norace slow packages
 # Tests with child processes mostly wait. So they run at the same time as the tests under the
 # race detector.
@@ -78,7 +79,7 @@ go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '
   trap "rm -f $output" EXIT
   (
     go test -shuffle=on -timeout 30m -vet=off -skip "$slow" . ./internal/repotest ./test/pipeline ./test/official
-    go test -shuffle=on -timeout 30m -vet=off -run "$norace" ./storage/... ./cache/... ./internal/ranking ./cmd/leaderboard
+    go test -shuffle=on -timeout 30m -vet=off -run "$norace" ./storage/... ./cache/... ./internal/ranking ./cmd/leaderboard ./api/restjson
     go -C test/page test -count=1 -shuffle=on ./... # no test cache, because Go would not notice that the service has changed
   ) >"$output" 2>&1 &
   failed=0
