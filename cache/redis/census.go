@@ -46,17 +46,8 @@ type census struct {
 }
 
 func (x *Index) pollShards() {
-	ticker := time.NewTicker(censusInterval)
-	defer ticker.Stop()
 	var c census
-	for {
-		x.countShards(&c, censusShards)
-		select {
-		case <-ticker.C:
-		case <-x.ctx.Done():
-			return
-		}
-	}
+	x.poll(censusInterval, func() { x.countShards(&c, censusShards) })
 }
 
 // countShards makes a pass, which reads about limit shards. At the end of a census, it sets the metrics.
@@ -178,8 +169,8 @@ func (x *Index) identityOf(ctx context.Context, c *census, key string) string {
 	}
 	if _, ok := c.identities[server]; !ok {
 		c.identities[server] = ""
-		if fields, err := serverInfo(ctx, client); err == nil {
-			c.identities[server] = fields["run_id"] + "/" + fields["master_replid2"]
+		if id, err := identity(ctx, client); err == nil {
+			c.identities[server] = id
 		}
 	}
 	return c.identities[server]
@@ -255,11 +246,7 @@ func (x *Index) registerShards(reg prometheus.Registerer) {
 		if g.state != "" {
 			o.ConstLabels = prometheus.Labels{"state": g.state}
 		}
-		f.NewGaugeFunc(o, func() float64 {
-			x.metrics.mu.Lock()
-			defer x.metrics.mu.Unlock()
-			return g.read(&x.metrics.shards)
-		})
+		f.NewGaugeFunc(o, x.metrics.reader(func(m *metrics) float64 { return g.read(&m.shards) }))
 	}
 }
 

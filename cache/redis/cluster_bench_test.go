@@ -249,17 +249,17 @@ func (f *faultyCluster) advance(ctx context.Context, partition int, o *benchOwne
 	positions := []leaderboard.LogPosition{{Partition: fmt.Sprint("partition ", partition), Offset: int64(len(o.messages))}}
 	doubts, _ := o.Advance(ctx, positions, false)
 	for _, d := range doubts {
+		s := f.seasons[slices.IndexFunc(f.seasons, func(s *scaledSeason) bool { return s.SeasonKey == d.SeasonKey })]
 		if !d.Confirmed {
 			var entries []leaderboard.Entry
 			for _, user := range o.messages[max(d.Positions[0].Offset, 0):] {
-				entries = append(entries, f.stored(&scaledSeason{SeasonKey: d.SeasonKey}, user))
+				entries = append(entries, f.stored(s, user))
 			}
 			if o.Update(ctx, d.SeasonKey, time.Now(), entries) != nil || !o.Synced() {
 				return true
 			}
 		}
-		i := slices.IndexFunc(f.seasons, func(s *scaledSeason) bool { return s.SeasonKey == d.SeasonKey })
-		_ = o.Confirm(ctx, f.seasons[i].board, d, positions, leaderboard.LogSession{Generation: 1, Partitions: len(f.owners)})
+		_ = o.Confirm(ctx, s.board, d, positions, leaderboard.LogSession{Generation: 1, Partitions: len(f.owners)})
 	}
 	return len(doubts) > 0
 }

@@ -457,11 +457,11 @@ func (x *Index) delist(ctx context.Context, key leaderboard.SeasonKey) error {
 // move.
 func (x *Index) serverNames(ctx context.Context) string {
 	name := func(ctx context.Context, c goredis.Cmdable) string {
-		fields, err := serverInfo(ctx, c)
+		id, err := identity(ctx, c)
 		if err != nil {
 			return "unreachable"
 		}
-		return fields["run_id"] + "/" + fields["master_replid2"]
+		return id
 	}
 	c, ok := x.client().(*goredis.ClusterClient)
 	if !ok {

@@ -11,7 +11,7 @@ func TestFit(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		fields map[string]string
-		want   string // part of the error; empty if there is none
+		want   string // part of the error, or empty if no error is wanted
 	}{
 		{"a single server", map[string]string{"redis_mode": "standalone"}, ""},
 		{"a server of a cluster", map[string]string{"redis_mode": "cluster"}, ""},

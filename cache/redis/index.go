@@ -365,6 +365,13 @@ func (x *Index) inspect(ctx context.Context) error {
 	return checkFit(fields)
 }
 
+// identity returns the name of a server process and its term as a master, or an error: see
+// lua/server.lua.
+func identity(ctx context.Context, c goredis.Cmdable) (string, error) {
+	fields, err := serverInfo(ctx, c)
+	return fields["run_id"] + "/" + fields["master_replid2"], err
+}
+
 func serverInfo(ctx context.Context, c goredis.Cmdable) (map[string]string, error) {
 	info, err := c.Info(ctx, "server", "replication", "memory").Result()
 	fields := map[string]string{}

@@ -46,6 +46,15 @@ type metrics struct {
 	shards shardCounts // the zero value until the first census ends
 }
 
+// reader returns a function that calls read while no other goroutine changes the metrics.
+func (m *metrics) reader(read func(*metrics) float64) func() float64 {
+	return func() float64 {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return read(m)
+	}
+}
+
 // register registers the metrics of the index.
 func (x *Index) register(reg prometheus.Registerer) {
 	const namespace, subsystem = "leaderboard", "redis"
@@ -63,11 +72,7 @@ func (x *Index) register(reg prometheus.Registerer) {
 		{"replicas", "Replicas that are connected to the masters.", func(s *serverState) float64 { return s.replicas }},
 		{"replication_lag_bytes", "Bytes of the replication stream that the replica furthest behind lacks.", func(s *serverState) float64 { return s.lag }},
 	} {
-		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: g.name, Help: g.help}, func() float64 {
-			x.metrics.mu.Lock()
-			defer x.metrics.mu.Unlock()
-			return g.read(&x.metrics.state)
-		})
+		f.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: g.name, Help: g.help}, x.metrics.reader(func(m *metrics) float64 { return g.read(&m.state) }))
 	}
 	stats := func(read func(*goredis.PoolStats) uint32) func() float64 {
 		return func() float64 { return float64(read(x.client().PoolStats())) }
@@ -80,21 +85,27 @@ func (x *Index) register(reg prometheus.Registerer) {
 		Help: "Calls that found no free connection in time."}, stats(func(s *goredis.PoolStats) uint32 { return s.Timeouts }))
 }
 
-// pollServers reads the servers' state until the index is closed.
-func (x *Index) pollServers() {
-	ticker := time.NewTicker(pollInterval)
+// poll calls read at once, and then in intervals, until the index is closed.
+func (x *Index) poll(interval time.Duration, read func()) {
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		state := x.readServers()
-		x.metrics.mu.Lock()
-		x.metrics.state = state
-		x.metrics.mu.Unlock()
+		read()
 		select {
 		case <-ticker.C:
 		case <-x.ctx.Done():
 			return
 		}
 	}
+}
+
+func (x *Index) pollServers() {
+	x.poll(pollInterval, func() {
+		state := x.readServers()
+		x.metrics.mu.Lock()
+		defer x.metrics.mu.Unlock()
+		x.metrics.state = state
+	})
 }
 
 // readServers returns the sum of the states of the masters that answer.

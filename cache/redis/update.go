@@ -574,8 +574,8 @@ func (x *Index) markRepaired(season *seasonIndex, failures int) {
 // freeDead frees, in the background, all data that the shards no longer need. It runs at most
 // once per LeaseTTL. If a process holds the lease, a Rebuild is running, so freeDead does
 // nothing. Otherwise the Rebuild of the generation that is being built has died, so freeDead
-// first abandons this generation (see abandon). The parameter generation is its name, or empty
-// if there is none.
+// first abandons this generation (see abandon). The parameter generation is its name, or empty if no
+// generation is being built.
 func (x *Index) freeDead(season *seasonIndex, control []string, generation string) {
 	season.mu.Lock()
 	defer season.mu.Unlock()

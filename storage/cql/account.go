@@ -55,7 +55,7 @@ type userAccount struct {
 	outdated []string // names of the states of bans of earlier epochs
 	erasures [][]byte
 	steps    uint64
-	stripped *op // removes the bans in body; nil if there are none; lacks the last argument, the user's hash
+	stripped *op // removes the bans in body, without the last argument, the user's hash; nil if body has no bans
 }
 
 type userBan struct {

@@ -216,9 +216,8 @@ func (l *load) readResult(ctx context.Context, api *deployment.Client) error {
 	return err
 }
 
-// problem returns what is wrong with the page, or "". No set of results leads to a wrong order, a
-// wrong rank, or a user who is listed twice. A degraded answer must have no ranks, and every other
-// answer must have ranks.
+// problem returns what is wrong with the page, or "". The order and the ranks must be right, and no
+// user may be listed twice. A degraded answer must have no ranks. Any other answer must have ranks.
 func (p *page) problem(b *board) string {
 	users := map[string]bool{}
 	for i, s := range p.Standings {
