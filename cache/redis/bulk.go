@@ -153,7 +153,7 @@ func (b *bulk) copyShard(ctx context.Context, shard int, live string) error {
 				calls = append(calls, newCall(usersScript, b.g.control, shard, live, buckets, next, step))
 			}
 		}
-		bounded, cancel := context.WithTimeout(ctx, b.g.x.o.UpdateTimeout)
+		bounded, cancel := context.WithTimeout(ctx, b.g.stepTimeout())
 		err := retry(bounded, func() error { return b.g.x.run(bounded, calls) })
 		cancel()
 		if err != nil {
@@ -216,7 +216,7 @@ func (b *bulk) renumber(ctx context.Context, p *portion, live string, names map[
 
 // readNames reads the numbers of ladders of a live generation.
 func (b *bulk) readNames(ctx context.Context, key string, names map[int]int) error {
-	ctx, cancel := context.WithTimeout(ctx, b.g.x.o.UpdateTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.g.stepTimeout())
 	defer cancel()
 	return retry(ctx, func() error {
 		all, err := b.g.x.client().HGetAll(ctx, key).Result()
@@ -315,7 +315,7 @@ func (b *bulk) call(ctx context.Context, pieces func(p *portion) int64) ([]*call
 		}
 		calls[i] = newCall(bulkScript, b.g.control, i, b.g.name, b.name, p.buckets, n)
 	}
-	bounded, cancel := context.WithTimeout(ctx, b.g.x.o.UpdateTimeout)
+	bounded, cancel := context.WithTimeout(ctx, b.g.stepTimeout())
 	defer cancel()
 	if err := retry(bounded, func() error { return b.g.x.run(bounded, calls) }); err != nil {
 		return nil, err
@@ -578,10 +578,11 @@ func (l *ladderWriter) all() []*treeWriter {
 	return slices.DeleteFunc(slices.Concat(l.trees, l.keys), func(t *treeWriter) bool { return t == nil })
 }
 
-// tree returns the tree of a shard in list. It creates the tree if needed.
-func (l *ladderWriter) tree(list []*treeWriter, p *portion, name string, follow bool) *treeWriter {
+// tree returns the tree of a shard in list. It creates the tree if needed. The suffix ends the names of
+// the tree's keys.
+func (l *ladderWriter) tree(list []*treeWriter, p *portion, suffix string, follow bool) *treeWriter {
 	if list[p.shard] == nil {
-		list[p.shard] = &treeWriter{b: l.b, part: p, at: p.at + name, follow: follow}
+		list[p.shard] = &treeWriter{b: l.b, part: p, at: p.at + strconv.Itoa(l.number) + suffix, follow: follow}
 	}
 	return list[p.shard]
 }
@@ -599,7 +600,7 @@ func (l *ladderWriter) add(p *portion, sortKey string) error {
 		}
 		l.holds[p.shard] = true
 	}
-	return l.tree(l.trees, p, fmt.Sprint(l.number), l.keys == nil).add(sortKey)
+	return l.tree(l.trees, p, "", l.keys == nil).add(sortKey)
 }
 
 // addKey adds the last rank key to the tree of its home, once for each shard that holds it.
@@ -610,7 +611,7 @@ func (l *ladderWriter) addKey() error {
 			continue
 		}
 		home.keys++
-		if err := l.tree(l.keys, home, fmt.Sprint(l.number, "k"), true).add(l.key + string([]byte{byte(shard)})); err != nil {
+		if err := l.tree(l.keys, home, "k", true).add(l.key + string([]byte{byte(shard)})); err != nil {
 			return err
 		}
 	}
@@ -680,7 +681,7 @@ func (c *cursor) nextBlock(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	c.number, c.blocks = c.blocks[0], c.blocks[1:]
-	bounded, cancel := context.WithTimeout(ctx, c.b.g.x.o.UpdateTimeout)
+	bounded, cancel := context.WithTimeout(ctx, c.b.g.stepTimeout())
 	defer cancel()
 	return true, retry(bounded, func() (err error) {
 		c.block, err = c.b.g.x.client().Get(bounded, c.part.block(c.number)).Bytes()
@@ -785,7 +786,7 @@ func (g *generation) applyAside(ctx context.Context, shard, buckets int, users i
 	for from := -1; from < buckets; from += 16 { // about 1,000 users
 		var ladders *goredis.MapStringStringCmd
 		var records []*goredis.MapStringStringCmd
-		bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
+		bounded, cancel := context.WithTimeout(ctx, g.stepTimeout())
 		err := retry(bounded, func() error {
 			ladders, records = nil, nil
 			pipe := g.x.client().Pipeline()
@@ -895,7 +896,7 @@ func (w *pieces) flush() error {
 	}
 	commands := append(w.commands, []any{"SETBIT", w.part.at + "p", w.part.pieces.Add(1) - 1, 1})
 	w.commands, w.cost = nil, 0
-	ctx, cancel := context.WithTimeout(w.ctx, w.b.g.x.o.UpdateTimeout)
+	ctx, cancel := context.WithTimeout(w.ctx, w.b.g.stepTimeout())
 	defer cancel()
 	return retry(ctx, func() error {
 		err := w.execute(ctx, commands)

@@ -29,8 +29,7 @@
 //     [leaderboard.ErrRankUnavailable]. The caller retries.
 //   - A restart with data, a promoted replica, a moved slot: the season is in doubt, until the
 //     consumers have repeated the updates that may be missing (see doubt.go).
-//   - A slot that is being moved: scripts fail (see moving.go). If a script fails half-way, the shard
-//     is emptied.
+//   - A slot that is being moved: scripts fail before they change anything (see moving.go).
 //   - A flush, a restart without data, a lost server: the season is not loaded. If other servers
 //     still have shards, Restore reads only the users of the lost shards from the store.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
@@ -86,7 +85,8 @@ type Options struct {
 	Prefix string
 	// UpdateTimeout bounds an Update and its retries. If an Update fails for that long, its
 	// season is unavailable in this process until the Update is repeated. If the server does not
-	// answer a ping either, further Updates fail at once until the server answers. Default 5 s.
+	// answer a ping either, further Updates fail at once until the server answers. Each step of a
+	// Rebuild may take six times as long. Default 5 s.
 	UpdateTimeout time.Duration
 	// LeaseTTL is the lifetime of a lease, which allows one process at a time to
 	// rebuild a season. The process extends its lease while it is alive. If it dies

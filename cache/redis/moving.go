@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 
 	goredis "github.com/redis/go-redis/v9"
 )
@@ -14,12 +15,18 @@ import (
 // While a slot moves, its keys are on two servers. If a key is not on the first server any more, the
 // server redirects the client with ASK, and go-redis then sends the command ASKING and the script to
 // the second server. There, the script would treat keys that have not arrived yet as missing, and
-// could write wrong trees of sort keys. Without ASKING, scripts fail until the slot has moved.
+// could write wrong trees of sort keys. Without ASKING, scripts fail until the slot has moved. On the
+// first server, scripts fail too, before their first change (see check_slot in lua/server.lua).
 type refuseMoving struct{}
 
 var _ goredis.Hook = refuseMoving{}
 
 var errMoving = errors.New("the slot of the key is being moved to another server")
+
+// isMoving reports whether err means that a script has failed because its slot is being moved.
+func isMoving(err error) bool {
+	return errors.Is(err, errMoving) || err != nil && strings.Contains(err.Error(), "access a non local key")
+}
 
 // DialHook implements [goredis.Hook].
 func (refuseMoving) DialHook(next goredis.DialHook) goredis.DialHook {

@@ -262,6 +262,10 @@ func (g *generation) callLeaving(s *script, args ...any) []*call {
 	return calls
 }
 
+// stepTimeout bounds a step of the Rebuild and its retries. The bound is greater than the bound of an
+// Update, because one failed step makes the whole Rebuild fail.
+func (g *generation) stepTimeout() time.Duration { return 6 * g.x.o.UpdateTimeout }
+
 func (g *generation) lease(ttl time.Duration) *call {
 	c := newCall(leaseScript, g.control, 0, g.token, ttl.Milliseconds())
 	c.keys = []string{g.x.leaseKey(g.season)}
@@ -365,7 +369,7 @@ func (g *generation) send(ctx context.Context) error {
 
 // write makes calls of the update script and delivers the outboxes they return.
 func (g *generation) write(ctx context.Context, calls []*call) error {
-	bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
+	bounded, cancel := context.WithTimeout(ctx, g.stepTimeout())
 	defer cancel()
 	return retry(bounded, func() error {
 		if err := g.x.run(bounded, calls); err != nil {
@@ -434,7 +438,7 @@ func (g *generation) flip(ctx context.Context) error {
 		if len(part) == 0 {
 			continue
 		}
-		bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
+		bounded, cancel := context.WithTimeout(ctx, g.stepTimeout())
 		err := retry(bounded, func() error { return g.x.run(bounded, part) })
 		cancel()
 		if err != nil {
@@ -455,7 +459,7 @@ func (g *generation) leave(ctx context.Context) error {
 	if len(g.leaving) == 0 {
 		return nil
 	}
-	bounded, cancel := context.WithTimeout(ctx, g.x.o.UpdateTimeout)
+	bounded, cancel := context.WithTimeout(ctx, g.stepTimeout())
 	defer cancel()
 	checks := g.callLeaving(checkScript, g.firstName())
 	err := retry(bounded, func() error { return g.x.run(bounded, checks) })

@@ -503,7 +503,7 @@ func (x *Index) repairStep(season *seasonIndex) (repaired bool, err error) {
 }
 
 // repeat repeats the Updates of entries. After maxRepeats failures in succession, it decides that
-// the data of the season is dropped.
+// the data of the season is dropped. Failures while a slot is moved do not count.
 func (x *Index) repeat(ctx context.Context, season *seasonIndex, at time.Time, entries []leaderboard.Entry) error {
 	args := make([][]any, len(entries))
 	for i := range entries {
@@ -514,7 +514,10 @@ func (x *Index) repeat(ctx context.Context, season *seasonIndex, at time.Time, e
 	defer season.mu.Unlock()
 	m := &season.missed
 	if err != nil {
-		if m.attempts++; m.attempts >= maxRepeats {
+		if m.attempts++; isMoving(err) {
+			m.attempts = 0 // no process reads old ranks meanwhile
+		}
+		if m.attempts >= maxRepeats {
 			x.giveUp(season)
 		}
 		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err)

@@ -1,6 +1,12 @@
 -- empty_shard marks the shard as empty. free.lua frees the memory later, in pieces.
 local function empty_shard() call('HDEL', T, 'busy') end
 
+-- check_slot raises an error while Redis moves the slot of the shard to another server, key by key. If a
+-- script uses a key that is not on this server, Redis raises an error, because the key may already be on
+-- the other server. The key :none never exists. So check_slot raises this error before the first change
+-- of a script, and no change fails half-way.
+local function check_slot() call('EXISTS', T .. ':none') end
+
 -- identity returns a name of the server process and its term as master. The name changes with a
 -- restart or a failover, after which the data may be old.
 local function identity()

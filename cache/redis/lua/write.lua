@@ -49,9 +49,13 @@ local function enter(in_doubt)
   return c
 end
 
--- mark_busy marks the shard as being changed. Scripts call it before their first change: if the
--- server has no memory left, mark_busy raises an error, and the script has changed nothing.
-local function mark_busy() call('HSET', T, 'busy', 1) end
+-- mark_busy marks the shard as being changed. Scripts call it before their first change. It raises an
+-- error if the server has no memory left, or if the slot is being moved (see server.lua). Then the
+-- script has changed nothing.
+local function mark_busy()
+  check_slot()
+  call('HSET', T, 'busy', 1)
+end
 
 local function forget_next(c)
   call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside', 'ntag', 'nS')
