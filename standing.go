@@ -74,8 +74,8 @@ func invert(b []byte) {
 // ScorePrefix returns the first bytes of all rank keys with the score s. A smaller rank key
 // ranks better than every standing with this score.
 //
-// On decay boards, s is a rounded score at the time t. The result is greater than exactly
-// those keys for which ScoreOf returns a better score than s at t. Other boards ignore t.
+// On decay boards, s is a rounded score at the time t. A rank key is smaller than the result
+// if, and only if, ScoreOf returns a better score than s for it at t. Other boards ignore t.
 func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	if b.Policy != Decay {
 		return RankKey(appendColumn(nil, b.Order, int64(s)))
@@ -84,10 +84,11 @@ func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	if b.Order == LowerFirst {
 		return RankKey(decayBound(int64(s), at, halfLife))
 	}
-	// Every key with a higher score than s is at least decayBound(s+1). All keys have the
-	// same length, so every other key is at most this bound minus 1. Rank keys are the
-	// complements of keys. So exactly the rank keys below the complement of (bound minus 1)
-	// have a better score than s.
+	// A sum key is an encoded sum before invert: see decayBytes. Every sum key with a higher
+	// score than s is at least the bound decayBound(s+1). All sum keys have the same length, so
+	// every other sum key is at most the bound minus 1. A rank key begins with the complement
+	// of its sum key, and the complement reverses the order. So exactly the rank keys below the
+	// complement of (bound minus 1) have a better score than s.
 	key := decayBound(int64(s)+1, at, halfLife)
 	for i := len(key) - 1; i >= 0; i-- {
 		if key[i]--; key[i] != 0xff {

@@ -29,8 +29,8 @@ type item struct {
 	result     leaderboard.MatchResult
 	outcome    leaderboard.Outcome
 	before     leaderboard.RankKey // user's rank key before the batch
-	// covered means that the consumer publishes no update for this item: another item of the batch
-	// has the same entry, or the message has index_only set.
+	// covered means that the consumer publishes no update message for this item: another item of the
+	// batch has the same entry, or the message has index_only set.
 	covered    bool
 	cause      cause // set if the message becomes a dead letter
 	detail     error

@@ -1,6 +1,6 @@
-// Package consumer reads match results from Kafka and applies them through the ranking service. It
-// also follows the updates that consumers publish to report the outcomes. A message that is not a
-// valid result becomes a dead letter.
+// Package consumer reads match results from Kafka and applies them through the ranking service. For
+// each result, it publishes an update message with the outcome to the topic leaderboard-updates. A
+// [Follower] reads these messages. A message that is not a valid result becomes a dead letter.
 //
 // A consumer applies the messages of a partition in batches, and the results of one user in order.
 // While it reports the outcomes of a batch, it applies the next batch.
@@ -11,8 +11,8 @@
 // all earlier messages of the partition:
 //
 //  1. The store has its result durably, or the message is not a valid result.
-//  2. Kafka has acknowledged the update, or the dead letter.
-//  3. The rank index is synced, or Kafka has the index's position: see position.go.
+//  2. Kafka has acknowledged the update message, or the dead letter.
+//  3. The rank index is synced, or the index's position is stored in Kafka (see position.go).
 //
 // Otherwise the next owner of the partition reads the message again. Applying a message again
 // changes nothing.
@@ -67,7 +67,7 @@ type Consumer struct {
 	group   sarama.ConsumerGroup
 	metrics metrics
 
-	bands         *lru.Cache[leaderboard.SeasonKey, bands]
+	bands         *lru.Cache[leaderboard.SeasonKey, bands] // the ends of each season's rank bands: see report.go
 	deadLetterLog deadLetterLog
 	batchLimit    atomic.Int64 // largest number of messages in one call of apply
 	joined        atomic.Bool
@@ -80,7 +80,7 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	o = o.withDefaults()
 	c := o.Connection.Config("leaderboard-consumer")
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
-	c.Consumer.Group.ResetInvalidOffsets = false // resetInvalidOffsets logs each reset
+	c.Consumer.Group.ResetInvalidOffsets = false // sarama would not log a reset; resetInvalidOffsets logs each
 	c.Consumer.Offsets.AutoCommit.Interval = time.Second
 	c.Consumer.Group.Session.Timeout = o.SessionTimeout
 	c.Consumer.Group.Heartbeat.Interval = o.SessionTimeout / 4

@@ -20,7 +20,8 @@ const (
 	// doubt.
 	doubtInterval = 100 * time.Millisecond
 	// repeatTimeout bounds one attempt to bring seasons in doubt up to date. It is less than
-	// maxFetchWait, so a broker's silence is an error and not a loss.
+	// maxFetchWait: if a broker returns no messages, the attempt fails and is repeated, before the
+	// messages count as lost.
 	repeatTimeout = 30 * time.Second
 )
 
@@ -32,7 +33,7 @@ func (h handler) followServers(s sarama.ConsumerGroupSession) {
 	for topic := range h.topics {
 		partitions, err := h.client.Partitions(topic)
 		if err != nil {
-			h.o.Log.Warn("seasons of the rank index that lose their server will be rebuilt", "topic", topic, "err", err)
+			h.o.Log.Warn("cannot list the partitions of a topic; seasons whose Redis server changes will be rebuilt, not brought up to date", "topic", topic, "err", err)
 			return
 		}
 		session.Partitions += len(partitions)

@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Follower reads the updates of every partition, also of partitions that are created later. It
-// starts after the newest update and commits no offset.
+// Follower reads the update messages of every partition, also of partitions that are created later. It
+// starts after the newest message and commits no offset.
 type Follower struct {
 	consumer sarama.Consumer // nil until a broker answers
 	topic    string
@@ -28,8 +28,8 @@ type Follower struct {
 	running  sync.WaitGroup
 }
 
-// Follow calls every function in deliver for each update. Calls are concurrent for different
-// partitions. If updates are no longer in the log, it continues with the newest update. While no
+// Follow calls every function in deliver for each update message. Calls are concurrent for different
+// partitions. If messages are no longer in the topic, it continues with the newest message. While no
 // broker answers, it retries in the background. Errors: a missing topic; other errors that a retry
 // cannot fix.
 func Follow(brokers []string, c *sarama.Config, t kafka.Topics, log *slog.Logger, deliver ...func(*pb.LeaderboardUpdate) error) (*Follower, error) {
@@ -82,7 +82,7 @@ func (f *Follower) start(brokers []string, conf *sarama.Config) error {
 	return nil
 }
 
-// findPartitions reads partitions beyond the first n from their oldest update. Kafka numbers
+// findPartitions reads partitions beyond the first n from their oldest message. Kafka numbers
 // partitions in order of creation.
 func (f *Follower) findPartitions(n int, interval time.Duration) {
 	ticker := time.NewTicker(interval)
@@ -117,8 +117,8 @@ func (f *Follower) open(id int32, offset int64) (p sarama.PartitionConsumer, err
 	return p, err
 }
 
-// read delivers the updates of p until Close. If the next offset is not in the log, read continues
-// with the newest update.
+// read delivers the messages of p until Close. If the next offset is not in the topic, read continues
+// with the newest message.
 func (f *Follower) read(id int32, p sarama.PartitionConsumer) {
 	for {
 		stop := context.AfterFunc(f.ctx, p.AsyncClose)

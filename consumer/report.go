@@ -15,7 +15,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// report publishes an update or a dead letter for each item, with retries. It returns nil once
+// report publishes an update message or a dead letter for each item, with retries. It returns nil once
 // Kafka has acknowledged all messages.
 func (c *Consumer) report(session context.Context, items []*item) error {
 	var messages []*sarama.ProducerMessage
@@ -83,7 +83,7 @@ func linkedChanges(items []*item) []leaderboard.Change {
 			switch {
 			case known && l.After.Version > changes[n].After.Version:
 				changes[n].After = l.After
-			// A skipped result that changed no entry needs no update.
+			// A skipped result that changed no entry needs no update message.
 			case !known && (l.Skipped == "" || l.Before.Version != l.After.Version):
 				index[key] = len(changes)
 				changes = append(changes, l.Change)

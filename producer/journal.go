@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Journal writes messages about entries that changed in the store without a message of the log,
-// for example after a ban. A consumer passes these entries to the rank index again.
+// Journal writes a message for each index update that no message of the log caused, for example
+// after a ban. The consumer of this message passes the user's entry to the rank index again.
 type Journal struct {
 	producer *Producer
 	topic    string

@@ -303,7 +303,8 @@ func (d *decoder) readMembers(readValue func(name string) error) error {
 	}
 }
 
-// hasMore also reads the comma before the next element, or the byte end.
+// hasMore reports whether another element or member follows. It also reads the comma before it,
+// or the closing bracket, which is end. first means that no element came before.
 func (d *decoder) hasMore(end byte, first bool) (bool, error) {
 	switch {
 	case d.skip(end):

@@ -34,6 +34,10 @@ func eachMethod(f func(method string, md protoreflect.MethodDescriptor)) {
 	}
 }
 
+func (r reach) String() string {
+	return []string{"everyBoard", "seenBoards", "oneBoard", "givenBoard", "resultBoards"}[r]
+}
+
 func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m proto.Message, hasBoard bool) {
 	t.Helper()
 	typ, err := protoregistry.GlobalTypes.FindMessageByName(md.Input().FullName())
@@ -53,8 +57,8 @@ func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m pr
 	return m, fd != nil
 }
 
-// The map reaches has every method that a caller without a key may call, or whose request has the
-// field board.
+// A method's reach is the set of boards that its calls concern (see boards.go). A method needs an entry
+// in the map reaches if a caller without a key may call it, or if its request has the field board.
 func TestEveryMethodHasAReach(t *testing.T) {
 	eachMethod(func(method string, md protoreflect.MethodDescriptor) {
 		req, hasBoard := requestFor(t, md, "x")
@@ -62,9 +66,12 @@ func TestEveryMethodHasAReach(t *testing.T) {
 		if requiredScopes[method] <= auth.Read && (!ok || r == everyBoard) {
 			t.Errorf("%s needs only the scope read: want a reach other than everyBoard in the map reaches", method)
 		}
-		if named := r == oneBoard || r == givenBoard; named != hasBoard {
-			t.Errorf("%s has the reach %d; its request has the field board: %v; want oneBoard or givenBoard if the request has the field, otherwise another reach", method, r, hasBoard)
-		} else if named && boardOf(r, req) != "x" {
+		switch named := r == oneBoard || r == givenBoard; {
+		case named && !hasBoard:
+			t.Errorf("%s has the reach %v, but its request has no field board: want another reach", method, r)
+		case !named && hasBoard:
+			t.Errorf("%s has the reach %v, but its request has the field board: want oneBoard or givenBoard", method, r)
+		case named && boardOf(r, req) != "x":
 			t.Errorf("boardOf(%v) = %q, want \"x\"", req, boardOf(r, req))
 		}
 	})

@@ -176,7 +176,7 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 		if b.AddsUp() {
 			name = "points"
 		}
-		return c, &leaderboard.FieldError{Field: name, Problem: "or tie_breakers, achieved_at, attributes or metadata is required: give the fields to change"}
+		return c, &leaderboard.FieldError{Field: name, Problem: "is required unless tie_breakers, achieved_at, attributes or metadata is given: give the fields to change"}
 	}
 	return c, nil
 }

@@ -162,7 +162,8 @@ func aRestartPutsASeasonInDoubt(t *testing.T, shards int) {
 		t.Fatalf("Advance returned %+v after all confirmations, want no doubt", d)
 	}
 
-	// The process made its updates before the second restart, so it must repeat them.
+	// A second restart may lose updates again. So the season is in doubt again, and the earlier
+	// confirmations no longer count.
 	restart(t, c, x)
 	if d = advance(t, x, at(13, 6)); d == nil || d.Confirmed {
 		t.Fatalf("Advance returned %+v after another restart, want a doubt that is not confirmed", d)

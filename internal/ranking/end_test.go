@@ -38,14 +38,14 @@ func TestEndSeasonExcludesLaterResults(t *testing.T) {
 
 	preview, err := f.PreviewEnd(t.Context(), "b", leaderboard.EarlyEnd{ID: "202611", At: endAt})
 	if err != nil || preview.Results != 2 || preview.Users != 2 || preview.Next == nil || preview.Next.ID != "202612" {
-		t.Errorf("preview: %+v, %v; want 2 results of 2 users and the next season 202612", preview, err)
+		t.Errorf("preview: %+v, %v; want 2 excluded results of 2 users, and the next season 202612", preview, err)
 	}
 	f.wantList(query, "ann 12 1", "bob 9 2", "cat 1 3")
 
 	ending := f.end("b", "202611", endAt)
 	if ending.Results != 2 || ending.Users != 2 || !ending.Season.End.Equal(endAt) || !ending.Season.EndedAt.Equal(start) ||
 		!ending.Season.ClosesAt.Equal(start.Add(grace)) || ending.Season.Phase != ranking.Grace {
-		t.Errorf("ending: %+v; want 2 results of 2 users, and a season that ends an hour before the call and closes a grace period after the call", ending)
+		t.Errorf("ending: %+v; want 2 excluded results of 2 users, and a season that ends an hour before the call and closes a grace period after the call", ending)
 	}
 	f.wantList(query, "ann 5 1", "cat 1 2")
 	if got, err := f.Result(t.Context(), f.board("b"), leaderboard.ResultKey{User: "bob", Match: "1"}, nil); err != nil ||
@@ -84,7 +84,7 @@ func TestEndSeasonCanBeRepeatedAndMovedEarlier(t *testing.T) {
 	f.submit("b", withTime(points("ann", "1", 5), start.Add(-2*time.Hour)))
 	f.submit("b", withTime(points("bob", "1", 6), start.Add(-time.Minute)))
 	if got := f.end("b", "all", time.Time{}); got.Results != 0 || got.Next != nil || !got.Season.End.Equal(start) {
-		t.Errorf("ending now: %+v, want no results, no next season, and the end now", got)
+		t.Errorf("ending now: %+v, want no excluded results, no next season, and the end now", got)
 	}
 	f.clock.set(start.Add(time.Minute))
 	for _, end := range []time.Time{{}, start} {
@@ -93,7 +93,7 @@ func TestEndSeasonCanBeRepeatedAndMovedEarlier(t *testing.T) {
 		}
 	}
 	if got := f.end("b", "all", start.Add(-time.Hour)); got.Results != 1 || !got.Season.EndedAt.Equal(start.Add(time.Minute)) {
-		t.Errorf("ending earlier: %+v, want 1 result, and EndedAt at the time of this call", got)
+		t.Errorf("ending earlier: %+v, want 1 excluded result, and EndedAt at the time of this call", got)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
 	f.clock.set(start.Add(48 * time.Hour))
@@ -141,7 +141,7 @@ func TestEndSeasonRefusesWrongCalls(t *testing.T) {
 		}
 	}
 	f.end("b", "now", start.Add(-time.Hour))
-	f.clock.set(start.Add(time.Hour)) // a grace period after EndSeason
+	f.clock.set(start.Add(time.Hour)) // the grace has passed since EndSeason, so the season is closed
 	var fault *leaderboard.FieldError
 	if _, err := f.EndSeason(t.Context(), "b", leaderboard.EarlyEnd{ID: "now", At: start.Add(-2 * time.Hour)}); !errors.As(err, &fault) || fault.Field != "season" {
 		t.Errorf("end of a closed season: %v, want an error of field season", err)
@@ -210,7 +210,7 @@ func TestEndSeasonOfALinkedBoard(t *testing.T) {
 	week := ranking.Query{Board: "week", Season: "2026W47"}
 	f.wantList(week, "ann 12 1")
 	if got := f.end("week", "2026W47", endAt); got.Results != 1 || got.Next.ID != "2026W48" {
-		t.Errorf("ending: %+v, want 1 result and the next week", got)
+		t.Errorf("ending: %+v, want 1 excluded result, and the next week", got)
 	}
 	f.wantList(week, "ann 5 1")
 	f.submit("src", points("bob", "1", 3)) // after the early end of the week, so the week does not count it

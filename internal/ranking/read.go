@@ -51,7 +51,8 @@ func eachChunk[V any](seq iter.Seq2[V, error], n int, f func([]V) error) error {
 type Reader struct {
 	*shared
 	storePages coalesce.Group[storePage, *[]leaderboard.Entry]
-	// storeAnswers has, for each entry, the time of the last degraded answer of User: see isBehind.
+	// storeAnswers has, for each entry, the time when [Reader.User] last answered from the store:
+	// see isBehind.
 	storeAnswers *lru.Cache[leaderboard.EntryKey, time.Time]
 	feeds        feeds
 	checksums    *checksums

@@ -59,8 +59,9 @@ func (sel Selection) eachSeason(ctx context.Context, store leaderboard.Store, f 
 }
 
 // Rebuild recomputes the entries of the selected seasons from their results, and then the rank
-// index or the final standings. It returns the number of users, counted in each season. If sel
-// selects all seasons of a linked board, Rebuild also starts a fill of the board.
+// index or the final standings. It returns the number of users: a user of several seasons counts
+// once in each. If sel selects all seasons of a linked board, Rebuild also starts a fill of the
+// board.
 func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress) (users int64, err error) {
 	unregistered, err := v.unregistered(ctx, sel)
 	if err != nil {
@@ -78,7 +79,8 @@ func (v *Verifier) Rebuild(ctx context.Context, sel Selection, progress Progress
 }
 
 func (v *Verifier) rebuildSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, unregistered map[leaderboard.UserID]bool, progress Progress) (n int64, err error) {
-	for user := range unregistered { // after a Recount, Users yields the user, and the loop below counts it
+	// Users omits these users until a Recount. The loop below then counts them.
+	for user := range unregistered {
 		if _, err := v.store.Recount(ctx, b, key.Season, user); err != nil {
 			return 0, err
 		}

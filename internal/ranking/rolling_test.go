@@ -12,7 +12,7 @@ import (
 )
 
 // week returns a query of the window of board "week" whose last day is the given number of
-// days after start.
+// days after start. Comments call it window n, where n is this number.
 func week(days int) ranking.Query {
 	return ranking.Query{Board: "week", Season: leaderboard.SeasonID(start.AddDate(0, 0, days).Format("20060102"))}
 }
@@ -213,9 +213,10 @@ func TestWriterNoticesThatAWindowWasOpenedBetweenTwoResults(t *testing.T) {
 	filler.wantList(week(2), "ann 7 1", "bob 5 2")
 }
 
-// A writer died after it moved a result, on the source only, into the last day of a window.
-// The retry must still remove the result from the previous window.
-func TestFillLeavesTheFirstPlaceToTheWriter(t *testing.T) {
+// A writer corrected the time of a result on the source, and died before it changed the windows. The
+// new time is on the last day of window 2, so window 2 is the first window that contains it. Then
+// window 2 is filled. The repeated correction must still remove the result from window 1.
+func TestFillLeavesTheFirstWindowToTheWriter(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
 	f.clock.set(start.AddDate(0, 0, 1).Add(-time.Hour))
@@ -258,9 +259,9 @@ func TestVoidMatchInRollingWindows(t *testing.T) {
 	}
 }
 
-// Two corrections arrive together, after some windows closed unfilled. Both are late in these
-// windows, so the first revision must count there. But a correction replaces the first
-// revision in the window from which the fill copies.
+// Windows 2 and 3 closed before they were filled. Then revisions 1 and 3 arrive together, too late
+// for windows 2 and 3. So revision 0 must count there. But revision 1 replaces revision 0 in window 1,
+// from which the fill copies to window 2.
 func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))
@@ -277,15 +278,15 @@ func TestLateCorrectionsKeepAnOlderRevisionForTheFill(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.fill()
-	f.wantList(week(1)) // here revision 1 replaces the first revision, but does not count: it is of a later day
+	f.wantList(week(1)) // here revision 1 replaces revision 0, but does not count: its time is after window 1
 	f.wantList(week(2), "ann 7 1")
 	f.wantList(week(3), "ann 7 1")
 	f.wantList(week(4), "ann 5 1")
 }
 
-// A window W contains the time of the first revision. The first correction, late in all its
-// windows, replaces that revision. The second correction is late in W. So W must count
-// nothing.
+// Window 7 closed before it was filled. It contains the times of revisions 0 and 2, but not of
+// revision 1. Revision 1 arrives too late for every window that contains its time, but must replace
+// revision 0 in window 7 too. Revision 2 arrives too late for window 7. So no revision counts there.
 func TestLateCorrectionCoversWindowsThatAreNotFilled(t *testing.T) {
 	f := weekBoard(openLinked(t, unwrapped), 30*24*time.Hour)
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.Add(22*time.Hour)))

@@ -108,6 +108,8 @@ func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progr
 	return report, err
 }
 
+// unregistered returns, by season, the users of the selected seasons with a [leaderboard.Record]
+// whom Users omits.
 func (v *Verifier) unregistered(ctx context.Context, sel Selection) (map[leaderboard.SeasonKey]map[leaderboard.UserID]bool, error) {
 	users := map[leaderboard.SeasonKey]map[leaderboard.UserID]bool{}
 	for k, err := range v.store.UnregisteredUsers(ctx) {

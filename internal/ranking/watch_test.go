@@ -109,8 +109,8 @@ func TestAWatcherThatJoinsGetsAFreshPage(t *testing.T) {
 	}
 }
 
-// A watcher without a season changes to the next season when it begins, and a watcher of the latest
-// season when the next season has its first result.
+// A watcher without a season changes to the next season when this season begins. A watcher of the
+// latest season changes when the next season gets its first result.
 func TestWatchersChangeSeasonsWithoutPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, index := embedded.Open(t)

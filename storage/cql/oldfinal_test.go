@@ -9,13 +9,14 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// This file writes final standings in fencedLayout, as an older program did.
+// This file writes final standings in fencedLayout (see finalread.go), as an older program did.
 
 // If the incarnation ends meanwhile, writeAll removes its rows and returns errEnded.
 //
 // If the incarnation is open after the write of a page, a later deletion finds the page. If
-// not, the deletion may have missed the page. removeAll may miss the page too, because the
-// deletion may have removed the number of standings. So writeAll also calls removePage.
+// not, the deletion may have missed the page. removeAll may miss the page too: it finds pages by
+// the ladder's number of standings, which the deletion may have removed. So writeAll also calls
+// removePage.
 func (f finalSet) writeAll(ctx context.Context, inc incarnation) error {
 	divisions := map[leaderboard.Division]bool{{}: true}
 	for e, err := range f.s.Scan(ctx, f.seasonKey, leaderboard.Part{}) {
@@ -45,8 +46,10 @@ type ladderWriter struct {
 	page     []leaderboard.Standing // not written yet
 	count    int64
 	last     leaderboard.RankKey // of the last standing
-	tails    []int64             // the tail of each written page: see finalread.go
-	tailsSet int                 // the number of tails that are set
+	// tails has, for each written page, the tail: the last position with the rank key of the page's
+	// last standing (see finalread.go).
+	tails    []int64
+	tailsSet int // the number of tails that are set
 }
 
 func (f finalSet) writeLadder(ctx context.Context, inc incarnation, l leaderboard.Ladder) error {
@@ -74,7 +77,8 @@ func (w *ladderWriter) add(ctx context.Context, st leaderboard.Standing) error {
 	return w.flush(ctx)
 }
 
-// endTies sets the tails of the written pages that end with the last rank key.
+// endTies is called when no further standing has the rank key w.last. It sets the tail of each
+// written page that ends with this key.
 func (w *ladderWriter) endTies() {
 	for ; w.tailsSet < len(w.tails); w.tailsSet++ {
 		w.tails[w.tailsSet] = w.count
@@ -161,7 +165,9 @@ func (f finalSet) writePage(ctx context.Context, d leaderboard.Division, page []
 			return err
 		}
 	}
-	notWorse := make([]int64, len(page)) // zero means the tail of the page
+	// notWorse has, for each standing, the last position with its rank key. Zero means the tail of
+	// the page, which is not known yet.
+	notWorse := make([]int64, len(page))
 	for i := len(page) - 2; i >= 0; i-- {
 		if notWorse[i] = notWorse[i+1]; page[i].Key != page[i+1].Key {
 			notWorse[i] = page[i].Ranks.Ordinal

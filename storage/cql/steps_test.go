@@ -24,7 +24,7 @@ import (
 type steppedSession struct {
 	conn
 	mu      sync.Mutex
-	walking bool      // a call that walk has started runs
+	walking bool      // true while a call that walk has started is running
 	arrived chan bool // receives true before each statement, and false when the call has returned
 	turn    chan bool // the test sends true to continue; false means that the process dies
 	// tear receives the write during which the process dies. If it is nil, the process dies before
@@ -584,7 +584,7 @@ func erase(ctx context.Context, w *writers, s *Store) error {
 	return err
 }
 
-// meet runs both calls in turns. Call number first begins.
+// meet runs both calls in turns. calls[first] begins.
 func (e *encounter) meet(ctx context.Context, w *writers, first int, order schedule) error {
 	if err := e.prepare(ctx, w); err != nil {
 		return fmt.Errorf("prepare: %w", err)
@@ -640,9 +640,9 @@ func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) err
 	return nil
 }
 
-// orders returns all schedules of one turn, and random schedules of two and three turns,
-// with at most longest statements a turn. With LEADERBOARD_STEPS_TURNS=2, it returns all
-// schedules of two turns, which take minutes.
+// orders returns all schedules of one turn, and random schedules of two and three turns. No
+// turn has more statements than the parameter longest. With LEADERBOARD_STEPS_TURNS=2, orders
+// returns all schedules of two turns, which take minutes.
 func orders(t testing.TB, longest int) []schedule {
 	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
 		return schedules(n, longest)
@@ -782,8 +782,8 @@ func TestModelOfAdoptions(t *testing.T) {
 	}
 }
 
-// For few, see openWith. On average, a process dies once in deaths turns.
-func runThreeProcesses(t *testing.T, rng *rand.Rand, few bool, matches, deaths int) error {
+// For few, see openWith. On average, one process dies in turnsPerDeath turns.
+func runThreeProcesses(t *testing.T, rng *rand.Rand, few bool, matches, turnsPerDeath int) error {
 	m := newModel(rng)
 	connect := sharedModel(m)
 	policy := []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest}[rng.IntN(3)]
@@ -837,7 +837,7 @@ func runThreeProcesses(t *testing.T, rng *rand.Rand, few bool, matches, deaths i
 		i := rng.IntN(len(running))
 		p := running[i]
 		switch {
-		case rng.IntN(deaths) == 0:
+		case rng.IntN(turnsPerDeath) == 0:
 			if rng.IntN(2) == 0 {
 				p.conn.tear = func(ops []op) {
 					p.conn.tear = nil

@@ -58,8 +58,8 @@ func (s *Store) Entries(ctx context.Context, l leaderboard.Ladder, from leaderbo
 	})
 }
 
-// Scan implements [leaderboard.Store]. It reads one consistent state of the store, hidden entries
-// first.
+// Scan implements [leaderboard.Store]. It reads one consistent state of the store. It yields the hidden
+// entries first: see keys.go.
 func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	bd := s.board(seasonKey.Board)
 	if bd == nil {

@@ -42,7 +42,7 @@ import (
 // number of one set of final standings: see sealRow. A "slot" names a ladder of a season, or its
 // hidden entries:
 //
-//	0  the hidden entries
+//	0  the hidden entries: those of users whom a ban hides
 //	1  the overall ladder
 //	2  a division: the index of its attribute in Board.EveryDivision, 1 byte; the value with length
 //

@@ -96,8 +96,8 @@ const (
 
 // userRow is the state of a user in a season.
 type userRow struct {
-	version  uint64 // of the entry
-	hidden   bool
+	version  uint64    // of the entry
+	hidden   bool      // by a ban
 	erasedAt time.Time // the user's latest erasure, or zero
 	rules    int       // the entry follows these leaderboard.Board.Rules
 	tally    leaderboard.Tally

@@ -45,8 +45,9 @@ func (j *jvm) command(flags []string, mainAndArgs ...string) *exec.Cmd {
 	return exec.Command(j.java, append(append(all, "-cp", filepath.Join(j.lib, "*")), mainAndArgs...)...)
 }
 
-// If there is no archive of loaded classes, prepare calls start and then stops the first server,
-// which writes the archive. Later starts need a third to a half less processor time.
+// If there is no archive of loaded classes, prepare starts a cluster with the function start, and
+// stops its first server. At exit, this server writes the archive. Later starts need a third to a half
+// less processor time.
 func (j *jvm) prepare(ctx context.Context, logf func(string, ...any), start func(context.Context, *jvm) (*Cluster, error)) error {
 	if _, err := os.Stat(j.archive); err == nil || j.training {
 		return nil

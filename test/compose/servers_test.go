@@ -88,8 +88,8 @@ func needPrograms(t *testing.T, programs ...string) {
 	}
 }
 
-// freePorts returns the prefix of free ports with the last digits 1 to count. The ports that are
-// higher by 10,000, for the bus of Redis Cluster, are free too.
+// freePorts returns a prefix such that the ports prefix+"1", prefix+"2" and so on, count in all, are
+// free. The ports that are higher by 10,000, for the bus of Redis Cluster, are free too.
 func freePorts(t *testing.T, count int) string {
 	t.Helper()
 	for range 1000 {
@@ -118,10 +118,10 @@ func TestCassandraSyncsAsTested(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The settings of quick nodes stand before "else".
+	// The settings of nodes with CassandraConfig.Quick stand before "else".
 	_, durable, found := strings.Cut(string(tested), "{{- else -}}\n")
 	if !found {
-		t.Fatal("the template has no settings for nodes that are not quick")
+		t.Fatal("the template has no settings for nodes without CassandraConfig.Quick")
 	}
 	p := project(t)
 	for _, name := range servicesNamed(p, "cassandra-") {

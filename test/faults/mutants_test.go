@@ -86,7 +86,7 @@ var mutants = []mutant{
 		pkg:   "./test/faults", run: "TestEmbeddedDiskFull",
 	},
 	{
-		name: "leave the index behind if the consumer cannot reach it", file: "internal/ranking/submit.go",
+		name: "do not update the index in the submit if the consumer could not", file: "internal/ranking/submit.go",
 		edits: []edit{{"\t\tif len(missing) > 0 {\n", "\t\tif len(missing) < 0 {\n"}},
 		pkg:   "./internal/ranking", run: "TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex",
 	},
