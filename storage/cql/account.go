@@ -15,28 +15,27 @@ import (
 
 // # Why bans and erasures need no lock
 //
-// This section shows that the account and its version only grow. The argument in state.go
-// then covers the account: a writer first adds its element, and then reads the account.
-//
 // A row of the table accounts has two sets: the states of the user's bans, and the
-// erasures. Writers only add elements, with a constant timestamp. So the order and the
-// repetition of writes do not matter, even between data centers. These values follow from
-// the sets:
+// erasures. All writers add elements at one constant timestamp. So the order and the
+// repetition of these writes do not matter, even between data centers.
+//
+// A writer first adds an element, and then reads the account: steps 1 and 2 in state.go.
+// The argument there requires that the account's version only grows. This version is the
+// base plus the serials. The sets determine these values:
 //
 //   - The epoch is the number of erasures. A state of a ban has an effect only in the epoch
 //     in which it was set.
 //   - Of the states of a ban, the greatest by [leaderboard.Ban.Compare] stands.
-//   - The serial of a ban counts the changes of Banned, from false, along the states in the
-//     order of Compare. A new state never lowers the serial, and raises the serial if it
-//     hides or shows the user.
+//   - The serial of a ban counts the changes of Banned in its states, sorted by Compare.
+//     The count begins with Banned false. A new state never lowers the serial. If the new
+//     state hides or shows the user, it raises the serial.
 //   - The base is the number from which versions of entries start after an erasure. It is
-//     the greatest base of an [erasure], plus the steps of all erasures. Each erasure
-//     raises the base by at least its step.
+//     the greatest [erasure].base, plus the steps of all erasures. So each erasure raises
+//     the base by at least its step.
 //
-// A writer removes a state of a ban only if the state's epoch is smaller than the account's
-// epoch, which only grows. If the state's epoch is greater, the state arrived from another
-// data center before the erasure that began this epoch. When that erasure arrives, the
-// state becomes effective.
+// Writers remove only states of bans of earlier epochs, which have no effect. A state of a
+// later epoch arrived from another data center before the erasure that began this epoch.
+// When the erasure arrives, the state takes effect.
 
 type accountRow struct {
 	body           []byte // written by an older program
@@ -50,12 +49,14 @@ func (r *accountRow) dest() []any { return []any{&r.body, &r.ban, &r.bans, &r.er
 // In a userAccount, the embedded Serial and Hidden are those of the ban on every board.
 type userAccount struct {
 	account
-	bans []userBan // those that stand, in the order of leaderboard.Store.UserBans
+	bans []userBan // the standing state of each ban, ordered by board
 
-	outdated []string // names of the states of bans of earlier epochs
+	outdated []string // element names of the states of earlier epochs
 	erasures [][]byte
-	steps    uint64
-	stripped *op // removes the bans in body, without the last argument, the user's hash; nil if body has no bans
+	steps    uint64 // of all erasures
+	// stripped removes the bans from body. It is nil if body has none. It lacks the last
+	// argument, the user's hash.
+	stripped *op
 }
 
 type userBan struct {
@@ -63,7 +64,7 @@ type userBan struct {
 	serial uint64
 }
 
-// accountOn returns the account in a season of the board. Its Serial grows with every
+// accountOn returns the account for the seasons of a board. Its Serial grows with every
 // change of a ban that concerns the board.
 func (a *userAccount) accountOn(board *leaderboard.Board) account {
 	acc := a.account
@@ -76,7 +77,7 @@ func (a *userAccount) accountOn(board *leaderboard.Board) account {
 	return acc
 }
 
-// versionBound returns an upper bound of the version that the account adds to any entry.
+// versionBound returns an upper bound of the account's share of the version of any entry.
 func (a *userAccount) versionBound() uint64 {
 	v := a.version()
 	for i := range a.bans {
@@ -87,13 +88,13 @@ func (a *userAccount) versionBound() uint64 {
 	return v
 }
 
-// An element is a member of a set. Its name is a hash of its value.
+// An element is a member of one of the two sets. Its name is a hash of its value.
 type element struct {
 	name  string
 	value []byte
 }
 
-const (
+const ( // write timestamps
 	elementAdded   = int64(1)
 	elementRemoved = int64(2)
 )
@@ -120,8 +121,9 @@ func decodeBanElement(value []byte) (epoch int64, b leaderboard.Ban, err error) 
 	return epoch, b, decodeBan(d.b, &b)
 }
 
-// An erasure has the base that its writer chose after reading the account. Other erasures,
-// which the writer missed, add their own steps.
+// The writer of an erasure reads the account and chooses its next base. The field base is
+// this number minus step, and minus the steps of all erasures that the writer has read. An
+// erasure that the writer missed adds its own step.
 type erasure struct {
 	at         time.Time
 	base, step uint64
@@ -189,9 +191,10 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		if err != nil {
 			return userAccount{}, err
 		}
+		// a state of a later epoch is ignored until its erasure arrives
 		if epoch == a.Epoch {
 			states[ban.Board] = append(states[ban.Board], ban)
-		} else if epoch < a.Epoch { // a greater epoch: its erasure has not arrived yet
+		} else if epoch < a.Epoch {
 			a.outdated = append(a.outdated, name)
 		}
 	}
@@ -200,10 +203,9 @@ func (r *accountRow) decode() (a userAccount, err error) {
 	return a, nil
 }
 
-// setBans sets the bans that stand among states and old, the bans that an older program
-// wrote.
+// setBans sets a.bans. The argument old has the bans that an older program wrote.
 func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, old []userBan) {
-	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // older programs deleted lifted bans, but kept the serial
+	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // an older program deleted a lifted ban, but kept its serial
 	for i := range old {
 		b := &old[i]
 		changes[b.Board] = b.serial
@@ -230,8 +232,8 @@ func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, 
 
 const oldBansFormat = 2
 
-// decodeOldAccount decodes an account that an older program wrote. The text is the ban on
-// every board, or empty.
+// decodeOldAccount decodes an account that an older program wrote. The argument text is the
+// ban on every board, or empty.
 func decodeOldAccount(body []byte, text string) (a account, bans []userBan, err error) {
 	if len(body) == 0 || body[0] != oldBansFormat {
 		if a, err = decodeAccount(body); err == nil && text != "" {
@@ -326,8 +328,8 @@ func (s *Store) addErasures(ctx context.Context, user leaderboard.UserID, values
 	return acc, err
 }
 
-// removeBans returns the statements that remove the named states, and the bans of an older
-// program. The user must have been erased.
+// removeBans returns the statements that remove the named states of bans, and the bans that
+// an older program wrote. The user must have been erased.
 func (a *userAccount) removeBans(hash []byte, names []string) (ops []op) {
 	for _, name := range names {
 		ops = append(ops, op{setBan, []any{elementRemoved, name, nil, hash}})

@@ -9,7 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A cutConn cannot reach the other data centers. So swap fails: it needs their quorums.
+// A cutConn cannot reach the other data centers. A swap needs a quorum of each, so it fails.
 type cutConn struct{ conn }
 
 func (c cutConn) swap(ctx context.Context, _ op, _ map[string]any) (bool, error) {
@@ -31,8 +31,8 @@ func TestModelOfAccountsWhileADataCenterIsLost(t *testing.T) {
 	}
 }
 
-// In each round, a process dies before a different statement of the change. After a Recount
-// by another process, the entry must follow from the account.
+// In each round, a process dies before a different statement of the ban or erasure. After a
+// Recount by another process, the entry must agree with the account.
 func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	for _, e := range []struct {
 		name    string
@@ -55,8 +55,9 @@ func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	}
 }
 
-// A process dies in call, before the statement with the given index. Then another process
-// calls Recount. *more reports whether call has further statements.
+// recountAfterDeath runs the function call in a process that dies before the statement with
+// the given index. Another process then calls Recount. *more reports whether call has
+// further statements.
 func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.Context, *writers, *Store) error, call func(context.Context, *writers, *Store) error, statement int, more *bool) error {
 	err := w.apply(ctx, w.stores[0], "m 5 red", "n 3 blue")
 	for _, f := range earlier {
@@ -77,7 +78,7 @@ func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.C
 	}
 	for r, err := range w.third.Results(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, w.user) {
 		if err != nil || acc.Epoch > 0 {
-			return fmt.Errorf("Results of the user, who was erased %d times, yields %+v, error %w; want no result after an erasure", acc.Epoch, r, err)
+			return fmt.Errorf("after %d erasures of the user, Results yields %+v, error %w; want no error, and no results after an erasure", acc.Epoch, r, err)
 		}
 	}
 	return nil

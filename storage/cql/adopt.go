@@ -12,71 +12,70 @@ import (
 
 // # How a store continues the summary of another store
 //
-// The steps here are those of a writer in state.go: 1 write, 2 read, 3 write the entry and
-// its rows. A store caches a summary of each user whom it changes (see summary.go).
+// Steps 1 to 3 are those of a writer in state.go: 1 write a part of the state, 2 read, 3
+// write the entry and its rows. A store caches a summary of each user whom it changes (see
+// summary.go). The holder is the only store that may trust its summary.
 //
-// If the user has storedFrom matches or more, the holder (see below) also writes its
-// summary to the table. It writes the summary in step 1, in the batch of its results, and
-// whenever it has read the whole state. Another store can adopt this summary, and becomes
-// the holder. So a new process need not read all results of a user.
+// If the user has storedFrom matches or more, the holder also writes its summary to the
+// table. It writes the summary in step 1, in the batch of its results, and after each read
+// of the whole state. Another store can adopt this summary, and becomes the holder. So a
+// new process need not read all results of a user.
 //
-// Each data center has three static cells:
+// Each data center has three static cells in the user's partition:
 //
-//   - The claim (see summary.go). A store writes it, and then reads the whole state.
-//   - The adoption: a claim, a number, and the store that adopts. If the claim cell has
-//     another claim, the adoption has no meaning.
-//   - The summary: the claim and the adoption of its writer, a number that grows with each
-//     summary of this writer, and data.
+//   - The claim names a store (see summary.go). This store has written the claim, and then
+//     read the whole state.
+//   - The adoption has a claim, a number, and the name of the store that adopts. It is
+//     valid while its claim is in the claim cell.
+//   - The summary has the claim and the adoption of its writer, a number that grows with
+//     each summary of this writer, and data.
 //
 // Each cell only grows. The high bits of its timestamp are the user's epoch (see codec.go),
 // and the low bits are the number of the claim. At equal timestamps, Cassandra keeps the
-// greater bytes, which begin with the parts above, in this order.
+// greater value. A value begins with the parts above, in this order.
 //
-// The holder is the store of the adoption, or of the claim if there is no adoption. A term
-// is a claim with one of its adoptions, or with none. Terms are ordered by claim, then by
-// adoption.
+// The valid adoption names the holder. Without an adoption, the claim names the holder. A
+// term is a claim with one of its adoptions, or with none. Terms are ordered by claim, then
+// by adoption. A claim's term without an adoption is its first.
 //
 // To adopt, store Y reads the three cells, writes an adoption with the next number, and
-// reads the cells again. Y has begun its term if claim and summary are unchanged and the
-// adoption is its own. In step 2, a holder checks that the claim and the adoption are still
-// those of its term.
+// reads the cells again. If the second read finds the old claim, the old summary and the
+// adoption of Y, the term of Y has begun. In step 2, a holder checks that the claim and the
+// adoption are still those of its term.
 //
 // # Why a summary lacks no acknowledged result
 //
-// This section shows that the writer of the last term knows all acknowledged results. A
-// result is complete when a quorum has it. Each acknowledged result belongs to a term:
+// A write is complete when a quorum has it. Each acknowledged result R belongs to a term:
 //
-//   - If its writer read in step 2 the claim and the adoption of the writer's own term, the
-//     result belongs to this term.
-//   - Otherwise, the writer wrote the next claim, and then read the whole state. The result
-//     belongs to the term that begins with this claim.
+//   - If the writer of R found in step 2 the claim and the adoption of its own term, R
+//     belongs to this term.
+//   - Otherwise, the writer wrote the next claim and read the whole state. R belongs to the
+//     term that begins with this claim.
 //
-// In both cases, the result was complete when step 2 of its writer began. The claim or the
-// adoption that begins a later term was not complete then: otherwise the writer would have
-// read it.
+// In both cases, R was complete when step 2 of its writer began. No claim or adoption of a
+// later term was complete at this time: step 2 would have found it.
 //
-// Therefore each summary of a term includes all results of earlier terms:
+// Let R belong to term T, and let U be a later term. Each summary of U includes R:
 //
-//   - The term begins with a claim. Its holder reads the whole state after the claim is
-//     complete, and finds the result.
-//   - The term begins with an adoption by Y, and the result belongs to an earlier term of
-//     the same claim. If the result's batch has a summary, this summary is complete when Y
-//     reads the cells again. So Y reads this summary, a later summary of the same term, or
-//     a summary of a term between this term and Y's term. The first two include the result.
-//     The third includes it by induction over the terms. If the batch has no summary, all
-//     summaries of the claim are later than the batch, and include the result.
-//   - The term begins with an adoption, and the result belongs to a term of an earlier
-//     claim. The first summary of the present claim includes the result, and so do all
-//     later ones.
+//   - U begins with a claim. The holder of U reads the whole state after the claim is
+//     complete, and finds R.
+//   - U begins with an adoption by Y, T has the same claim, and the batch of R has a
+//     summary. This summary is complete when Y reads the cells again. So Y reads this
+//     summary, a later one of T, or one of a term between T and U. The first two include R.
+//     The third includes R by induction over the terms.
+//   - U begins with an adoption, T has the same claim, and the batch of R has no summary.
+//     Every summary with this claim was written after the batch, and includes R.
+//   - U begins with an adoption, and T has an earlier claim. The first summary with the
+//     claim of U includes R (first case), and so do all later ones.
 //
-// Each term has one writer. So the writer of the last term knows all acknowledged results,
-// and writes the correct entry at the greatest version.
+// Only the holder writes summaries of a term. So the holder of the last term knows all
+// acknowledged results, and writes the correct entry at the greatest version.
 //
-// A store of an older program ignores adoptions, and never writes a summary:
+// A store Z of an older program ignores adoptions, and never writes a summary:
 //
-//   - If the claim is not its own, it writes the next claim, and reads the whole state. The
-//     holder finds this claim in step 2: an adoption is another cell, and hides no claim.
-//   - If the claim is its own, there is no summary with this claim. So no store adopts it.
+//   - If the claim names another store, Z writes the next claim, and reads the whole state.
+//     The holder finds the claim of Z in step 2, because an adoption is another cell.
+//   - If the claim names Z, no summary has this claim. So no store adopts one.
 //
 // Three details:
 //
@@ -84,20 +83,20 @@ import (
 //     summary lists the results of the batch. Y reads them from a quorum, so that read
 //     repair completes the batch. Y adopts the summary only if all these results exist.
 //   - Another data center may change the account, or raise the version (see noteRaise in
-//     state.go). Step 2 compares both.
-//   - The former holder may have died before step 3. So after an adoption, step 3 reads the
-//     entry and the rows.
+//     state.go). Step 2 finds both changes.
+//   - The former holder may have died before step 3. So after an adoption, step 2 also
+//     reads the entry and the rows.
 
 // storedFrom is the least number of matches of a user with a stored summary. If a user has
 // fewer matches, it costs less to read all of them.
 const storedFrom = 128
 
-// adoptionSuffix follows the data center's name, which never contains a tab, in the key of
-// an adoption.
+// The key of an adoption in the column `owners` is the data center's name, which has no
+// tab, and adoptionSuffix.
 const adoptionSuffix = "\tadoption"
 
-// adoptionOf decodes a cell of the column `owners`. If the adoption has another claim than
-// c, the result is zero.
+// adoptionOf decodes an adoption. If the adoption has another claim than c, adoptionOf
+// returns zero.
 func adoptionOf(cell []byte, c claim) claim {
 	if len(cell) != 2*len(c) || claim(cell) != c {
 		return claim{}
@@ -119,9 +118,9 @@ type listedMatch struct {
 	result resultHash
 }
 
-// storeSummary returns the statement that stores sum. This store must be the holder. If the
-// batch has more than maxMatchSet matches, the stored summary has no data. It still
-// replaces the older summary, which lacks the batch.
+// storeSummary returns the statement that stores sum. This store must be the holder. If
+// sum.last has more than maxMatchSet matches, the stored summary has no data, but still
+// replaces the older summary.
 func (s *Store) storeSummary(key *userKey, sum *summary) op {
 	value := slices.Concat(sum.claim[:], sum.adoption[:])
 	value = binary.BigEndian.AppendUint64(value, uint64(s.sequence.Add(1)))
@@ -146,7 +145,7 @@ func (sum *summary) append(dst []byte) []byte {
 	return dst
 }
 
-// storedSummary returns false if a store must not adopt the summary.
+// storedSummary decodes a stored summary. If ok is false, no store may adopt it.
 func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	const headBytes = 2*len(claim{}) + 8
 	if !st.registered || len(value) <= headBytes || claim(value) != st.claim {
@@ -171,8 +170,8 @@ func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	return sum, acc == st.account && raises == st.raises
 }
 
-// after returns the summary with the changed matches of st, which are new to sum. The
-// caller must not use sum afterwards.
+// after returns sum with the changed matches of st. Before, sum must not have these
+// matches. The caller must not use sum afterwards.
 func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.add(changedIDs, st.matches)
 	if len(changedIDs) > 0 {
@@ -192,9 +191,9 @@ func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 // knows marks matches of sum.last in st as counted, and reports whether it has marked all.
 // It marks a match if:
 //
-//   - sum.last has its result.
+//   - In st, the match has the same result as in sum.last.
 //   - The match was never voided or restored.
-//   - No revision of it is known to have two payloads.
+//   - The match has no contender row, and needs none (see match.go).
 func (sum *summary) knows(st *state) (all bool) {
 	all = true
 	for _, l := range sum.last {

@@ -16,12 +16,13 @@ type pagedChange struct {
 	pagedSeason
 	seal        *seal
 	users       []leaderboard.UserID
-	erases      bool // users has one user; all others keep their ranks
+	erases      bool // the change erases the only user of users; all others keep their ranks
 	directories map[string]*directory
 	ladders     map[string]*ladderChange // only those that change
 	outdated    []outdatedPlace
 }
 
+// An outdatedPlace is a place (see directory.go) that the change replaces.
 type outdatedPlace struct {
 	user     leaderboard.UserID
 	division string
@@ -64,7 +65,8 @@ func (c *pagedChange) compute(ctx context.Context) error {
 	return c.closeGaps(ctx)
 }
 
-// If an amendment changes any ladder, closeGaps adds the ladders with erased positions.
+// Erased standings leave gaps in the ranks. If an amendment changes any ladder, closeGaps
+// adds the ladders with gaps to c.
 func (c *pagedChange) closeGaps(ctx context.Context) (err error) {
 	if c.erases || len(c.ladders) == 0 {
 		return nil
@@ -92,8 +94,8 @@ func (p *pagedSeason) placesOf(ctx context.Context, user leaderboard.UserID) (ma
 	return places, err
 }
 
-// compareLadder adds to c how a user's places differ from the wanted sort key. If wanted is
-// empty, the user must have no standing.
+// compareLadder compares a user's standings with the wanted sort key, and adds the
+// differences to c. If wanted is empty, the user must have no standing.
 func (c *pagedChange) compareLadder(ctx context.Context, division string, user leaderboard.UserID, wanted leaderboard.SortKey, places []leaderboard.SortKey) error {
 	d := c.directories[division]
 	if d == nil {
@@ -154,8 +156,9 @@ func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *
 	return p.emptyDirectory(ctx, division, x)
 }
 
-// emptyDirectory returns an empty directory for a missing ladder. If the overall ladder is
-// missing too, the generation was removed, and emptyDirectory returns errIncomplete.
+// emptyDirectory returns an empty directory if the final standings lack the division.
+// Otherwise, the directory was removed or has not arrived, and emptyDirectory returns
+// errIncomplete.
 func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
 	if division != "" && x.Ladders[division] == "" {
 		overall, err := p.readDirectory(ctx, "", x.directoryOf(""))
@@ -166,10 +169,10 @@ func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *se
 	return nil, errIncomplete
 }
 
-// amend calls changePages if this data center wrote the final standings. If another data
-// center wrote them, rows may not have arrived, and changePages could leave an old
-// standing. So amend only compares standings and entries. If they differ, it returns false,
-// and the caller must write all final standings again.
+// amend calls changePages if this data center wrote all final standings. Otherwise, rows
+// may not have arrived, and changePages could leave an old standing. So amend only compares
+// standings with entries. If amend returns false, the caller must write all final standings
+// again.
 func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
 	x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
 	if err != nil || !x.sealed() || x.Layout != pagedLayout {
@@ -191,13 +194,13 @@ func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *
 	return x, agreed, err
 }
 
-// overtakeOthers makes running amendments start again: they may have read older entries. If
-// one of them has ended meanwhile, it returns false, and the caller must call compute
-// again.
+// overtakeOthers makes running amendments start again, because they may have read older
+// entries. If another generation has become valid meanwhile, it returns false, and the
+// caller must call compute again.
 func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 	runs := func(p pendingGeneration) bool { return !p.isReplaced() }
 	if !slices.ContainsFunc(c.seal.Pending, runs) {
-		return true, nil // later amendments read the new entries
+		return true, nil // no amendment is running, and later ones read the new entries
 	}
 	x, _, _, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		x.Overtaken++
@@ -206,14 +209,14 @@ func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 	return x.Generation == c.seal.Generation, err
 }
 
-// changePages makes the final standings agree with the entries of users, and then adds the
+// changePages makes the final standings agree with the entries of users, and adds the
 // amendment a to the seal. If a is nil, it erases the only user, and the other users keep
 // their ranks. If the season is not sealed in pagedLayout, it does nothing. Errors:
 // errEnded.
 //
-// changePages reads the entries after it has added its generation to the seal's Pending. A
-// later erasure finds the generation and raises Overtaken. Of two amendments, the one that
-// swaps the seal second starts again.
+// changePages adds its generation to the seal's Pending, and then reads the entries. A
+// later erasure finds the generation and raises Overtaken, so changePages starts again. Of
+// two amendments, the one that swaps the seal second starts again.
 func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, error) {
 	for {
 		x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
@@ -262,9 +265,9 @@ func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err
 	return nil
 }
 
-// try writes the change as a new generation, and makes it valid unless the seal has
-// changed. If it returns false, it has removed its pages and directories, and the caller
-// must start again or handle the error.
+// try writes the change as a new generation, and calls validate. If try returns false, it
+// has removed its pages and directories, and the caller must start again or handle the
+// error.
 func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, bool, error) {
 	before, w, err := c.newPageWriter(ctx, func(x *seal) bool { return x.sealed() && x.Layout == pagedLayout })
 	if err != nil || w == nil {
@@ -354,7 +357,8 @@ func (c *pagedChange) newPages(ctx context.Context, division string, name func()
 }
 
 // validate makes the generation of w valid, unless another generation has become valid or
-// Overtaken has grown since c.seal was read. It then removes replaced pages and places.
+// Overtaken has grown since c.seal was read. After this, validate removes replaced pages
+// and places.
 func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
 	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		i := slices.IndexFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == w.generation })
@@ -393,8 +397,8 @@ func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboar
 	return x, true, err
 }
 
-// erase removes a user from valid, pending and replaced final standings. The caller has
-// raised Overtaken.
+// erase removes a user from valid, pending and replaced final standings. The caller must
+// have raised Overtaken.
 func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserID) error {
 	places, err := p.placesOf(ctx, user)
 	if err != nil {
@@ -436,8 +440,8 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 }
 
 // erasePending removes standings from a pending generation. It also removes the
-// directories, because the fence of a page may have the user's id. The caller has raised
-// Overtaken, so the generation cannot become valid.
+// directories, because the fence of a page (see directory.go) may contain the user's id.
+// The caller has raised Overtaken, so the generation cannot become valid.
 func (p *pagedSeason) erasePending(ctx context.Context, generation string, keys map[leaderboard.SortKey]bool) error {
 	pages, err := p.ownPages(ctx, generation)
 	if err != nil {

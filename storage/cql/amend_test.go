@@ -81,7 +81,7 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one call
 	var all []schedule
 	for k := range longest {
-		all = append(all, schedule{k + 1, 1000}) // the whole second call runs between two statements of the first
+		all = append(all, schedule{k + 1, 1000}) // one call runs between two statements of the other
 	}
 	all = append(all, orders(t, longest)[longest:]...)
 	for name, change := range lateChanges {
@@ -103,8 +103,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 						turns[1], _ = w.conns[1].walk(func() {
 							var users []leaderboard.UserID
 							errs[1] = change(ctx, w, w.stores[1])
-							// An erasure leaves a gap, which an Amend of the erased user
-							// does not close.
+							// An erasure leaves a gap in the ranks. Only Amend without
+							// users closes it.
 							if first == 1 && name != "an erasure" {
 								users = append(users, w.user)
 							}
@@ -114,7 +114,7 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 						})
 						order.run(turns[first], turns[1-first])
 						if err := errors.Join(errs[0], errs[1], w.checkFinal(ctx)); err != nil {
-							t.Fatalf("the season was already sealed: %v; call %d begins; the calls take turns of %v statements: %v", sealed, first, order, err)
+							t.Fatalf("the season was sealed before: %v; %s begins; the calls take turns of %v statements: %v", sealed, []string{"Seal", "the change"}[first], order, err)
 						}
 					}
 				}
@@ -123,8 +123,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	}
 }
 
-// In each round, a process dies before a different statement of Seal. Then a user is
-// banned. The next Seal must include the ban.
+// In each round, a process dies before a different statement of Seal. A user is banned
+// after this. The next Seal must include the ban.
 func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -148,8 +148,9 @@ func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	}
 }
 
-// A user is banned during a Seal, but MarkFinal cannot make the Seal start again. When the
-// data center is back, the Seal and the due amendments must include the ban.
+// A user is banned during a Seal. Another data center is down, so MarkFinal cannot make the
+// Seal start again, and writes a mark. When the data center is back, the Seal ends, and the
+// marks are amended. The final standings must include the ban.
 func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -211,8 +212,8 @@ func TestModelOfTwoAmendments(t *testing.T) {
 }
 
 // A process amends the season after a result. Meanwhile the result is retracted, and a
-// second process amends the season. This second amendment may find nothing to change,
-// because the first amendment has not ended. The final standings must lack the result.
+// second process amends the season. If the first amendment is not valid yet, the second one
+// finds nothing to change. The final standings must lack the result.
 func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
 	const longest = 45
 	for before := range longest {
@@ -235,14 +236,14 @@ func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
 			first(1000)
 			second(1000)
 			if err := errors.Join(errs[0], errs[1], errs[2], w.checkFinal(ctx)); err != nil {
-				t.Fatalf("the result is retracted before statement %d of the first amendment, which continues after %d statements of the second: %v", before, steps, err)
+				t.Fatalf("the result is retracted before statement %d of the first amendment; the first amendment continues after %d statements of the second: %v", before, steps, err)
 			}
 		}
 	}
 }
 
-// In each round, a process dies before a different statement of an amendment. A day later,
-// an amendment must remove the rows of the dead process.
+// In each round, a process dies before a different statement of an amendment. After
+// pendingTimeout, an amendment must remove the rows of the dead process.
 func TestModelOfAnInterruptedAmendment(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	for index, more := 0, true; more; index++ {

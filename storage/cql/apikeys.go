@@ -45,7 +45,7 @@ func decodeKey(body string) (leaderboard.APIKey, error) {
 	return key, nil
 }
 
-// APIKey returns the key with a hash.
+// APIKey returns the key with the given hash.
 func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
 	var body string
 	keys, err := gather(ctx, s.conn, op{selectKeyHash, []any{hash[:]}}, []any{&body}, func() (leaderboard.APIKey, error) { return decodeKey(body) })
@@ -53,8 +53,7 @@ func (s *Store) APIKey(ctx context.Context, hash [32]byte) (leaderboard.APIKey, 
 		return leaderboard.APIKey{}, err
 	}
 	for _, key := range keys {
-		// a replica that has not received a change of the hash may find the row by the old
-		// hash
+		// a replica that lacks a change of the key may find the row by the old hash
 		if key.Hash == hash {
 			return key, nil
 		}
