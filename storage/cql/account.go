@@ -21,7 +21,7 @@ import (
 //
 // A writer first adds an element, and then reads the account: steps 1 and 2 in state.go.
 // The argument there requires that the account's version only grows. This version is the
-// base plus the serials. The sets determine these values:
+// base plus the serials:
 //
 //   - The epoch is the number of erasures. A state of a ban has an effect only in the epoch
 //     in which it was set.
@@ -31,11 +31,11 @@ import (
 //     state hides or shows the user, it raises the serial.
 //   - The base is the number from which versions of entries start after an erasure. It is
 //     the greatest [erasure].base, plus the steps of all erasures. So each erasure raises
-//     the base by at least its step.
+//     the base by at least its step, far above the serials.
 //
-// Writers remove only states of bans of earlier epochs, which have no effect. A state of a
-// later epoch arrived from another data center before the erasure that began this epoch.
-// When the erasure arrives, the state takes effect.
+// Writers remove only states of earlier epochs, which have no effect. A state of a later
+// epoch takes effect when the erasure that began this epoch arrives from another data
+// center.
 
 type accountRow struct {
 	body           []byte // written by an older program
@@ -53,9 +53,9 @@ type userAccount struct {
 
 	outdated []string // element names of the states of earlier epochs
 	erasures [][]byte
-	steps    uint64 // of all erasures
-	// stripped removes the bans from body. It is nil if body has none. It lacks the last
-	// argument, the user's hash.
+	steps    uint64
+	// stripped removes the bans from body, or is nil. It lacks the last argument, the
+	// user's hash.
 	stripped *op
 }
 
@@ -77,7 +77,7 @@ func (a *userAccount) accountOn(board *leaderboard.Board) account {
 	return acc
 }
 
-// versionBound returns an upper bound of the account's share of the version of any entry.
+// versionBound bounds the account's share of any entry's version.
 func (a *userAccount) versionBound() uint64 {
 	v := a.version()
 	for i := range a.bans {
@@ -88,7 +88,7 @@ func (a *userAccount) versionBound() uint64 {
 	return v
 }
 
-// An element is a member of one of the two sets. Its name is a hash of its value.
+// An element is a member of one of the two sets.
 type element struct {
 	name  string
 	value []byte
@@ -121,9 +121,8 @@ func decodeBanElement(value []byte) (epoch int64, b leaderboard.Ban, err error) 
 	return epoch, b, decodeBan(d.b, &b)
 }
 
-// The writer of an erasure reads the account and chooses its next base. The field base is
-// this number minus step, and minus the steps of all erasures that the writer has read. An
-// erasure that the writer missed adds its own step.
+// The field base is the account's new base minus step, and minus the steps of all erasures
+// that the writer has read. An erasure that the writer missed adds its own step.
 type erasure struct {
 	at         time.Time
 	base, step uint64
@@ -191,7 +190,7 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		if err != nil {
 			return userAccount{}, err
 		}
-		// a state of a later epoch is ignored until its erasure arrives
+		// a state of a later epoch has no effect yet
 		if epoch == a.Epoch {
 			states[ban.Board] = append(states[ban.Board], ban)
 		} else if epoch < a.Epoch {

@@ -55,9 +55,7 @@ func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	}
 }
 
-// recountAfterDeath runs the function call in a process that dies before the statement with
-// the given index. Another process then calls Recount. *more reports whether call has
-// further statements.
+// recountAfterDeath runs one round. It sets *more if the function call has more statements.
 func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.Context, *writers, *Store) error, call func(context.Context, *writers, *Store) error, statement int, more *bool) error {
 	err := w.apply(ctx, w.stores[0], "m 5 red", "n 3 blue")
 	for _, f := range earlier {

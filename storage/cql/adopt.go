@@ -17,26 +17,26 @@ import (
 // summary.go). The holder is the only store that may trust its summary.
 //
 // If the user has storedFrom matches or more, the holder also writes its summary to the
-// table. It writes the summary in step 1, in the batch of its results, and after each read
-// of the whole state. Another store can adopt this summary, and becomes the holder. So a
-// new process need not read all results of a user.
+// table: in step 1, in the batch of its results, and after each read of the whole state.
+// Another store can adopt this summary, and becomes the holder. So a new process need not
+// read all results.
 //
 // Each data center has three static cells in the user's partition:
 //
-//   - The claim names a store (see summary.go). This store has written the claim, and then
-//     read the whole state.
+//   - The claim names a store (see summary.go). This store writes the claim, and then reads
+//     the whole state.
 //   - The adoption has a claim, a number, and the name of the store that adopts. It is
 //     valid while its claim is in the claim cell.
 //   - The summary has the claim and the adoption of its writer, a number that grows with
 //     each summary of this writer, and data.
 //
-// Each cell only grows. The high bits of its timestamp are the user's epoch (see codec.go),
-// and the low bits are the number of the claim. At equal timestamps, Cassandra keeps the
-// greater value. A value begins with the parts above, in this order.
+// Each cell only grows. Its timestamp has the user's epoch in the high bits (see codec.go),
+// and the claim's number in the low bits. At equal timestamps, Cassandra keeps the greater
+// value. A value begins with the parts above, in this order.
 //
 // The valid adoption names the holder. Without an adoption, the claim names the holder. A
 // term is a claim with one of its adoptions, or with none. Terms are ordered by claim, then
-// by adoption. A claim's term without an adoption is its first.
+// by adoption.
 //
 // To adopt, store Y reads the three cells, writes an adoption with the next number, and
 // reads the cells again. If the second read finds the old claim, the old summary and the
@@ -47,7 +47,7 @@ import (
 //
 // A write is complete when a quorum has it. Each acknowledged result R belongs to a term:
 //
-//   - If the writer of R found in step 2 the claim and the adoption of its own term, R
+//   - If the writer of R found the claim and the adoption of its own term in step 2, R
 //     belongs to this term.
 //   - Otherwise, the writer wrote the next claim and read the whole state. R belongs to the
 //     term that begins with this claim.
@@ -68,8 +68,8 @@ import (
 //   - U begins with an adoption, and T has an earlier claim. The first summary with the
 //     claim of U includes R (first case), and so do all later ones.
 //
-// Only the holder writes summaries of a term. So the holder of the last term knows all
-// acknowledged results, and writes the correct entry at the greatest version.
+// So the holder of the last term knows all acknowledged results, and writes the correct
+// entry at the greatest version.
 //
 // A store Z of an older program ignores adoptions, and never writes a summary:
 //
@@ -95,8 +95,7 @@ const storedFrom = 128
 // tab, and adoptionSuffix.
 const adoptionSuffix = "\tadoption"
 
-// adoptionOf decodes an adoption. If the adoption has another claim than c, adoptionOf
-// returns zero.
+// adoptionOf decodes an adoption. The result is zero if the adoption has another claim.
 func adoptionOf(cell []byte, c claim) claim {
 	if len(cell) != 2*len(c) || claim(cell) != c {
 		return claim{}
@@ -170,8 +169,8 @@ func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	return sum, acc == st.account && raises == st.raises
 }
 
-// after returns sum with the changed matches of st. Before, sum must not have these
-// matches. The caller must not use sum afterwards.
+// after returns sum with the changed matches of st, which must be new to sum. The caller
+// must not use sum afterwards.
 func (sum summary) after(st *state, changedIDs []leaderboard.MatchID) summary {
 	sum.divisions, sum.tally, sum.set = st.divisions, st.tally, sum.set.add(changedIDs, st.matches)
 	if len(changedIDs) > 0 {

@@ -157,8 +157,7 @@ func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *
 }
 
 // emptyDirectory returns an empty directory if the final standings lack the division.
-// Otherwise, the directory was removed or has not arrived, and emptyDirectory returns
-// errIncomplete.
+// Errors: errIncomplete if the directory was removed or has not arrived.
 func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
 	if division != "" && x.Ladders[division] == "" {
 		overall, err := p.readDirectory(ctx, "", x.directoryOf(""))
@@ -249,8 +248,6 @@ func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserI
 	}
 }
 
-// unlessReplaced returns err, or nil if err is errIncomplete and another generation has
-// become valid.
 func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err error) error {
 	if !errors.Is(err, errIncomplete) {
 		return err
@@ -357,8 +354,7 @@ func (c *pagedChange) newPages(ctx context.Context, division string, name func()
 }
 
 // validate makes the generation of w valid, unless another generation has become valid or
-// Overtaken has grown since c.seal was read. After this, validate removes replaced pages
-// and places.
+// Overtaken has grown since c.seal was read.
 func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
 	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
 		i := slices.IndexFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == w.generation })

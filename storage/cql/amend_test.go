@@ -103,8 +103,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 						turns[1], _ = w.conns[1].walk(func() {
 							var users []leaderboard.UserID
 							errs[1] = change(ctx, w, w.stores[1])
-							// An erasure leaves a gap in the ranks. Only Amend without
-							// users closes it.
+							// An erasure leaves a gap in the ranks. Amend without users
+							// closes the gap; Amend of the erased user does not.
 							if first == 1 && name != "an erasure" {
 								users = append(users, w.user)
 							}
@@ -123,8 +123,8 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	}
 }
 
-// In each round, a process dies before a different statement of Seal. A user is banned
-// after this. The next Seal must include the ban.
+// In each round, a process dies before a different statement of Seal, and a user is banned.
+// The next Seal must include the ban.
 func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -149,8 +149,8 @@ func TestModelOfAChangeAfterAnInterruptedSeal(t *testing.T) {
 }
 
 // A user is banned during a Seal. Another data center is down, so MarkFinal cannot make the
-// Seal start again, and writes a mark. When the data center is back, the Seal ends, and the
-// marks are amended. The final standings must include the ban.
+// Seal start again, and writes a mark. The Seal, or an amendment for the mark, must include
+// the ban.
 func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newSeason(t)
@@ -217,7 +217,7 @@ func TestModelOfTwoAmendments(t *testing.T) {
 func TestModelOfAnAmendmentOfAnUndoneChange(t *testing.T) {
 	const longest = 45
 	for before := range longest {
-		for _, steps := range []int{1000, 1, 2, 3, 5, 8} { // the statements of the second call before the first call continues
+		for _, steps := range []int{1000, 1, 2, 3, 5, 8} { // statements of the second call before the first continues
 			w := newSeason(t)
 			ctx := t.Context()
 			if err := w.seal(ctx, w.third); err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxTries bounds the attempts of one call. An attempt fails if the season, the user or the
-// divisions change meanwhile.
+// maxTries bounds the attempts of one call. An attempt fails if the user or the season is
+// deleted meanwhile, or the divisions change.
 const maxTries = 8
 
 // maxApplying bounds the users that all Apply calls of a store process at a time. More
@@ -78,7 +78,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 // A task is the part of an Apply that concerns one user in one season.
 type task struct {
 	s         *Store
-	b         *leaderboard.Board // in an attempt, with the rules of the incarnation
+	b         *leaderboard.Board // in an attempt, has the rules of the incarnation
 	seasonKey leaderboard.SeasonKey
 	user      leaderboard.UserID
 	results   []*leaderboard.MatchResult
@@ -88,13 +88,12 @@ type task struct {
 	deletedAt time.Time // see incarnation.deletedAt
 	outcomes  []leaderboard.Outcome
 	written   bool // this attempt has done step 1 of a writer: see state.go
-	wasEmpty  bool
+	wasEmpty  bool // before step 1, the user had no state
 	change    leaderboard.Change
 	err       error
 }
 
-// run applies the results. Once it has the user's lock and has sent to Store.applying, it
-// ignores the end of ctx.
+// Once run has the user's lock and has sent to Store.applying, it ignores the end of ctx.
 func (t *task) run(ctx context.Context) error {
 	unlock, err := t.s.lock(ctx, t.user)
 	if err != nil {
@@ -111,7 +110,7 @@ func (t *task) run(ctx context.Context) error {
 	}
 	ctx = context.WithoutCancel(ctx)
 	b := t.b
-	var outcomes []leaderboard.Outcome // of the first attempt that wrote the results by outdated rules
+	var outcomes []leaderboard.Outcome // of the first attempt that wrote the results with outdated rules
 	for range maxTries {
 		if done, err := t.nothingToVoid(ctx); done || err != nil {
 			return err
@@ -152,8 +151,8 @@ func (t *task) run(ctx context.Context) error {
 	return fmt.Errorf("cql: user %q: in each of %d attempts, the user or the season was deleted or the board's divisions changed; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
 }
 
-// nothingToVoid reports whether all results are VoidOnly and the season has no data. In
-// this case, it has set outcomes and change, and the caller must not open an incarnation.
+// nothingToVoid reports whether all results are VoidOnly and the season has no data. If so,
+// it sets outcomes and change, and the caller must not open an incarnation.
 func (t *task) nothingToVoid(ctx context.Context) (bool, error) {
 	if slices.ContainsFunc(t.results, func(r *leaderboard.MatchResult) bool { return !r.VoidOnly }) {
 		return false, nil
@@ -222,7 +221,7 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 	return t.finish(ctx, key, inc, st, changedIDs)
 }
 
-// readUser calls readHead. If the user is not registered in the season, it takes the
+// readUser calls readHead. If the season has no copy of the account, readUser takes the
 // account from table accounts.
 func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, whole bool, err error) {
 	var acc userAccount
@@ -256,7 +255,7 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leader
 		incoming.Voids = max(incoming.Voids, t.voids[r.Match])
 		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, incoming)
 		if !isWhole && m.result != nil && (d.Status != leaderboard.Duplicate || d.Put != nil) {
-			return nil, false, nil // only a repetition leaves the tally as it is
+			return nil, false, nil // only a repetition leaves the tally unchanged
 		}
 		keyBefore, newSize := t.b.RankKey(&st.tally), oldSize
 		if d.Put != nil {
@@ -306,9 +305,8 @@ type size struct {
 }
 
 // checkSize returns nil if the store may accept the result r, otherwise the decision to
-// refuse it. newSize is the size with r. The bound of the version leaves room for bans and
-// erasures. A refusal because of too many matches is not stored: every read of all matches
-// would read the refusal too.
+// refuse r. newSize is the size with r. A refusal because of too many matches is not
+// stored: it would slow down every read of the user's state.
 func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *leaderboard.Decision {
 	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
 	bound := uint64(maxResultVersion)
@@ -326,8 +324,8 @@ func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *lea
 }
 
 // mergeIntoSummary merges the results into a cached or stored summary. If the summary does
-// not decide all results, it reads their matches. It returns false if it needs the whole
-// state, or if the last batch of a stored summary may be incomplete (adopt.go).
+// not suffice, it reads the matches of the results. It returns false if it needs the whole
+// state, or if the last batch of a stored summary may be incomplete (see adopt.go).
 //
 // Refusals with ReasonRange depend on the tally, which is wrong in an outdated summary. On
 // a board with a Floor, mergeIntoSummary reads the claim, which shows whether the summary
@@ -405,10 +403,10 @@ func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchI
 // Board.Matches, it then adds the user to table match_users, and reads the Voids of the
 // matches again. If some have grown, it writes them and returns true.
 //
-// The caller then reads the claim, and writes the next claim if Voids have grown. Another
-// store X may write a claim with the same number, which may prevail. But X completes its
-// claim after the caller's read. So X reads the whole state after that, and finds the
-// Voids.
+// If Voids have grown, finishWithSummary reads the claim and writes the next one. Another
+// store X may write a claim with the same number, which may prevail. As finishWithSummary
+// has not read the claim of X, X completes this claim after writeResults. X then reads the
+// whole state, and finds the Voids.
 func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (voidsGrew bool, err error) {
 	ids := t.matchesToList(st)
 	if err := t.s.writeUser(ctx, ops...); err != nil {
@@ -488,14 +486,13 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		t.change = leaderboard.Change{Before: none, After: none}
 		return true, nil
 	case st.registered:
-		// If another store is the holder, its summary may lack results from another data
-		// center. Then the two stores could write different entries with the same version.
-		// A new claim makes the other store read the whole state. If this store is the
-		// holder, it must begin a new term (see adopt.go): it no longer knows what it has
-		// stored in the present term.
+		// Write a new claim. If another store is the holder (see adopt.go), its summary may
+		// lack results from another data center, and both stores could write different
+		// entries with the same version. The claim makes the holder read the whole state. If
+		// this store is the holder, it needs a new term, because it has no summary.
 	default:
-		// the results arrived before the account, or another writer registers the user:
-		// register the user
+		// Register the user. The results arrived from another data center before the
+		// account, or another writer is registering the user.
 	}
 	ops := t.writeOps(key, st, changedIDs)
 	if !st.registered {
@@ -523,20 +520,19 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 // concludeFirst does steps 2 and 3 for a user whose state was empty before step 1. If the
 // stored state has more than st, it returns false, and the caller must call conclude.
 //
-// Otherwise the user has no older entry or rows. Only step 3 of another writer Y could have
-// written them, and step 1 of Y wrote an account and a claim:
+// concludeFirst need not look for an older entry or rows. Only step 3 of another writer Y
+// could write them, after step 1 of Y wrote an account and a claim. This writer reads the
+// state before step 1, and again in concludeFirst:
 //
-//   - If step 1 of Y ended before this writer first read the state, that state was not
-//     empty.
-//   - If step 1 of Y ended later, but before concludeFirst reads the state, this read
-//     includes all that step 1 of Y wrote. If the read finds the claim of Y or another
-//     result, concludeFirst returns false. Otherwise Y writes the same entry.
-//   - If step 1 of Y ends after this read, Y reads the results of both writers, and looks
-//     for older rows itself.
+//   - If step 1 of Y ended before the first read, the state was not empty.
+//   - If step 1 of Y ended between the reads, the second read includes all that step 1 of Y
+//     wrote. If this read finds the claim of Y or another result, concludeFirst returns
+//     false. Otherwise, both writers have the same results, and Y writes the same entry.
+//   - If step 1 of Y ends after the second read, Y reads the results of both writers, and
+//     looks for older rows itself.
 //
 // After an erasure, rows of an earlier epoch may remain, so finish does not call
-// concludeFirst. Rows from another data center may arrive at any time: its own writers
-// remove them.
+// concludeFirst. Rows may also arrive from another data center, whose writers remove them.
 func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	var current *state
 	live, err := t.s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
@@ -556,7 +552,7 @@ func (t *task) concludeFirst(ctx context.Context, key *userKey, inc incarnation,
 	return true, t.cacheSummary(ctx, key, current)
 }
 
-// In cacheSummary, this store must hold the claim of st.
+// cacheSummary requires that this store owns the claim of st.
 func (t *task) cacheSummary(ctx context.Context, key *userKey, st *state) error {
 	sum := summary{statics: st.statics, tally: st.tally, size: size{st.version(), int64(len(st.matches))}, entry: t.change.After, rules: t.b.Rules(), set: st.matchSet()}
 	if len(st.matches) >= t.s.storedFrom {
@@ -609,16 +605,16 @@ func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey
 	if err != nil {
 		return err
 	}
-	// SetBan and Erase write the account, then read the user's seasons. If they miss this
-	// season, the following read finds their change.
+	// SetBan and Erase change the account, and then read the user's seasons. If they miss
+	// this season, the following read finds the changed account.
 	acc, err := s.readAccount(ctx, key.user)
 	st.account = acc.accountOn(b)
 	st.registered = st.account.Epoch == previous.Epoch
 	return err
 }
 
-// whileOpen runs f and reads the season's row. It reports whether inc was still open, with
-// the same rules.
+// whileOpen runs f and reads the season's row. It reports whether inc is still open, with
+// unchanged rules.
 func (s *Store) whileOpen(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, f func(ctx context.Context) error) (bool, error) {
 	var current incarnation
 	err := s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// SetBan merges the state of a ban, and hides or shows the user's entries.
+// SetBan merges the state of a ban into the account, and hides or shows the user's entries.
 func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, ban.User)
 	if err != nil {
@@ -38,8 +38,8 @@ func (s *Store) SetBan(ctx context.Context, ban leaderboard.Ban) ([]leaderboard.
 	return withNewVersion(changes), err
 }
 
-// storeBan merges a state of a ban into the account (see account.go). It calls announce
-// before it adds the element.
+// storeBan merges a state of a ban into the account. Before it adds the element (see
+// account.go), it calls announce.
 func (s *Store) storeBan(ctx context.Context, ban leaderboard.Ban, announce func(value []byte) error) (userAccount, error) {
 	for {
 		acc, err := s.readAccount(ctx, ban.User)
@@ -84,9 +84,9 @@ func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (us
 	return acc, err
 }
 
-// repeatBan adds a state of a ban that another process has set, even if a greater state
-// stands, because the serial depends on all states. It does not add a state of an earlier
-// epoch: see storeBan.
+// repeatBan adds a state of a ban that another process has set. The serial depends on all
+// states, so repeatBan adds the state even if a greater one stands. It ignores a state of
+// an earlier epoch (see account.go).
 func (s *Store) repeatBan(ctx context.Context, user leaderboard.UserID, value []byte) (userAccount, error) {
 	epoch, ban, err := decodeBanElement(value)
 	if err != nil {
@@ -150,9 +150,9 @@ func (s *Store) Bans(ctx context.Context, after leaderboard.BanKey) iter.Seq2[le
 // # The ends of bans
 //
 // Table ban_ends has the bans by their end. SetBan writes the row before the ban. A row
-// without a ban has no effect, because BansEnding compares it with the account. SetBan does
-// not remove such a row: if the same ban is set again after an erasure, the deletion would
-// hide its row.
+// without a ban has no effect, because BansEnding compares each row with the account.
+// SetBan never removes a row: if the same ban is set again after an erasure, the deletion
+// would hide the new row.
 
 func hasEnd(b *leaderboard.Ban) bool { return b != nil && !b.Until.IsZero() }
 
@@ -163,8 +163,8 @@ func (s *Store) putBanEnd(ctx context.Context, b *leaderboard.Ban) error {
 	return s.conn.write(ctx, op{insertBanEnd, []any{b.Until.UnixMicro(), userHash(b.User), string(b.Board), insertTime(uint64(b.Revision))}})
 }
 
-// staleBanEnd is the time for which BansEnding keeps a row without a ban after the end,
-// because the SetBan that wrote the row may still be running.
+// staleBanEnd is the time after the end for which BansEnding keeps a row without a ban. The
+// SetBan that wrote the row may still be running.
 const staleBanEnd = time.Hour
 
 // BansEnding yields the bans that end before a time, and removes stale rows.
@@ -185,7 +185,7 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 		for _, e := range ends {
 			var acc userAccount
 			if acc, err = s.readAccountHash(ctx, e.hash); errors.Is(err, leaderboard.ErrFormat) {
-				if !yield(leaderboard.Ban{}, fmt.Errorf("cql: account of a user whose ban ends: %w", err)) {
+				if !yield(leaderboard.Ban{}, fmt.Errorf("cql: decode the account of a user whose ban ends: %w", err)) {
 					return
 				}
 				err = nil
