@@ -77,7 +77,7 @@ import (
 //     The holder finds the claim of Z in step 2, because an adoption is another cell.
 //   - If the claim names Z, no summary has this claim. So no store adopts one.
 //
-// Three details:
+// Details:
 //
 //   - If the writer of the stored summary died, perhaps only one replica has the batch. The
 //     summary lists the results of the batch. Y reads them from a quorum, so that read

@@ -10,13 +10,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A pagedChange is an amendment or an erasure of final standings: see directory.go and
-// seal.go.
+// A pagedChange is an amendment or an erasure of final standings: see directory.go.
 type pagedChange struct {
 	pagedSeason
 	seal        *seal
 	users       []leaderboard.UserID
-	erases      bool // the change erases the only user of users; all others keep their ranks
+	erases      bool // erases the only user of users; all others keep their ranks
 	directories map[string]*directory
 	ladders     map[string]*ladderChange // only those that change
 	outdated    []outdatedPlace
@@ -169,9 +168,9 @@ func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *se
 }
 
 // amend calls changePages if this data center wrote all final standings. Otherwise, rows
-// may not have arrived, and changePages could leave an old standing. So amend only compares
-// standings with entries. If amend returns false, the caller must write all final standings
-// again.
+// of another data center may be missing, and changePages could leave an old standing. So
+// amend only compares standings with entries. If amend returns false, the caller must write
+// all final standings again.
 func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
 	x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
 	if err != nil || !x.sealed() || x.Layout != pagedLayout {

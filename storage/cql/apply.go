@@ -14,8 +14,7 @@ import (
 // deleted meanwhile, or the divisions change.
 const maxTries = 8
 
-// maxApplying bounds the users that all Apply calls of a store process at a time. More
-// would make a slow cluster slower.
+// maxApplying bounds the users that all Apply calls of a store process at a time.
 const maxApplying = 128
 
 // Apply merges results into the stored results. When ctx is done, it finishes the users
@@ -304,9 +303,9 @@ type size struct {
 	matches int64
 }
 
-// checkSize returns nil if the store may accept the result r, otherwise the decision to
-// refuse r. newSize is the size with r. A refusal because of too many matches is not
-// stored: it would slow down every read of the user's state.
+// checkSize returns nil if the store may accept r, otherwise the decision to refuse r.
+// newSize is the size with r. A refusal because of too many matches is not stored: it would
+// slow down every read of the user's state.
 func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *leaderboard.Decision {
 	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
 	bound := uint64(maxResultVersion)
@@ -489,7 +488,7 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		// Write a new claim. If another store is the holder (see adopt.go), its summary may
 		// lack results from another data center, and both stores could write different
 		// entries with the same version. The claim makes the holder read the whole state. If
-		// this store is the holder, it needs a new term, because it has no summary.
+		// this store is the holder, it needs a new term, because it lost its summary.
 	default:
 		// Register the user. The results arrived from another data center before the
 		// account, or another writer is registering the user.

@@ -60,8 +60,8 @@ func newHeldLink(t *testing.T) (first, second *writers, l *heldLink) {
 }
 
 // The second data center has a match's contender row (see match.go), but not yet the
-// match's results. A writer there retracts the match. The index must be correct after the
-// retraction, and after the results arrive.
+// match's results. A writer there retracts the match. The index must be correct before and
+// after the results arrive.
 func TestModelOfAContenderThatArrivesBeforeItsResult(t *testing.T) {
 	first, second, l := newHeldLink(t)
 	ctx := t.Context()
@@ -145,7 +145,7 @@ func TestModelOfABanThatArrivesBeforeAnErasure(t *testing.T) {
 			t.Fatalf("step %d: %v", i, err)
 		}
 	}
-	// both data centers wrote the same erasure, so the account has only one
+	// both data centers wrote the same erasure, so the account has one
 	acc, err := second.third.readAccount(ctx, "u")
 	if err != nil || !acc.Hidden || acc.Epoch != 1 {
 		t.Errorf("the account is %+v, error %v; want one erasure, and a ban that hides the user", acc.account, err)

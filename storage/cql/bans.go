@@ -86,7 +86,7 @@ func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (us
 
 // repeatBan adds a state of a ban that another process has set. The serial depends on all
 // states, so repeatBan adds the state even if a greater one stands. It ignores a state of
-// an earlier epoch (see account.go).
+// an earlier epoch.
 func (s *Store) repeatBan(ctx context.Context, user leaderboard.UserID, value []byte) (userAccount, error) {
 	epoch, ban, err := decodeBanElement(value)
 	if err != nil {
