@@ -64,8 +64,9 @@ func TestErasureRoundTrip(t *testing.T) {
 	}
 }
 
-// Older programs wrote the ban on every board to column ban, or all bans to column body.
-// Lifting such a ban raises the version of the user's entries.
+// Older programs wrote bans to the column `ban` or `body` of table accounts. Such a ban
+// must count. Lifting the ban must raise the version of the account. An erasure must remove
+// the ban.
 func TestBansOfAnOlderVersionStand(t *testing.T) {
 	old := account{Serial: 5, Hidden: true}
 	ban := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
@@ -74,7 +75,7 @@ func TestBansOfAnOlderVersionStand(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := appendString([]byte{oldBansFormat}, string(old.append(nil)))
-	all = appendString(append(all, 1, 5), string(text)) // one ban, with serial 5
+	all = appendString(append(all, 1, 5), string(text)) // one ban, with serial 5 (see account.go)
 	written := int64(77)
 	b := &leaderboard.Board{ID: "b"}
 	for _, row := range []*accountRow{{body: old.append(nil), ban: string(text)}, {body: all}} {
@@ -94,17 +95,17 @@ func TestBansOfAnOlderVersionStand(t *testing.T) {
 		}
 		row.erasures = map[string][]byte{"e": e.element().value}
 		if acc, err = row.decode(); err != nil || len(acc.bans) != 0 || acc.accountOn(b) != (account{Epoch: 1, Base: 6 + erasureStep, ErasedAt: stepsEpoch}) {
-			t.Errorf("after the erasure, the account is %+v, error %v; want epoch 1 and a base above the version 6", acc, err)
+			t.Errorf("after the erasure, the account is %+v, error %v; want epoch 1, no bans, and the base 6 plus erasureStep", acc, err)
 		}
 		remove := acc.removeBans(userHash("u"), acc.outdated)
 		if last := remove[len(remove)-1]; last.stmt != stripAccount || last.args[0] != int64(78) || bytes.Contains(last.args[1].([]byte), []byte("cheated")) {
-			t.Errorf("the erasure runs %+v, want a write without the ban, at a timestamp after 77", remove)
+			t.Errorf("removeBans returns %+v, want a last statement that removes the ban at timestamp 78", remove)
 		} else {
 			row.body, row.ban = last.args[1].([]byte), ""
 		}
 		want := acc.accountOn(b)
 		if acc, err = row.decode(); err != nil || acc.accountOn(b) != want {
-			t.Errorf("after the ban was removed, the account is %+v, error %v; want %+v", acc.accountOn(b), err, want)
+			t.Errorf("after this statement, the account is %+v, error %v; want %+v", acc.accountOn(b), err, want)
 		}
 	}
 }
@@ -133,9 +134,9 @@ func TestBansRaiseTheVersionWhereTheyCount(t *testing.T) {
 	}
 }
 
-// Further elements never lower the version of an account. They raise it if they change the epoch or
-// whether the user is hidden. The second of two concurrent erasures raises the base by at least
-// erasureStep.
+// An account with more elements (states of bans, and erasures: see account.go) never has a
+// smaller version. Its version is greater if Epoch or Hidden differs. The second of two
+// concurrent erasures raises Base by at least erasureStep.
 func TestTheVersionOfAnAccountGrows(t *testing.T) {
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -171,13 +172,13 @@ func TestTheVersionOfAnAccountGrows(t *testing.T) {
 		x, y := partialAcc.accountOn(b), fullAcc.accountOn(b)
 		if same := x.Hidden == y.Hidden && x.Epoch == y.Epoch; y.version() < x.version() || !same && y.version() == x.version() ||
 			x.Epoch < y.Epoch && y.Base < x.Base+erasureStep {
-			t.Fatalf("the account with a part of the elements is %+v, and with all elements %+v; want a greater version\nstates %+v", x, y, states)
+			t.Fatalf("more elements change the account from %+v to %+v, which breaks the rule above this test; the bans are %+v", x, y, states)
 		}
 	}
 }
 
-// A writer wrote the row of ban_ends, and died before it wrote the ban. BansEnding removes
-// the row one hour after the end.
+// A writer writes a row of table ban_ends, and dies before it writes the ban. BansEnding
+// removes the row one hour after the end of the ban.
 func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	now := stepsEpoch
@@ -199,11 +200,11 @@ func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 		return n
 	}
 	if n := rows(); n != 1 {
-		t.Errorf("%d rows before the end, want 1, because the writer may still write the ban", n)
+		t.Errorf("ban_ends has %d rows before the end of the ban, want 1", n)
 	}
 	now = now.Add(3 * time.Hour)
 	if n := rows(); n != 0 {
-		t.Errorf("%d rows two hours after the end, want 0", n)
+		t.Errorf("ban_ends has %d rows two hours after the end of the ban, want 0", n)
 	}
 }
 
@@ -221,11 +222,11 @@ func TestBansEndingGoesOnAfterADamagedAccount(t *testing.T) {
 	}
 	got, faults := storagetest.BansEnding(t.Context(), s, stepsEpoch.AddDate(0, 0, 1))
 	if len(faults) != 1 || !errors.Is(faults[0], leaderboard.ErrFormat) || !slices.Equal(got, []leaderboard.UserID{"v"}) {
-		t.Errorf("BansEnding yields the bans of %q and the errors %v, want v and one ErrFormat", got, faults)
+		t.Errorf("BansEnding yields the bans of %q and the errors %v, want the ban of v, and one ErrFormat for the damaged account of u", got, faults)
 	}
 }
 
-// In a cutList, reads with the statement stmt fail after their first page.
+// A cutList returns the rows of each read of stmt, and then an error.
 type cutList struct {
 	conn
 	stmt string
@@ -266,10 +267,10 @@ func TestACutListIsAnError(t *testing.T) {
 		},
 	} {
 		if err := list(s); err != nil {
-			t.Errorf("without a fault: %v", err)
+			t.Errorf("without a fault, the list ends with the error %v, want nil", err)
 		}
 		if err := list(open(cutList{m, stmt}, Options{DataCenter: "dc1", Buckets: 1})); !errors.Is(err, leaderboard.ErrUnavailable) {
-			t.Errorf("%s fails: error %v, want %v", stmt, err, leaderboard.ErrUnavailable)
+			t.Errorf("if a read of %q fails, the list ends with the error %v, want %v", stmt, err, leaderboard.ErrUnavailable)
 		}
 	}
 }

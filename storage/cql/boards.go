@@ -16,8 +16,8 @@ type storedBoard struct {
 	buckets int    // the number of partitions of each ladder
 }
 
-// readBoard returns a board, or [leaderboard.ErrBoardNotFound]. If the board is being
-// deleted, it also returns its buckets.
+// readBoard returns a board, or [leaderboard.ErrBoardNotFound]. With this error, it also
+// returns the buckets of a board that is being deleted.
 func (s *Store) readBoard(ctx context.Context, id leaderboard.BoardID) (storedBoard, error) {
 	var stored storedBoard
 	err := s.conn.read(ctx, op{selectBoard, []any{string(id)}}, []any{&stored.body, &stored.buckets}, func() bool { return true })
@@ -37,8 +37,8 @@ func (stored *storedBoard) decode() error {
 	return nil
 }
 
-// sameBoard reports whether stored and b are the same board. Boards with the same id differ
-// in CreatedAt.
+// sameBoard reports whether stored and b are the same board. A board that was created again
+// has another CreatedAt.
 func sameBoard(stored, b *leaderboard.Board) bool {
 	return stored.ID == b.ID && stored.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt))
 }
@@ -76,9 +76,10 @@ func (s *Store) CreateBoard(ctx context.Context, b leaderboard.Board) error {
 			}
 			return err
 		}
-		// An old board with this id is being deleted. All its incarnations must end first:
-		// otherwise the new board would contain their data. The deletion may have been
-		// interrupted before it wrote its time: then b.CreatedAt replaces this time.
+		// The deletion of an older board with this id has not ended. All incarnations of
+		// the older board must end first: otherwise the new board would contain their data.
+		// An interrupted deletion may not have written its time, so b.CreatedAt becomes
+		// the time of the deletion.
 		if err := s.setDeleted(ctx, leaderboard.SeasonKey{Board: b.ID}, b.CreatedAt); err != nil {
 			return err
 		}
@@ -140,8 +141,8 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	}
 }
 
-// DeleteBoard removes a board and all its data. If it is interrupted, FinishDeletions
-// completes it.
+// DeleteBoard removes a board and all its data. FinishDeletions completes an interrupted
+// DeleteBoard.
 func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time.Time) error {
 	for {
 		stored, err := s.readBoard(ctx, id)
@@ -166,8 +167,8 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 }
 
 func (s *Store) removeData(ctx context.Context, id leaderboard.BoardID) error {
-	// No call uses an incarnation that a concurrent writer opens later: see
-	// openIncarnation.
+	// After endIncarnations, a concurrent writer may open an incarnation. No call uses it:
+	// see openIncarnation.
 	if err := s.endIncarnations(ctx, id); err != nil {
 		return err
 	}

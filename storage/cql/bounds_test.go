@@ -38,15 +38,15 @@ func (b *boundedStore) applyOne(match leaderboard.MatchID, revision int64, retra
 	}
 }
 
-// The store refuses a result that would exceed the bound, and every replay of the result.
-// The user can still be banned and erased.
+// Apply rejects a result that would raise the version above maxResultVersion, even if the
+// result is repeated. A retraction still counts. The user can still be banned and erased.
 func TestVersionsNearTheirBound(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
-		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {
+		t.Run(fmt.Sprintf("CacheUsers is %d", cacheUsers), func(t *testing.T) {
 			b := newBounded(t, cacheUsers)
 			millis := stepsEpoch.UnixMilli()
 			b.applyOne("m0", millis, false, "APPLIED ")
-			// The test raises the version as 1.1 million results with such revisions would.
+			// raiseVersion replaces about 1.1 million results with such revisions.
 			inc, err := b.incarnations.readAgain(t.Context(), b.key)
 			if err != nil {
 				t.Fatal(err)
@@ -70,7 +70,7 @@ func TestVersionsNearTheirBound(t *testing.T) {
 			b.applyOne("m1", millis+10_000, true, "APPLIED ")
 			e, err := b.Entry(t.Context(), b.key, "u")
 			if err != nil || b.board.ScoreOf(e.Key, stepsEpoch) != 2 {
-				t.Errorf("entry is %+v, error %v; want 2 points", e, err)
+				t.Errorf("entry is %+v, error %v; want 2 points, of matches m0 and m3", e, err)
 			}
 			for n := range 300 {
 				for _, banned := range []bool{true, false} {
@@ -89,11 +89,11 @@ func TestVersionsNearTheirBound(t *testing.T) {
 	}
 }
 
-// With a bound, one call can read all matches of a user. Corrections of stored matches
-// still count.
+// maxMatches bounds the matches of a user, because some calls read them all. Apply rejects
+// further matches, but applies corrections of stored matches.
 func TestTooManyMatchesAreRefused(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
-		t.Run(fmt.Sprintf("cache of %d users", cacheUsers), func(t *testing.T) {
+		t.Run(fmt.Sprintf("CacheUsers is %d", cacheUsers), func(t *testing.T) {
 			b := newBounded(t, cacheUsers)
 			b.maxMatches = 3
 			for n := range 3 {

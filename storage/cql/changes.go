@@ -20,26 +20,30 @@ import (
 
 // # Why no index misses a ban
 //
-// No log of results contains bans, erasures and deletions, which change ranks. So SetBan
-// and Erase first write a row of table rank_changes for each data center. DeleteSeason and
-// DeleteBoard write rows between the end of an incarnation and the removal of its data. A
-// process in each data center repeats the change, updates the index and removes the row
-// (FinishRankChange). It does the same steps as the writer of the row, so the argument in
-// state.go holds in each data center.
+// Bans, erasures and deletions change ranks, but no log contains them. So SetBan and Erase
+// first write a row of table rank_changes for each data center. DeleteSeason and
+// DeleteBoard write such rows after they end an incarnation, and before they remove its
+// data. A process in each data center calls FinishRankChange, which repeats the change,
+// updates the index and removes the row. FinishRankChange does the steps of a writer, so
+// the argument in state.go holds in each data center.
 //
-// The row has the element of the account (see account.go), which may arrive later. It also
-// has the user's seasons: an erasure removes the user's list of seasons in all data
-// centers, and the list may arrive late. A process that finds more seasons, or completes an
-// interrupted erasure in a season, first writes a row with them for the other data centers.
+// The row of a ban or an erasure contains data that other tables of a data center may lack:
 //
-// A change of divisions is announced to the other data centers only. Each of them recounts
-// the users itself.
+//   - The new element of the account (see account.go) may arrive after the row.
+//   - The user's list of seasons may arrive late. An erasure also removes the list in all
+//     data centers.
 //
-// The id of a row is a hash of its content. So a change has at most one row per data
-// center.
+// A process may find further seasons of the user, or complete an interrupted erasure in a
+// season. It first writes a row with these seasons for the other data centers.
+//
+// StartRecount writes rows for the other data centers only. Each data center recounts the
+// users itself.
+//
+// The id of a row is a hash of its content, and its removal has a greater timestamp than
+// its insertion. So a repeated write adds no row, and restores no removed row.
 
-// A storedChange is a row of table rank_changes: a ban or erasures of User, the end of
-// incarnation Ended, or a change of the divisions of Board.
+// A storedChange is a row of table rank_changes: a ban or erasures of User, the end of the
+// incarnation with number Ended, or a change of the divisions of Board.
 type storedChange struct {
 	User     leaderboard.UserID      `json:"user,omitempty"`
 	Ban      []byte                  `json:"ban,omitempty"`
@@ -51,9 +55,9 @@ type storedChange struct {
 	Rules    int                     `json:"rules,omitempty"` // of Board, after the change
 }
 
-// changeBuckets is the number of partitions of one data center's changes. Cassandra rejects
-// a read of 100,000 tombstones. So fewer changes of a partition may be removed within
-// gc_grace_seconds (4 h).
+// changeBuckets is the number of partitions of one data center's changes. Each removed
+// change leaves a tombstone for gc_grace_seconds (4 h). Cassandra rejects a read of 100,000
+// tombstones, so each partition allows fewer removals in 4 h.
 const changeBuckets = 8
 
 func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]string, error) {
@@ -65,7 +69,8 @@ func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]s
 	}
 }
 
-// announce writes a change for data centers, unless this store has written it before.
+// announce writes a row for each data center, unless this store has already written the
+// row.
 func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []string) error {
 	ordered := *c
 	ordered.Erasures = slices.SortedFunc(slices.Values(c.Erasures), bytes.Compare)
@@ -231,8 +236,9 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		return nil, err
 	}
 	if c.Erasures != nil {
-		// This may also remove later marks. The caller of FinishRankChange writes these
-		// marks again, for each season whose final standings disagree with an entry.
+		// eraseMarks may also remove marks that are newer than the erasure. The caller of
+		// FinishRankChange writes marks again, for each season whose final standings
+		// disagree with an entry.
 		if err := s.eraseMarks(ctx, c.User); err != nil {
 			return nil, err
 		}
@@ -248,8 +254,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		if err != nil || change.After.User != "" {
 			return err
 		}
-		// The user has no data in the season, or newer data than the account. The table may
-		// still have an entry from before an erasure.
+		// The user has no data in the season, or data from after a later erasure. A stored
+		// entry with a smaller version than the account is from before an erasure.
 		entries[i], err = s.Entry(ctx, keys[i].SeasonKey, c.User)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) || err == nil && entries[i].Version < acc.version() {
 			entries[i], err = leaderboard.Entry{SeasonKey: keys[i].SeasonKey, User: c.User, Version: acc.version()}, nil
@@ -260,7 +266,7 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 }
 
 // seasonsOf returns the seasons of c and of the user. If c lacks seasons of the user,
-// seasonsOf adds them, and writes c for the other data centers.
+// seasonsOf adds them to c, and writes c for the other data centers.
 func (s *Store) seasonsOf(ctx context.Context, c *storedChange) ([]userKey, error) {
 	keys, err := s.userSeasons(ctx, c.User)
 	if err != nil {

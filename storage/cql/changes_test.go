@@ -43,9 +43,9 @@ func (a *announcements) write(ctx context.Context, ops ...op) error {
 	return a.conn.write(ctx, ops...)
 }
 
-// The row of a ban lacks a season of the user, and the index is down, so the change cannot
-// be finished. The first attempt of each process writes a row with this season for the
-// other data center. Further attempts write no row.
+// The row of a ban lacks a season of the user. The index is down, so no process can finish
+// the change. In its first attempt only, each process writes a row with the season for the
+// other data center.
 func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	m := newModel(nil)
 	counted := &announcements{}
@@ -64,7 +64,7 @@ func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 		s := []*Store{stores[0], restarted}[i/3]
 		changes := changesOf(t, s)
 		if len(changes) != 1 {
-			t.Fatalf("%d changes before attempt %d, want only the ban, which is not finished", len(changes), i)
+			t.Fatalf("before attempt %[2]d, there are %[1]d changes, want 1: the ban", len(changes), i)
 		}
 		if err := s.FinishRankChange(t.Context(), changes[0], func([]leaderboard.Entry) error { return errDown }); !errors.Is(err, errDown) {
 			t.Fatalf("FinishRankChange: %v, want %v", err, errDown)
@@ -74,11 +74,12 @@ func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 		t.Errorf("two processes wrote %d rows in 5 attempts, want one each", n)
 	}
 	if changes := changesOf(t, stores[1]); len(changes) != 2 {
-		t.Errorf("the other data center has %d changes, want 2: the ban, and the ban with the season", len(changes))
+		t.Errorf("the other data center has %d changes, want 2: the ban without the season, and with it", len(changes))
 	}
 }
 
-// The other data center does not repeat a change that it has finished.
+// dc2 finishes a change. If a process of dc1 writes the change again, even with the
+// erasures in another order, dc2 must not find it.
 func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })
@@ -98,12 +99,13 @@ func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if changes := changesOf(t, stores[1]); len(changes) > 0 {
-			t.Errorf("the other data center has %d changes that it has finished, want none", len(changes))
+			t.Errorf("after dc2 has finished the change, it finds %d changes, want none", len(changes))
 		}
 	}
 }
 
-// Each data center finishes an erasure after a later ban. The ban must stay.
+// A user is erased and banned again, before any data center finishes the erasure. The later
+// ban must stay.
 func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })
@@ -126,7 +128,8 @@ func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	}
 }
 
-// A ban and an erasure run concurrently. No ban, which contains the user's id, may remain.
+// A ban and an erasure run concurrently. A stored ban contains the user's id, so no ban
+// from before the erasure may remain.
 func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 	for k := range 40 {
 		for first := range 2 {
@@ -144,7 +147,7 @@ func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 			}
 			acc, err := w.third.readAccount(ctx, "u")
 			if err != nil || acc.Epoch != 1 || len(acc.outdated) > 0 {
-				t.Errorf("call %d begins and runs %d statements: the account is %+v, error %v; want one erasure and no ban from before it", first, k, acc, err)
+				t.Errorf("calls[%d] runs %d statements before the other call: the account is %+v, error %v; want one erasure and no ban from before it", first, k, acc, err)
 			}
 		}
 	}
@@ -178,8 +181,9 @@ func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
 	}
 }
 
-// Until the changed board arrives, FinishRankChange returns ErrUnavailable. If the board
-// was deleted, FinishRankChange only removes the change.
+// dc1 has changed the divisions of a board. Until the changed board arrives in dc2,
+// FinishRankChange returns ErrUnavailable there. If the board was deleted, FinishRankChange
+// only removes the change.
 func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)
@@ -204,7 +208,7 @@ func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
 		updated := false
 		err := s.FinishRankChange(ctx, changes[0], func([]leaderboard.Entry) error { updated = true; return nil })
 		if !errors.Is(err, want) || updated != (want == nil) {
-			t.Errorf("FinishRankChange: error %v, it called update: %v; want error %v, and a call only without an error", err, updated, want)
+			t.Errorf("FinishRankChange returns the error %v, and has called update: %v; want the error %v, and a call of update only without an error", err, updated, want)
 		}
 	}
 	announce(1)
@@ -215,7 +219,7 @@ func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
 	finish(nil)
 	record, err := s.Season(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll})
 	if err != nil || record.Rules != 1 {
-		t.Errorf("the season is %+v, error %v; want the rules 1", record, err)
+		t.Errorf("the season is %+v, error %v; want Rules 1", record, err)
 	}
 	announce(2)
 	finish(leaderboard.ErrUnavailable)
@@ -232,7 +236,7 @@ func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
 	}
 	for _, c := range changesOf(t, s) {
 		if c.Board != "" {
-			t.Errorf("after the deletion of the board, the change %+v remains, want it finished", c)
+			t.Errorf("after the deletion of the board, FinishRankChange has not removed the change %+v", c)
 		}
 	}
 }

@@ -13,12 +13,13 @@ import (
 // # Write timestamps
 //
 // Write timestamps are computed from the written data, never from a clock. So a repeated
-// write has the same timestamp, and a write that follows from newer data a greater one.
+// write has the same timestamp. A write that follows from newer data has a greater
+// timestamp.
 //
-// In table match_results, the bits at and above epochShift are the user's epoch: the number
-// of erasures. The lower bits order the contents of the cell; for a result, they are the
-// revision plus one. Of two payloads of one revision, Cassandra keeps the greater bytes, as
-// [leaderboard.Board.Merge] does.
+// In table match_results, a timestamp has two parts. The bits at and above epochShift are
+// the user's epoch: the number of erasures. The lower bits order the contents of the cell.
+// For a result, they are the revision plus one. If two payloads (encoded results) have the
+// same revision, Cassandra keeps the greater bytes, as [leaderboard.Board.Merge] does.
 const epochShift = 43
 
 func resultTime(epoch, revision int64) int64 { return epoch<<epochShift | (revision + 1) }
@@ -36,7 +37,7 @@ func versionCovering(timestamp int64) uint64 { return (uint64(timestamp) + 1) / 
 
 // The timestamp of the cells that open an incarnation has two parts. The bits at and above
 // madeShift are the incarnation's number plus one. The lower bits are the board's creation
-// time in milliseconds. So if two boards with the same id open the incarnation, all cells
+// time in milliseconds. So if two boards with the same id open the same number, all cells
 // of the later board prevail.
 const madeShift = 42 // milliseconds until the year 2109
 
@@ -45,24 +46,27 @@ func openTime(number int, createdMicros int64) int64 {
 }
 
 const (
-	// maxVersion keeps the timestamps of entries and ladder rows below sweepTime.
+	// maxVersion keeps the timestamps of entries and ladder rows at or below sweepTime.
 	maxVersion = 1 << 61
-	// versionRoom is reserved below maxVersion for bans and erasures. Retractions may use
-	// one half. Results that data centers accept concurrently may use some of the other
-	// half.
+	// versionRoom is reserved below maxVersion. Retractions may use its lower half, bans
+	// and erasures both halves. If data centers accept results concurrently, these may use
+	// some of it too.
 	versionRoom = 1 << 58
-	// maxResultVersion is the highest version that results may reach: see README.md.
+	// maxResultVersion is the highest version to which one data center lets results grow:
+	// see README.md.
 	maxResultVersion = maxVersion - versionRoom
-	// sweepTime is the timestamp of deletions in an ended incarnation. No timestamp is
-	// greater.
+	// sweepTime is the timestamp of deletions in an ended incarnation. No other write there
+	// has a greater timestamp.
 	sweepTime = int64(1)<<62 + 1
-	// erasureStep is added to the highest version that an erasure has read. Concurrent
-	// writers reach the sum only with more than 4,096 results of the greatest revision.
+	// After an erasure, versions start at the highest version that the erasure has read,
+	// plus erasureStep. Concurrent writers need about 4,096 results of the greatest
+	// revision to reach this sum.
 	erasureStep = 1 << 54
 	// maxEpoch keeps the timestamps of results below sweepTime.
 	maxEpoch = 1<<(62-epochShift) - 1
-	// lastErasureStep replaces erasureStep above maxResultVersion. Retractions cannot reach
-	// the resulting version, and a ban raises it by one.
+	// lastErasureStep replaces erasureStep above maxResultVersion. There, a small step is
+	// enough: the base is above the versions of retractions, and each ban raises the
+	// version by one.
 	lastErasureStep = 1 << 32
 )
 
@@ -73,7 +77,7 @@ type account struct {
 	Serial   uint64 // counts the changes of the bans since the last erasure: see account.go
 	Hidden   bool
 	Epoch    int64  // counts the erasures
-	Base     uint64 // from which versions of entries started after the last erasure
+	Base     uint64 // versions of entries start here after the last erasure
 	ErasedAt time.Time
 }
 
@@ -170,13 +174,14 @@ func standingColumn(e *leaderboard.Entry) []byte {
 	return []byte(key[:len(key)-len(e.User)])
 }
 
-// refusalItem returns the clustering key of a refusal in its match.
+// refusalItem returns the clustering key of a refusal (a rejected result) in its match.
 func refusalItem(f *leaderboard.Refusal) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(f.Revision)), f.Content[:]...)
 }
 
-// appendRefusal appends the fields that are not in refusalItem. Of two refusals of one
-// result, Cassandra keeps the greater bytes: the earlier refusal.
+// appendRefusal appends the fields that are not in refusalItem. It stores the complement of
+// ReceivedAt, so the earlier of two refusals of a result has the greater bytes. Cassandra
+// keeps the greater bytes.
 func appendRefusal(dst []byte, f *leaderboard.Refusal) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), ^(uint64(f.ReceivedAt.UnixMicro()) ^ 1<<63))
 	return append(dst, f.Reason...)
@@ -194,9 +199,10 @@ func decodeRefusal(item, b []byte) (leaderboard.Refusal, error) {
 	return f, nil
 }
 
-// fingerprint returns 8 bytes of the payload's SHA-256, and their complement, for the cells
-// high and low. If several payloads of one revision are written, Cassandra keeps the
-// greatest value of each cell. Then low is not the complement of high.
+// fingerprint returns 8 bytes of the payload's SHA-256 for the cell high, and their
+// complement for the cell low. If different payloads of one revision are written, Cassandra
+// keeps the greatest high and the greatest low. They come from different payloads, so low
+// is not the complement of high.
 func fingerprint(payload []byte) (high, low []byte) {
 	sum := sha256.Sum256(payload)
 	high, low = sum[:8:8], make([]byte, 8)

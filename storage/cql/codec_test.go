@@ -47,7 +47,7 @@ func checkDecoded(t *testing.T, b []byte, err error, encode func() []byte) {
 		return
 	}
 	if got := encode(); !bytes.Equal(got, b) {
-		t.Errorf("the blob %x is accepted, but its value is encoded as %x, want equal blobs", b, got)
+		t.Errorf("the blob %x is decoded to a value whose encoding is %x, want the same bytes", b, got)
 	}
 }
 
@@ -146,17 +146,18 @@ func TestTimestamps(t *testing.T) {
 		}
 	}
 	if resultTime(1, 0) <= resultTime(0, 1<<epochShift-2) {
-		t.Error("the deletions of an erasure do not remove the highest revision of the earlier epoch, want it removed")
+		t.Error("the highest revision of epoch 0 has a timestamp at or above that of revision 0 of epoch 1, want a smaller timestamp")
 	}
 }
 
-// A later incarnation prevails. Within one incarnation, the board that was created later prevails.
+// The timestamp grows with the incarnation's number. For one number, it grows with the
+// board's creation time.
 func TestOpenTime(t *testing.T) {
 	now := stepsEpoch.UnixMicro()
 	order := []int64{openTime(0, -5), openTime(0, now), openTime(0, now+1000), openTime(1, 0), openTime(1, now), openTime(2, 1<<62), openTime(3, 0)}
 	for i := 1; i < len(order); i++ {
 		if order[i] <= order[i-1] {
-			t.Errorf("timestamp %d comes after timestamp %d, want increasing timestamps", order[i], order[i-1])
+			t.Errorf("timestamp %d follows timestamp %d, want increasing timestamps", order[i], order[i-1])
 		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // pageRows is the number of rows that the driver fetches at a time. One statement of
-// finalRead reads at most two pages.
+// finalRead reads at most two pages of final standings, so one fetch is enough.
 const pageRows = 2 * finalPage
 
 type op struct {
@@ -53,7 +53,8 @@ func (s session) write(ctx context.Context, ops ...op) error {
 	return wrapError(ctx, "write", s.ExecuteBatch(s.batch(ops).WithContext(ctx)))
 }
 
-// The driver does not apply DefaultIdempotence to batches.
+// batch marks each statement as idempotent: the driver does not apply DefaultIdempotence to
+// batches.
 func (s session) batch(ops []op) *gocql.Batch {
 	b := s.NewBatch(gocql.UnloggedBatch)
 	for _, o := range ops {

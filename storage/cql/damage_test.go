@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A damage is a fault in the tables. kinds are the differences that the store's reads then show,
-// sorted.
+// A damage is a fault that the function plant writes to the tables. Reads must then show
+// the differences in kinds, which are sorted.
 type damage struct {
 	name  string
 	plant func(p *planter)
@@ -169,8 +169,8 @@ func (w *writers) inLadder(ctx context.Context, l leaderboard.Ladder, e *leaderb
 	return false, nil
 }
 
-// The reads must show each damage, and Recount must repair it. Later results must lead to correct
-// entries.
+// Reads must show each damage, and Recount must repair it. After later results, the entries
+// must be correct.
 func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
@@ -241,8 +241,9 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	}
 }
 
-// All results are lost. Recount raises the version of the user's state (see registerAbove).
-// Otherwise, new entries would have smaller versions than the entry of the lost results.
+// All results are lost, so the version of the user's state falls to 0. Recount must raise
+// it above the version of the stored entry (see registerAbove). Otherwise, Cassandra would
+// ignore new entries.
 func TestModelOfLostResults(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
@@ -278,8 +279,9 @@ func TestRecountRepairsDamage(t *testing.T) {
 	})
 }
 
-// In each round, a writer waits before a different statement while its user is erased. The
-// writer then writes rows. The user's next result must remove them.
+// In each round, a writer of a result waits before a different statement. Meanwhile the
+// user is erased. The writer continues, and may leave rows in ladders. The user's next
+// result must remove these rows.
 func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -304,8 +306,8 @@ func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	}
 }
 
-// In each round, a writer waits before a different statement while its user is erased. The
-// writer then writes rows. Recount must remove them.
+// As in TestModelOfTheFirstResultAfterAnErasure, a writer may leave rows of an erased user.
+// Recount must remove these rows.
 func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -346,7 +348,7 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	}
 }
 
-// Apply must still apply the results of the other users.
+// If the data of one user is damaged, Apply must still apply the results of other users.
 func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")

@@ -11,8 +11,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// If too few local nodes are up, a write fails with ErrUnavailable, although the other data
-// center would acknowledge it. Meanwhile, the other data center can ban and erase users.
+// If too few nodes of the store's data center are up, a write fails with ErrUnavailable,
+// although the other data center could acknowledge it. Meanwhile, users can be banned and
+// erased in the other data center.
 func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Logf: t.Logf})
 	o := realOptions(c.Addrs(), "leaving")
@@ -27,7 +28,8 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Without the filter of nodes, this session asks the other data center.
+	// Without the filter of nodes, this session also sends requests to the other data
+	// center.
 	cfg.HostFilter = nil
 	unfiltered, err := cfg.CreateSession()
 	if err != nil {
@@ -68,12 +70,12 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// The nodes need some seconds to notice that a node is down.
+		// The nodes need some seconds to notice that a node is down, so whileBusy retries.
 		write := op{insertUserSeason, []any{userHash("u"), "leaving", "all", 1, int64(1)}}
 		err := whileBusy(t.Context(), func() error { return session{unfiltered}.write(t.Context(), write) })
 		t.Logf("%s down: a driver without the filter returned %v", down[0].Name, err)
 		if err != nil {
-			t.Errorf("the driver without the filter returns the error %v, want an answer of the other data center: otherwise the test does not show that the filter is needed", err)
+			t.Errorf("a write without the filter: error %v, want nil from the other data center", err)
 		}
 		start := time.Now()
 		if err := apply(1 + i); !errors.Is(err, leaderboard.ErrUnavailable) {
@@ -93,8 +95,7 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err := whileBusy(t.Context(), func() error { _, err := other.Erase(t.Context(), "v", stepsEpoch); return err }); err != nil {
 		t.Errorf("Erase in the other data center: %v", err)
 	}
-	// While the local nodes are down, Open distinguishes the existing data center from an unknown
-	// one.
+	// Open distinguishes a data center that is down from an unknown one.
 	if _, err := Open(t.Context(), o); !errors.Is(err, leaderboard.ErrUnavailable) || errors.Is(err, schema.ErrDataCenter) {
 		t.Errorf("Open while the local data center is down = %v, want %v", err, leaderboard.ErrUnavailable)
 	}
