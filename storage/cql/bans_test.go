@@ -64,9 +64,8 @@ func TestErasureRoundTrip(t *testing.T) {
 	}
 }
 
-// Older programs wrote bans to the column `ban` or `body` of table accounts. Such a ban
-// must count. Lifting the ban must raise the version of the account. An erasure must remove
-// the ban.
+// Older programs wrote bans to the column `ban` or `body` of table accounts. Lifting such a
+// ban must raise the version of the account. An erasure must remove the ban.
 func TestBansOfAnOlderVersionStand(t *testing.T) {
 	old := account{Serial: 5, Hidden: true}
 	ban := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}

@@ -16,8 +16,8 @@ type storedBoard struct {
 	buckets int    // the number of partitions of each ladder
 }
 
-// readBoard returns a board, or [leaderboard.ErrBoardNotFound]. With this error, it also
-// returns the buckets of a board that is being deleted.
+// readBoard returns a board, or [leaderboard.ErrBoardNotFound]. If the board is being
+// deleted, readBoard also returns its buckets.
 func (s *Store) readBoard(ctx context.Context, id leaderboard.BoardID) (storedBoard, error) {
 	var stored storedBoard
 	err := s.conn.read(ctx, op{selectBoard, []any{string(id)}}, []any{&stored.body, &stored.buckets}, func() bool { return true })
@@ -37,8 +37,7 @@ func (stored *storedBoard) decode() error {
 	return nil
 }
 
-// sameBoard reports whether stored and b are the same board. A board that was created again
-// has another CreatedAt.
+// sameBoard reports whether stored and b are the same board.
 func sameBoard(stored, b *leaderboard.Board) bool {
 	return stored.ID == b.ID && stored.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt))
 }

@@ -55,9 +55,9 @@ type storedChange struct {
 	Rules    int                     `json:"rules,omitempty"` // of Board, after the change
 }
 
-// changeBuckets is the number of partitions of one data center's changes. Each removed
-// change leaves a tombstone for gc_grace_seconds (4 h). Cassandra rejects a read of 100,000
-// tombstones, so each partition allows fewer removals in 4 h.
+// changeBuckets is the number of partitions of one data center's changes. In
+// gc_grace_seconds (4 h), a partition allows fewer than 100,000 removals: Cassandra rejects
+// a read of 100,000 tombstones.
 const changeBuckets = 8
 
 func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]string, error) {
@@ -69,8 +69,7 @@ func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]s
 	}
 }
 
-// announce writes a row for each data center, unless this store has already written the
-// row.
+// announce writes a row for each data center, unless this store has already written it.
 func (s *Store) announce(ctx context.Context, c *storedChange, dataCenters []string) error {
 	ordered := *c
 	ordered.Erasures = slices.SortedFunc(slices.Values(c.Erasures), bytes.Compare)
@@ -265,8 +264,8 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 	return entries, err
 }
 
-// seasonsOf returns the seasons of c and of the user. If c lacks seasons of the user,
-// seasonsOf adds them to c, and writes c for the other data centers.
+// seasonsOf returns the seasons of c and of the user. It adds missing seasons of the user
+// to c, and writes the new c for the other data centers.
 func (s *Store) seasonsOf(ctx context.Context, c *storedChange) ([]userKey, error) {
 	keys, err := s.userSeasons(ctx, c.User)
 	if err != nil {

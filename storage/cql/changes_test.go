@@ -78,8 +78,7 @@ func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	}
 }
 
-// dc2 finishes a change. If a process of dc1 writes the change again, even with the
-// erasures in another order, dc2 must not find it.
+// If dc2 has finished a change, and dc1 writes the change again, dc2 must not find it.
 func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })
@@ -181,9 +180,8 @@ func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
 	}
 }
 
-// dc1 has changed the divisions of a board. Until the changed board arrives in dc2,
-// FinishRankChange returns ErrUnavailable there. If the board was deleted, FinishRankChange
-// only removes the change.
+// Until the changed board arrives in a data center, FinishRankChange returns ErrUnavailable
+// there. If the board was deleted, FinishRankChange only removes the change.
 func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)

@@ -16,10 +16,10 @@ import (
 // write has the same timestamp. A write that follows from newer data has a greater
 // timestamp.
 //
-// In table match_results, a timestamp has two parts. The bits at and above epochShift are
-// the user's epoch: the number of erasures. The lower bits order the contents of the cell.
-// For a result, they are the revision plus one. If two payloads (encoded results) have the
-// same revision, Cassandra keeps the greater bytes, as [leaderboard.Board.Merge] does.
+// In table match_results, the bits at and above epochShift are the user's epoch: the number
+// of erasures. The lower bits order the contents of the cell. For a result, they are the
+// revision plus one. If two payloads (encoded results) have the same revision, Cassandra
+// keeps the greater bytes, as [leaderboard.Board.Merge] does.
 const epochShift = 43
 
 func resultTime(epoch, revision int64) int64 { return epoch<<epochShift | (revision + 1) }
@@ -48,25 +48,22 @@ func openTime(number int, createdMicros int64) int64 {
 const (
 	// maxVersion keeps the timestamps of entries and ladder rows at or below sweepTime.
 	maxVersion = 1 << 61
-	// versionRoom is reserved below maxVersion. Retractions may use its lower half, bans
-	// and erasures both halves. If data centers accept results concurrently, these may use
-	// some of it too.
+	// versionRoom is reserved below maxVersion: the lower half for retractions, both halves
+	// for bans and erasures. Results that data centers accept concurrently may use a part.
 	versionRoom = 1 << 58
-	// maxResultVersion is the highest version to which one data center lets results grow:
+	// maxResultVersion is the highest version that results of one data center may reach:
 	// see README.md.
 	maxResultVersion = maxVersion - versionRoom
-	// sweepTime is the timestamp of deletions in an ended incarnation. No other write there
-	// has a greater timestamp.
+	// sweepTime is the timestamp of deletions in an ended incarnation. No timestamp is
+	// greater.
 	sweepTime = int64(1)<<62 + 1
-	// After an erasure, versions start at the highest version that the erasure has read,
-	// plus erasureStep. Concurrent writers need about 4,096 results of the greatest
-	// revision to reach this sum.
+	// erasureStep is added to the highest version that an erasure has read. Concurrent
+	// writers reach the sum only with about 4,096 results of the greatest revision.
 	erasureStep = 1 << 54
 	// maxEpoch keeps the timestamps of results below sweepTime.
 	maxEpoch = 1<<(62-epochShift) - 1
-	// lastErasureStep replaces erasureStep above maxResultVersion. There, a small step is
-	// enough: the base is above the versions of retractions, and each ban raises the
-	// version by one.
+	// lastErasureStep replaces erasureStep above maxResultVersion. It can be small: the new
+	// base is above all retractions, and a ban raises the version by one.
 	lastErasureStep = 1 << 32
 )
 
@@ -77,7 +74,7 @@ type account struct {
 	Serial   uint64 // counts the changes of the bans since the last erasure: see account.go
 	Hidden   bool
 	Epoch    int64  // counts the erasures
-	Base     uint64 // versions of entries start here after the last erasure
+	Base     uint64 // the version from which entries start after the last erasure
 	ErasedAt time.Time
 }
 
@@ -179,9 +176,9 @@ func refusalItem(f *leaderboard.Refusal) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(f.Revision)), f.Content[:]...)
 }
 
-// appendRefusal appends the fields that are not in refusalItem. It stores the complement of
-// ReceivedAt, so the earlier of two refusals of a result has the greater bytes. Cassandra
-// keeps the greater bytes.
+// appendRefusal appends the fields that are not in refusalItem. Of two refusals of a
+// result, Cassandra keeps the greater bytes: the earlier refusal, because the time is
+// complemented.
 func appendRefusal(dst []byte, f *leaderboard.Refusal) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), ^(uint64(f.ReceivedAt.UnixMicro()) ^ 1<<63))
 	return append(dst, f.Reason...)
@@ -199,10 +196,10 @@ func decodeRefusal(item, b []byte) (leaderboard.Refusal, error) {
 	return f, nil
 }
 
-// fingerprint returns 8 bytes of the payload's SHA-256 for the cell high, and their
-// complement for the cell low. If different payloads of one revision are written, Cassandra
-// keeps the greatest high and the greatest low. They come from different payloads, so low
-// is not the complement of high.
+// fingerprint returns 8 bytes of the payload's SHA-256, and their complement, for the cells
+// high and low. If different payloads of one revision are written, Cassandra keeps the
+// greatest value of each cell. These come from different payloads, so low is not the
+// complement of high.
 func fingerprint(payload []byte) (high, low []byte) {
 	sum := sha256.Sum256(payload)
 	high, low = sum[:8:8], make([]byte, 8)

@@ -14,7 +14,6 @@ import (
 
 var codecSeasonKey = leaderboard.SeasonKey{Board: "b", Season: "s"}
 
-// A decoder returns ErrFormat, or a value whose encoding is the blob.
 func FuzzDecodeAccount(f *testing.F) {
 	for _, a := range []account{{}, {Serial: 3, Hidden: true}, {Serial: 1, Epoch: 2, Base: 1 << 54, ErasedAt: time.UnixMicro(-1).UTC()}} {
 		f.Add(a.append(nil))
@@ -150,8 +149,6 @@ func TestTimestamps(t *testing.T) {
 	}
 }
 
-// The timestamp grows with the incarnation's number. For one number, it grows with the
-// board's creation time.
 func TestOpenTime(t *testing.T) {
 	now := stepsEpoch.UnixMicro()
 	order := []int64{openTime(0, -5), openTime(0, now), openTime(0, now+1000), openTime(1, 0), openTime(1, now), openTime(2, 1<<62), openTime(3, 0)}

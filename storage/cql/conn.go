@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// pageRows is the number of rows that the driver fetches at a time. One statement of
-// finalRead reads at most two pages of final standings, so one fetch is enough.
+// pageRows is the number of rows that the driver fetches at a time. A statement of
+// finalRead reads at most two pages of final standings.
 const pageRows = 2 * finalPage
 
 type op struct {
@@ -53,8 +53,7 @@ func (s session) write(ctx context.Context, ops ...op) error {
 	return wrapError(ctx, "write", s.ExecuteBatch(s.batch(ops).WithContext(ctx)))
 }
 
-// batch marks each statement as idempotent: the driver does not apply DefaultIdempotence to
-// batches.
+// The driver does not apply DefaultIdempotence to batches.
 func (s session) batch(ops []op) *gocql.Batch {
 	b := s.NewBatch(gocql.UnloggedBatch)
 	for _, o := range ops {

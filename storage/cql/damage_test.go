@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A damage is a fault that the function plant writes to the tables. Reads must then show
-// the differences in kinds, which are sorted.
+// A damage is a fault that plant writes to the tables. Reads must then show the differences
+// in kinds, which are sorted.
 type damage struct {
 	name  string
 	plant func(p *planter)
@@ -169,8 +169,8 @@ func (w *writers) inLadder(ctx context.Context, l leaderboard.Ladder, e *leaderb
 	return false, nil
 }
 
-// Reads must show each damage, and Recount must repair it. After later results, the entries
-// must be correct.
+// Reads must show each damage, and Recount must repair it. Later results must lead to
+// correct entries.
 func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
@@ -279,9 +279,8 @@ func TestRecountRepairsDamage(t *testing.T) {
 	})
 }
 
-// In each round, a writer of a result waits before a different statement. Meanwhile the
-// user is erased. The writer continues, and may leave rows in ladders. The user's next
-// result must remove these rows.
+// In each round, the user is erased while a writer waits before a different statement. The
+// user's next result must remove the ladder rows that the writer leaves.
 func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -306,8 +305,8 @@ func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	}
 }
 
-// As in TestModelOfTheFirstResultAfterAnErasure, a writer may leave rows of an erased user.
-// Recount must remove these rows.
+// As in TestModelOfTheFirstResultAfterAnErasure, a writer may leave rows. Recount must
+// remove these rows.
 func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")

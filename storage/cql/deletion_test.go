@@ -14,12 +14,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// In a deletion, a writer and a deletion of its board take turns. Another writer runs after
-// one of the turns.
+// In a deletion, an Apply and a DeleteBoard of its board take turns. Another Apply runs
+// after one of the turns.
 type deletion struct {
 	*writers
-	otherTurn  int  // the index of the turn after which the other writer runs
-	openBefore bool // the season is open before the deletion
+	otherTurn  int  // the index of the turn after which the other Apply runs
+	openBefore bool // the season is open before DeleteBoard begins
 }
 
 func (d *deletion) run(ctx context.Context, first int, order schedule) error {
@@ -96,18 +96,19 @@ func (d *deletion) run(ctx context.Context, first int, order schedule) error {
 	return d.check(ctx)
 }
 
-// No data of the deleted board remains, and a new board with the same id accepts results.
+// A new board with the same id must have no data of the deleted board, and must accept
+// results.
 func TestModelOfADeletion(t *testing.T) {
 	for _, openBefore := range []bool{false, true} {
 		for otherTurn := range 2 {
-			t.Run(fmt.Sprintf("the season is open before the deletion: %v, the other writer runs after turn %d", openBefore, otherTurn+1), func(t *testing.T) {
+			t.Run(fmt.Sprintf("the season is open before DeleteBoard: %v, the other Apply runs after turn %d", openBefore, otherTurn+1), func(t *testing.T) {
 				t.Parallel()
 				for _, order := range schedules(2, 8) {
 					for first := range 2 {
 						w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
 						d := &deletion{w, otherTurn, openBefore}
 						if err := d.run(t.Context(), first, order); err != nil {
-							t.Fatalf("call %d begins, the calls take turns of %v statements: %v", first, order, err)
+							t.Fatalf("call %d (0: Apply, 1: DeleteBoard) begins, the turns have %v statements: %v", first, order, err)
 						}
 					}
 				}
@@ -142,7 +143,7 @@ func TestModelOfAReaderBesideADeletion(t *testing.T) {
 		"users": func(ctx context.Context, s *Store) error {
 			got, total, err := s.FinalLookup(ctx, ladder, []leaderboard.UserID{"u0", "u1", "nobody"})
 			if err == nil && (got[0].Key == "" || got[1].Key == "" || got[2].Key != "" || total != 3) {
-				return fmt.Errorf("standings %+v of %d, want the standings of u0 and u1, of 3", got, total)
+				return fmt.Errorf("the standings %+v and the total %d, want standings of u0 and u1 only, and the total 3", got, total)
 			}
 			return err
 		},
@@ -156,7 +157,7 @@ func TestModelOfAReaderBesideADeletion(t *testing.T) {
 		"a user": func(ctx context.Context, s *Store) error {
 			n, total, err := s.FinalAround(ctx, ladder, "u1", 2, 2)
 			if err == nil && (len(n.Standings) != 3 || total != 3 || n.NotWorse == 0) {
-				return fmt.Errorf("neighborhood %+v of %d, want 3 of 3", n, total)
+				return fmt.Errorf("the neighborhood %+v and the total %d, want 3 standings, NotWorse above 0, and the total 3", n, total)
 			}
 			return err
 		},
@@ -164,7 +165,7 @@ func TestModelOfAReaderBesideADeletion(t *testing.T) {
 	const longest = 20
 	for name, read := range reads {
 		t.Run(name, func(t *testing.T) {
-			// The deletion runs its statements before the read with this index.
+			// The deletion runs n+1 statements before the read with this index.
 			for readIndex := range 3 {
 				for n := range longest {
 					synctest.Test(t, func(t *testing.T) { readBesideADeletion(t, read, readIndex, n+1) })
@@ -207,8 +208,8 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	}
 }
 
-// In each round, a process dies before a different statement of a deletion, and the user is
-// erased. After FinishDeletions, no table may mention the user.
+// In each round, a process dies before a different statement of a deletion. Then the user
+// is erased. After FinishDeletions, no table may mention the user.
 func TestModelOfInterruptedDeletions(t *testing.T) {
 	const user = "a-user-to-forget"
 	for name, remove := range map[string]func(context.Context, *writers) error{
@@ -233,7 +234,8 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 				step, die := w.conns[0].walk(func() { _ = remove(ctx, w) })
 				more = step(index)
 				die()
-				// The first FinishDeletions may only write the time of the deletion.
+				// If the deletion has no time yet, the first FinishDeletions only writes
+				// the time.
 				deletedAt := stepsEpoch.AddDate(0, 0, 1)
 				err := erase(ctx, w, w.stores[1])
 				for _, now := range []time.Time{deletedAt.Add(time.Minute), deletedAt.Add(2 * deletionTimeout)} {
@@ -247,15 +249,15 @@ func TestModelOfInterruptedDeletions(t *testing.T) {
 					t.Fatalf("the process died before statement %d: the tables %v mention the erased user", index, tables)
 				}
 				if b, err := w.third.Board(ctx, "b"); name == "season" && err != nil || name == "board" && index > 3 && !errors.Is(err, leaderboard.ErrBoardNotFound) {
-					t.Errorf("a process died before statement %d of the deletion of a %s: the board is %q, error %v; want the board to exist only after the deletion of a season", index, name, b.ID, err)
+					t.Errorf("the process died before statement %d of the deletion of a %s: Board returns %q, error %v; want a board after the deletion of a season, and none after that of a board", index, name, b.ID, err)
 				}
 			}
 		})
 	}
 }
 
-// While a board's deletion is interrupted, the board is created again with fewer buckets.
-// All data of the old board must still be removed.
+// The deletion of a board with 64 buckets is interrupted. The board is created again with
+// fewer buckets. FinishDeletions must remove all data of the old board.
 func TestDeletionsRemoveAllBuckets(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)
@@ -292,7 +294,7 @@ func TestDeletionsRemoveAllBuckets(t *testing.T) {
 		t.Errorf("the tables %v mention users of the deleted board", tables)
 	}
 	if tables := m.mentions("new-user"); len(tables) == 0 {
-		t.Error("no table mentions the user of the new board")
+		t.Error("no table mentions the user of the new board, want the user's data kept")
 	}
 }
 
@@ -317,16 +319,16 @@ func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
 		newBoard.CreatedAt = deletedAt.Add(3 * deletionTimeout)
 		w.board, w.clock = &newBoard, newBoard.CreatedAt
 		if err := errors.Join(w.third.CreateBoard(ctx, newBoard), w.apply(ctx, w.third, "new 7 red")); err != nil {
-			t.Fatalf("%d statements of FinishDeletions before the new board: %v", count, err)
+			t.Fatalf("%d statements of FinishDeletions ran before CreateBoard: %v", count, err)
 		}
 		for finish(1000) {
 		}
 		if err := errors.Join(finishErr, w.check(ctx)); err != nil {
-			t.Fatalf("%d statements of FinishDeletions before the new board: %v", count, err)
+			t.Fatalf("%d statements of FinishDeletions ran before CreateBoard: %v", count, err)
 		}
 		e, err := w.third.Entry(ctx, leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, "u")
 		if err != nil || e.Results != 1 || e.Match != "new" {
-			t.Fatalf("%d statements of FinishDeletions before the new board: the entry on the new board is %+v, error %v; want the match new", count, e, err)
+			t.Fatalf("%d statements of FinishDeletions ran before CreateBoard: the entry on the new board is %+v, error %v; want the match new", count, e, err)
 		}
 	}
 }
@@ -364,8 +366,8 @@ func sealRows(m *model) (n int) {
 	return n
 }
 
-// During a Seal, another process deletes the season and opens it again. A seal must belong
-// to the new incarnation, and no row of an earlier generation may remain.
+// Beside a Seal, another process deletes the season and opens it again. Only the new
+// incarnation may have a seal. No row of an earlier generation may remain.
 func TestModelOfASealBesideADeletion(t *testing.T) {
 	const longest = 45
 	var all []schedule
@@ -379,7 +381,7 @@ func TestModelOfASealBesideADeletion(t *testing.T) {
 			for _, order := range all {
 				for first := range 2 {
 					if err := sealBesideADeletion(t, sealed, first, order); err != nil {
-						t.Fatalf("call %d begins, the calls take turns of %v statements: %v", first, order, err)
+						t.Fatalf("call %d (0: Seal, 1: DeleteSeason) begins, the turns have %v statements: %v", first, order, err)
 					}
 				}
 			}
@@ -390,7 +392,7 @@ func TestModelOfASealBesideADeletion(t *testing.T) {
 func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) error {
 	w := newSeason(t)
 	ctx := t.Context()
-	if err := w.apply(ctx, w.stores[0], "cached 1"); err != nil { // store 0 caches the incarnation
+	if err := w.apply(ctx, w.stores[0], "cached 1"); err != nil { // stores[0] caches the incarnation
 		return err
 	}
 	if sealed {
@@ -420,7 +422,7 @@ func sealBesideADeletion(t *testing.T, sealed bool, first int, order schedule) e
 	m := w.third.conn.(*model)
 	rows, seals := finalRows(m), sealRows(m)
 	if record.SealedAt.IsZero() {
-		// Seal ended before the deletion.
+		// Seal ended before the deletion, which removed the seal.
 		if len(rows) > 0 || seals > 0 {
 			return fmt.Errorf("the season is not sealed, but has rows of generations %v and %d seals; want neither", rows, seals)
 		}

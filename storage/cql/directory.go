@@ -13,14 +13,16 @@ import (
 
 // # Final standings in pages
 //
-// Pages never change, and their rows have the ranks within the page. The directory of a
-// ladder lists its pages in standing order, with the numbers that turn ranks in a page into
-// ranks in the ladder. So a change of one standing leaves all other pages valid.
+// A page has consecutive standings of a ladder, with their ranks within the page. Pages
+// never change. The directory of a ladder lists its pages in standing order, with the
+// numbers that turn ranks in a page into ranks in the ladder. So a change of one standing
+// leaves all other pages valid.
 //
-// An amendment writes the changed pages under new names, new directories, and then the
-// seal, which names the directories. A row of table final_places is a place: a sort key
-// that a user may have in a ladder. Readers ignore a place whose sort key is not in its
-// page.
+// An amendment writes the changed pages under new names, new directories, and last the
+// seal, which names the directories.
+//
+// A place is a row of table final_places: a sort key that a user may have in a ladder.
+// Readers ignore a place if the page for its sort key lacks the key.
 
 type ladderPage struct {
 	name string
@@ -31,7 +33,7 @@ type ladderPage struct {
 	positions   int64 // an erased standing keeps its position
 	standings   int64
 	keys        int64 // different rank keys
-	lastTie     int64 // first position in the page of rank key last
+	lastTie     int64 // first position in the page with the rank key last
 
 	// newDirectory computes the following fields from the pages before this page.
 	before     int64 // positions
@@ -54,7 +56,7 @@ func newDirectory(pages []ladderPage) *directory {
 		if i > 0 {
 			q := &pages[i-1]
 			p.betterKeys = q.betterKeys + q.keys
-			if p.first == q.last { // a tie across the end of page q
+			if p.first == q.last { // the last tie of page q continues on page p
 				p.betterKeys--
 				if p.better = q.before + q.lastTie - 1; q.keys == 1 {
 					p.better = q.better
@@ -87,13 +89,14 @@ func (d *directory) pageOf(key leaderboard.SortKey) int {
 	return d.filled[i-1]
 }
 
-// pageAt returns the index of the page with a position. It is the number of pages if the
+// pageAt returns the index of the page with a position, or the number of pages if the
 // position is beyond the ladder.
 func (d *directory) pageAt(position int64) int {
 	return sort.Search(len(d.pages), func(i int) bool { return d.pages[i].before+d.pages[i].positions >= position })
 }
 
-// lastOf returns the index of the last page with a rank key. Page i must have the rank key.
+// lastOf returns the index of the last page with a rank key. Page i must contain the rank
+// key.
 func (d *directory) lastOf(key leaderboard.RankKey, i int) int {
 	for d.pages[i].last == key && i+1 < len(d.pages) && d.pages[i+1].first == key {
 		i++
@@ -172,8 +175,8 @@ const (
 	mostPage  = 500
 )
 
-// pageStandings returns how many standings a page should have: about the square root of n,
-// because an amendment writes a page and the directory.
+// pageStandings returns how many standings a page should have. About the square root of n
+// keeps a page and the directory small: an amendment writes both.
 func pageStandings(n int64) int {
 	return min(max(int(math.Sqrt(float64(n))), leastPage), mostPage)
 }
@@ -202,7 +205,7 @@ type newPage struct {
 	rows []pageRow
 }
 
-// makePage returns a page of rows in standing order, and sets their ranks in the page.
+// makePage returns a page of rows in standing order, and sets the ranks in the page.
 func makePage(name string, rows []pageRow) newPage {
 	var previous leaderboard.Standing
 	for i := range rows {
@@ -218,7 +221,7 @@ func makePage(name string, rows []pageRow) newPage {
 	return newPage{p, rows}
 }
 
-// withoutUser returns page p under a new name, without an erased user. The others keep
+// withoutUser returns page p under a new name, without an erased user. The other users keep
 // their positions.
 func (p *ladderPage) withoutUser(name string, rows []pageRow, user leaderboard.UserID) newPage {
 	n := newPage{*p, slices.DeleteFunc(slices.Clone(rows), func(r pageRow) bool { return r.user == user })}
@@ -266,9 +269,9 @@ func (d *directory) changed(c *ladderChange) map[int]*ladderChange {
 	return parts
 }
 
-// amend returns the pages after a change, in standing order. The caller must write the
-// pages that have rows. load returns the rows of a page. In a large ladder, a new page has
-// between half and one and a half times pageStandings.
+// amend returns all pages of the ladder after a change, in standing order. The caller must
+// write the pages that have rows. The function load returns the rows of a page. In a large
+// ladder, a new page has between half and one and a half times pageStandings.
 func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, error), name func() string) ([]newPage, error) {
 	standings := pageStandings(d.total + int64(len(c.inserted)) - int64(len(c.removed)))
 	parts := d.changed(c)
@@ -287,7 +290,7 @@ func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, er
 		}
 		run, inRun = nil, false
 	}
-	for i := range max(len(d.pages), len(parts)) { // an empty directory has one part
+	for i := range max(len(d.pages), len(parts)) { // a directory without pages has one part
 		part := parts[i]
 		if part == nil && (!inRun || len(run) >= standings/2) {
 			if inRun {
@@ -308,7 +311,7 @@ func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, er
 		}
 		run, inRun = append(run, rows...), true
 	}
-	// if the last run is too short for a page, it joins the page before it
+	// a last run that is too short for a page joins the page before it
 	for inRun && len(run) < standings/2 && len(pages) > 0 {
 		last := pages[len(pages)-1]
 		pages = pages[:len(pages)-1]

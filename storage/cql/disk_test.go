@@ -19,7 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// disk is a keyspace on a Cassandra node of this test only.
+// disk is a keyspace on a Cassandra node that only this test uses.
 type disk struct {
 	node     *cluster.Server
 	keyspace string
@@ -95,9 +95,9 @@ func (d *disk) sizes(t *testing.T) map[string]float64 {
 	return sizes
 }
 
-// With 25 million users, partitions stay below 100 MB, except for large entries.
-// Cassandra's limit is for uncompressed bytes. LEADERBOARD_DISK_USERS is the number of
-// users that the test writes.
+// With 25 million users, partitions must stay below 100 MB, except for large entries. The
+// test writes LEADERBOARD_DISK_USERS users, and computes the sizes. It disables
+// compression, because Cassandra's limit is for uncompressed bytes.
 func TestDiskPartitionsStaySmall(t *testing.T) {
 	const maxBytes, users = 100e6, 25e6
 	d := newDisk(t)
@@ -121,7 +121,7 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 				r.User, r.Match = leaderboard.UserID(uuidOf(user)), leaderboard.MatchID(uuidOf(-i))
 				r.TieBreakers, r.Attributes = []int64{int64(user % 50), int64(user % 9)}, map[string]string{"country": "KEN"}
 			}},
-		{name: "the same, with clock times as revisions and 200 bytes of metadata", ladders: 2, exceeds: true,
+		{name: "ids of 36 bytes, two tie-breakers, a division, clock times as revisions, 200 bytes of metadata", ladders: 2, exceeds: true,
 			board: leaderboard.Board{Divisions: []string{"country"}, TieBreakers: []leaderboard.TieBreaker{{Name: "wins"}, {Name: "kills"}}},
 			result: func(r *leaderboard.MatchResult, user, i int) {
 				r.User, r.Match = leaderboard.UserID(uuidOf(user)), leaderboard.MatchID(uuidOf(-i))
@@ -145,8 +145,8 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Each user has one to five results, and later a better one. So the versions differ,
-			// and with them Cassandra's write timestamps.
+			// Each user first has one to five results, and later a better result. So the
+			// versions differ, and the write timestamps computed from them.
 			place := func(better bool) {
 				err := s.forEach(t.Context(), written, func(ctx context.Context, user int) error {
 					var tally leaderboard.Tally
@@ -220,8 +220,7 @@ func (s *tracedSession) Trace(id []byte) {
 
 var tombstonesRead = regexp.MustCompile(`^Read \d+ live rows and (\d+) tombstone cells`)
 
-// tombstones counts the tombstones that Cassandra scanned since the last call of
-// tombstones.
+// tombstones counts the tombstones in reads since its last call.
 func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	t.Helper()
 	s.mu.Lock()
@@ -229,7 +228,7 @@ func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for _, id := range s.reads {
-		// Cassandra writes a trace some time after the answer. The trace of a PREPARE has no rows.
+		// Cassandra writes a trace some time after the answer.
 		var duration *int
 		for tries := 0; duration == nil && tries < 300; tries++ {
 			err := s.Query("SELECT duration FROM system_traces.sessions WHERE session_id = ?", id).Consistency(gocql.One).Scan(&duration)
@@ -253,8 +252,8 @@ func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	return total
 }
 
-// Reads of the top scan the tombstones of improvements once, in the first page. After
-// gc_grace_seconds, compactions remove the tombstones.
+// Each improvement of user "best" leaves a tombstone below the user's row. A read of the
+// top scans each tombstone once. After gc_grace_seconds, compactions remove the tombstones.
 func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	const users, improvements = 200, 10_000
 	d := newDisk(t)
@@ -276,7 +275,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	for i := range users {
 		apply(fmt.Sprintf("user-%03d", i), fmt.Sprintf("m %d", i))
 	}
-	// These writes can run concurrently, because their timestamps order them.
+	// The calls of place can run concurrently, because timestamps order their writes.
 	inc, err := writer.incarnations.readAgain(ctx, seasonKey)
 	if err != nil {
 		t.Fatal(err)
@@ -305,7 +304,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 				want = leaderboard.UserID(fmt.Sprintf("user-%03d", users-position))
 			}
 			if e.User != want {
-				t.Fatalf("place %d: %q, want %q", position+1, e.User, want)
+				t.Fatalf("position %d has user %q, want %q", position+1, e.User, want)
 			}
 			if position++; position == 100 {
 				break

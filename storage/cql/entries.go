@@ -11,7 +11,7 @@ import (
 )
 
 type storedEntry struct {
-	entry     *leaderboard.Entry // nil if there is no row or no entry
+	entry     *leaderboard.Entry // nil if there is no row, or the row has no entry
 	written   int64
 	rowExists bool
 }
@@ -57,8 +57,8 @@ func (s *Store) Entry(ctx context.Context, seasonKey leaderboard.SeasonKey, user
 	return *stored.entry, nil
 }
 
-// perBucket runs stmt on each bucket of a season. It scans each row into dest, calls value,
-// and yields v if ok is true.
+// perBucket runs stmt on each bucket of a season. It scans each row into dest, and calls
+// value. If ok is true, it yields v.
 func perBucket[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, stmt string, dest []any, value func() (v T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var zero T
@@ -184,8 +184,9 @@ func (s *Store) scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part 
 // bucketsOf returns the buckets with the users of a part: first, and every step-th bucket
 // after it. If step equals part.Of, these buckets have no other users.
 //
-// A user's hash is congruent to part.Index modulo part.Of, and to the bucket modulo
-// buckets. So part.Index and the bucket are congruent modulo step, a common divisor.
+// For a user with hash h, part.Index is h modulo part.Of, and the bucket is h modulo
+// buckets. step divides part.Of and buckets, so part.Index and the bucket are congruent
+// modulo step.
 func bucketsOf(part leaderboard.Part, buckets int) (first, step int) {
 	a, b := max(part.Of, 1), buckets
 	for b > 0 {

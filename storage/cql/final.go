@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A finalSet is a generation of final standings in positionLayout or fencedLayout, which
-// older programs wrote. The next amendment replaces it.
+// A finalSet is a generation of final standings in positionLayout or fencedLayout (see
+// seal.go), which older programs wrote. The next amendment replaces it.
 type finalSet struct {
 	s          *Store
 	seasonKey  leaderboard.SeasonKey
@@ -31,7 +31,7 @@ var errEnded = errors.New("cql: the season was deleted while its final standings
 type finalSize struct {
 	division string
 	written  int64 // the greatest position
-	erased   int64 // missing positions
+	erased   int64 // the number of erased positions
 }
 
 func (f finalSet) sizes(ctx context.Context, q op) ([]finalSize, error) {
@@ -44,8 +44,8 @@ func (f finalSet) sizes(ctx context.Context, q op) ([]finalSize, error) {
 	})
 }
 
-// removeAll deletes all rows of the generation. Reads depend on the order: see
-// finalread.go.
+// removeAll deletes all rows of the generation. Reads depend on the order of the deletions:
+// see finalread.go.
 func (f finalSet) removeAll(ctx context.Context) error {
 	ladders, err := f.sizes(ctx, op{selectFinalLadders, f.args()})
 	if err != nil {
@@ -53,8 +53,8 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	}
 	for _, l := range ladders {
 		for page := 0; page <= pageOf(l.written); page++ {
-			// one statement deletes a user's rows of all ladders, and the overall ladder
-			// has every user
+			// the overall ladder has every user, and one statement deletes a user's rows of
+			// all ladders
 			if l.division == "" {
 				var user string
 				users, err := gather(ctx, f.s.conn, op{selectFinalUsers, f.args(l.division, page)}, []any{&user}, func() (string, error) { return user, nil })
@@ -81,8 +81,8 @@ func (f finalSet) removeAll(ctx context.Context) error {
 	return f.s.conn.write(ctx, op{deleteFinalLadders, f.args()})
 }
 
-// sweepFinal removes the final standings of an ended incarnation, except for the users'
-// rows of final_places, which sweepUsers removes. It first makes the valid generation
+// sweepFinal removes the final standings of an ended incarnation, except for the places
+// (see directory.go), which sweepUsers removes. It first makes the valid generation
 // invalid: see finalread.go. A concurrent Seal or Amend removes its own rows: see
 // checkOpen.
 func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
@@ -157,15 +157,15 @@ func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
 }
 
 func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
-	type place struct {
+	type userPosition struct {
 		division string
 		position int64
 		standing leaderboard.SortKey // empty in positionLayout
 	}
-	var p place
+	var p userPosition
 	var key []byte
 	var achieved int64
-	places, err := gather(ctx, f.s.conn, op{selectUserPositions, f.args(string(user))}, []any{&p.division, &p.position, &key, &achieved}, func() (place, error) {
+	positions, err := gather(ctx, f.s.conn, op{selectUserPositions, f.args(string(user))}, []any{&p.division, &p.position, &key, &achieved}, func() (userPosition, error) {
 		if p.standing = ""; len(key) > 0 {
 			st := leaderboard.Standing{User: user, Key: leaderboard.RankKey(key), AchievedAt: time.UnixMicro(achieved)}
 			p.standing = st.SortKey()
@@ -175,7 +175,7 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range places {
+	for _, p := range positions {
 		if err := f.s.conn.write(ctx, op{eraseFinalPosition, append([]any{[]int64{p.position}}, f.args(p.division)...)}); err != nil {
 			return err
 		}
@@ -191,8 +191,8 @@ func (f finalSet) erase(ctx context.Context, user leaderboard.UserID) error {
 	return f.s.conn.write(ctx, op{deleteUserPositions, f.args(string(user))})
 }
 
-// eraseFence removes the fence at a standing: the row has the user's id. It first makes the
-// next standing of the page a fence (see finalread.go).
+// eraseFence removes the fence at a standing, because a fence contains the user's id. It
+// first makes the next standing of the page a fence (see finalread.go).
 func (f finalSet) eraseFence(ctx context.Context, division string, position int64, standing leaderboard.SortKey) error {
 	page, err := f.rows(ctx, division, position, 2)
 	if err != nil {

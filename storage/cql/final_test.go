@@ -23,7 +23,7 @@ func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
 	return s, rec, leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
 }
 
-// newClosed is newFinals without the seal.
+// newClosed is like newFinals, but does not seal the season.
 func newClosed(t *testing.T, n int) (*Store, *recorder, *leaderboard.Board) {
 	t.Helper()
 	rec := &recorder{conn: newModel(nil)}
@@ -59,7 +59,7 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name         string
-		cold, cached int // the greatest numbers of statements without and with cached pages
+		cold, cached int // the most statements allowed without and with cached pages
 		read         func() (got, want any, err error)
 	}{
 		{"the top", 3, 1, func() (any, any, error) {
@@ -140,8 +140,8 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 }
 
 // In each round, a part of an amendment or an erasure runs before a statement of a read.
-// The read returns the old or the new standings, and the old or the new total. Later reads
-// with the cached pages return the new standings.
+// The read must return the old or the new standings, with the old or the new total. After
+// the change, a read with the cached pages must return the new standings.
 func TestModelOfAReaderBesideAChange(t *testing.T) {
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	users := []leaderboard.UserID{"u0", "u1", "u2"}
@@ -228,7 +228,7 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 							wantAfter = c.want[1]
 						}
 						if got, err := read(ctx, reader); err != nil || changeErr != nil || got != wantAfter {
-							t.Fatalf("%d statements of the change before read %d: after the change, a read returns %q, error %v, and the change returned %v; want %q", n+1, readIndex+1, got, err, changeErr, wantAfter)
+							t.Fatalf("%d statements of the change before read %d: after the change, a read returns %q, error %v, and the change has the error %v; want %q", n+1, readIndex+1, got, err, changeErr, wantAfter)
 						}
 					}
 				}
@@ -237,8 +237,8 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 	}
 }
 
-// The test does not compare NotWorse: in some layouts, it may be the position of an erased
-// user.
+// The test does not compare NotWorse: in some layouts, NotWorse may be the position of an
+// erased user.
 func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 	const n = 2200
 	seed := stepsSeed(t)
@@ -304,13 +304,13 @@ func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 		}
 		for layout, answers := range got {
 			if d := gocmp.Diff(got[fencedLayout], answers); d != "" {
-				t.Fatalf("seed %d, after %d erasures, answers in the layout with fences (-) and in layout %d (+):\n%s", seed, i+1, layout, d)
+				t.Fatalf("seed %d, after %d erasures, answers in fencedLayout (-) and in layout %d (+):\n%s", seed, i+1, layout, d)
 			}
 		}
 	}
 }
 
-// The amendment writes the present layout and removes the old rows.
+// An amendment of an old layout must write pagedLayout and remove the old rows.
 func TestAmendmentOfAnOldLayout(t *testing.T) {
 	for _, layout := range []sealLayout{positionLayout, fencedLayout} {
 		s, rec, b := newClosed(t, 1100)
@@ -389,7 +389,7 @@ func TestModelOfTwoErasuresInASealedSeason(t *testing.T) {
 		for step(1000) {
 		}
 		if got := read(); got != want || slowErr != nil {
-			t.Fatalf("%d statements before the other erasure: a read after both erasures returns %s, the slow erasure has the error %v; want %s", n, got, slowErr, want)
+			t.Fatalf("the erasure of u1 ran %d statements before that of u0: after both, a read returns %s, and the erasure of u1 has the error %v; want %s", n, got, slowErr, want)
 		}
 	}
 }
