@@ -239,7 +239,6 @@ func (c cutList) read(ctx context.Context, q op, dest []any, row func() bool) er
 	return err
 }
 
-// If a page of a list cannot be read, the list must end with an error.
 func TestACutListIsAnError(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)

@@ -37,7 +37,6 @@ func (stored *storedBoard) decode() error {
 	return nil
 }
 
-// sameBoard reports whether stored and b are the same board.
 func sameBoard(stored, b *leaderboard.Board) bool {
 	return stored.ID == b.ID && stored.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt))
 }

@@ -89,8 +89,7 @@ func TestVersionsNearTheirBound(t *testing.T) {
 	}
 }
 
-// maxMatches bounds the matches of a user, because some calls read them all. Apply rejects
-// further matches, but applies corrections of stored matches.
+// Apply rejects further matches, but applies corrections of stored matches.
 func TestTooManyMatchesAreRefused(t *testing.T) {
 	for _, cacheUsers := range []int{-1, 10} {
 		t.Run(fmt.Sprintf("CacheUsers is %d", cacheUsers), func(t *testing.T) {

@@ -30,17 +30,16 @@ import (
 // The row of a ban or an erasure contains data that other tables of a data center may lack:
 //
 //   - The new element of the account (see account.go) may arrive after the row.
-//   - The user's list of seasons may arrive late. An erasure also removes the list in all
-//     data centers.
+//   - The user's list of seasons may arrive after the row, or be removed by the erasure.
 //
-// A process may find further seasons of the user, or complete an interrupted erasure in a
-// season. It first writes a row with these seasons for the other data centers.
+// If a process finds further seasons of the user, or completes an interrupted erasure in a
+// season, it first writes a row with these seasons for the other data centers.
 //
 // StartRecount writes rows for the other data centers only. Each data center recounts the
 // users itself.
 //
-// The id of a row is a hash of its content, and its removal has a greater timestamp than
-// its insertion. So a repeated write adds no row, and restores no removed row.
+// The id of a row is a hash of its content, so a repeated write adds no row. It also
+// restores no removed row: the removal has a greater timestamp.
 
 // A storedChange is a row of table rank_changes: a ban or erasures of User, the end of the
 // incarnation with number Ended, or a change of the divisions of Board.
@@ -217,8 +216,6 @@ func (s *Store) repeatStartRecount(ctx context.Context, c *storedChange) error {
 	return err
 }
 
-// repeatChange repeats a ban or erasures, and returns the user's entries in all seasons of
-// the change.
 func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboard.Entry, error) {
 	unlock, err := s.lock(ctx, c.User)
 	if err != nil {

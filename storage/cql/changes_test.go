@@ -103,8 +103,7 @@ func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	}
 }
 
-// A user is erased and banned again, before any data center finishes the erasure. The later
-// ban must stay.
+// A ban is set before an earlier erasure is finished. The ban must stay.
 func TestAnEarlierErasureLeavesALaterBan(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })

@@ -39,14 +39,15 @@ func versionCovering(timestamp int64) uint64 { return (uint64(timestamp) + 1) / 
 // madeShift are the incarnation's number plus one. The lower bits are the board's creation
 // time in milliseconds. So if two boards with the same id open the same number, all cells
 // of the later board prevail.
-const madeShift = 42 // milliseconds until the year 2109
+const madeShift = 42 // 42 bits of milliseconds last until the year 2109
 
 func openTime(number int, createdMicros int64) int64 {
 	return int64(number+1)<<madeShift | min(max(createdMicros/1000, 0), 1<<madeShift-1)
 }
 
 const (
-	// maxVersion keeps the timestamps of entries and ladder rows at or below sweepTime.
+	// maxVersion keeps the timestamps of entries and ladder rows at or below sweepTime. At
+	// equal timestamps, a deletion prevails.
 	maxVersion = 1 << 61
 	// versionRoom is reserved below maxVersion: the lower half for retractions, both halves
 	// for bans and erasures. Results that data centers accept concurrently may use a part.
@@ -58,12 +59,12 @@ const (
 	// greater.
 	sweepTime = int64(1)<<62 + 1
 	// erasureStep is added to the highest version that an erasure has read. Concurrent
-	// writers reach the sum only with about 4,096 results of the greatest revision.
+	// writers reach the sum only with 4,096 results of the greatest revision.
 	erasureStep = 1 << 54
 	// maxEpoch keeps the timestamps of results below sweepTime.
 	maxEpoch = 1<<(62-epochShift) - 1
-	// lastErasureStep replaces erasureStep above maxResultVersion. It can be small: the new
-	// base is above all retractions, and a ban raises the version by one.
+	// lastErasureStep replaces erasureStep above maxResultVersion. A small step is enough:
+	// the new base is above every retraction, and a ban raises the version by one.
 	lastErasureStep = 1 << 32
 )
 
@@ -73,7 +74,7 @@ const codecFormat = 1
 type account struct {
 	Serial   uint64 // counts the changes of the bans since the last erasure: see account.go
 	Hidden   bool
-	Epoch    int64  // counts the erasures
+	Epoch    int64
 	Base     uint64 // the version from which entries start after the last erasure
 	ErasedAt time.Time
 }
@@ -228,8 +229,7 @@ func appendString[S ~string](dst []byte, s S) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// A decoder reads the fields of a blob. After a failed read, it sets bad and returns zero
-// values.
+// After a failed read, a decoder sets bad and returns zero values.
 type decoder struct {
 	b   []byte
 	bad bool

@@ -120,8 +120,6 @@ func FuzzDecodeSeal(f *testing.F) {
 	})
 }
 
-// At equal timestamps, Cassandra keeps a deletion. So the insertion and the deletion of one version
-// must have different timestamps.
 func TestTimestamps(t *testing.T) {
 	for _, version := range []uint64{0, 1, 2, 1 << 40, maxVersion} {
 		if insertTime(version) <= deleteTime(version) {

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A damage is a fault that plant writes to the tables. Reads must then show the differences
-// in kinds, which are sorted.
+// A damage is a fault that the function plant writes to the tables. The field kinds lists,
+// sorted, the differences that reads must then show.
 type damage struct {
 	name  string
 	plant func(p *planter)
@@ -347,7 +347,7 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	}
 }
 
-// If the data of one user is damaged, Apply must still apply the results of other users.
+// Apply must still apply the results of users without damage.
 func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")

@@ -95,7 +95,6 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 	if err := whileBusy(t.Context(), func() error { _, err := other.Erase(t.Context(), "v", stepsEpoch); return err }); err != nil {
 		t.Errorf("Erase in the other data center: %v", err)
 	}
-	// Open distinguishes a data center that is down from an unknown one.
 	if _, err := Open(t.Context(), o); !errors.Is(err, leaderboard.ErrUnavailable) || errors.Is(err, schema.ErrDataCenter) {
 		t.Errorf("Open while the local data center is down = %v, want %v", err, leaderboard.ErrUnavailable)
 	}

@@ -187,10 +187,10 @@ func readBesideADeletion(t *testing.T, read func(context.Context, *Store) error,
 	})
 	gate := &readGate{conn: w.third.conn}
 	reader := open(gate, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
-	reader.parallel = 1 // one read at a time
+	reader.parallel = 1
 	reads := 0
 	gate.beforeRead = func() {
-		synctest.Wait() // wait for all concurrent statements
+		synctest.Wait()
 		if reads++; reads == readIndex+1 {
 			deleter(statements)
 		}
@@ -280,7 +280,7 @@ func TestDeletionsRemoveAllBuckets(t *testing.T) {
 		}
 	}
 	step, die := w.conns[1].walk(func() { _ = w.stores[1].DeleteBoard(ctx, "b", deletedAt) })
-	step(4) // the board is closed, and the time is written
+	step(4) // the board is marked as deleted, and the time is written
 	die()
 	w.user = "new-user"
 	if err := errors.Join(recreate(w.third, deletedAt.Add(time.Second)), w.apply(ctx, w.third, "n 7 red")); err != nil {
@@ -298,8 +298,7 @@ func TestDeletionsRemoveAllBuckets(t *testing.T) {
 	}
 }
 
-// A board with the id of the deleted board is created during FinishDeletions. The new board
-// and its data must stay.
+// During FinishDeletions, the board is created again. The new board and its data must stay.
 func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
 	for count := range 60 { // more than the number of statements of FinishDeletions
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Sum), "u")
@@ -309,7 +308,7 @@ func TestModelOfACompletedDeletionBesideANewBoard(t *testing.T) {
 		}
 		deletedAt := stepsEpoch.AddDate(0, 0, 1)
 		step, die := w.conns[1].walk(func() { _ = w.stores[1].DeleteBoard(ctx, "b", deletedAt) })
-		step(4) // the board is closed, and the time is written
+		step(4) // the board is marked as deleted, and the time is written
 		die()
 		w.stores[0].now = func() time.Time { return deletedAt.Add(2 * deletionTimeout) }
 		var finishErr error

@@ -175,8 +175,9 @@ const (
 	mostPage  = 500
 )
 
-// pageStandings returns how many standings a page should have. About the square root of n
-// keeps a page and the directory small: an amendment writes both.
+// pageStandings returns how many standings a page should have in a ladder of n standings.
+// About the square root of n keeps a page and the directory small: an amendment writes
+// both.
 func pageStandings(n int64) int {
 	return min(max(int(math.Sqrt(float64(n))), leastPage), mostPage)
 }
@@ -221,8 +222,7 @@ func makePage(name string, rows []pageRow) newPage {
 	return newPage{p, rows}
 }
 
-// withoutUser returns page p under a new name, without an erased user. The other users keep
-// their positions.
+// withoutUser returns page p under a new name, without an erased user.
 func (p *ladderPage) withoutUser(name string, rows []pageRow, user leaderboard.UserID) newPage {
 	n := newPage{*p, slices.DeleteFunc(slices.Clone(rows), func(r pageRow) bool { return r.user == user })}
 	n.name, n.standings, n.fence = name, int64(len(n.rows)), ""
@@ -311,7 +311,6 @@ func (d *directory) amend(c *ladderChange, load func(*ladderPage) ([]pageRow, er
 		}
 		run, inRun = append(run, rows...), true
 	}
-	// a last run that is too short for a page joins the page before it
 	for inRun && len(run) < standings/2 && len(pages) > 0 {
 		last := pages[len(pages)-1]
 		pages = pages[:len(pages)-1]

@@ -145,8 +145,8 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Each user first has one to five results, and later a better result. So the
-			// versions differ, and the write timestamps computed from them.
+			// Each user first has one to five results, and later a better one. So versions
+			// and write timestamps differ.
 			place := func(better bool) {
 				err := s.forEach(t.Context(), written, func(ctx context.Context, user int) error {
 					var tally leaderboard.Tally
@@ -220,7 +220,6 @@ func (s *tracedSession) Trace(id []byte) {
 
 var tombstonesRead = regexp.MustCompile(`^Read \d+ live rows and (\d+) tombstone cells`)
 
-// tombstones counts the tombstones in reads since its last call.
 func (s *tracedSession) tombstones(t *testing.T) (total int) {
 	t.Helper()
 	s.mu.Lock()

@@ -23,7 +23,7 @@ func newFinals(t *testing.T, n int) (*Store, *recorder, leaderboard.Ladder) {
 	return s, rec, leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
 }
 
-// newClosed is like newFinals, but does not seal the season.
+// newClosed is like newFinals without the seal.
 func newClosed(t *testing.T, n int) (*Store, *recorder, *leaderboard.Board) {
 	t.Helper()
 	rec := &recorder{conn: newModel(nil)}
@@ -254,7 +254,7 @@ func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 		t.Fatalf("FinalStandings returns %d standings, error %v; want %d", len(all), err, n)
 	}
 	erased := []int{0, 998, 999, 1000, 1001, 1002, 1999, 2000, n - 1}
-	for i := range 110 { // a page and more
+	for i := range 110 { // more users than a page has
 		erased = append(erased, 1200+i)
 	}
 	for range 6 {
