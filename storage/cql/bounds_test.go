@@ -46,7 +46,7 @@ func TestVersionsNearTheirBound(t *testing.T) {
 			b := newBounded(t, cacheUsers)
 			millis := stepsEpoch.UnixMilli()
 			b.applyOne("m0", millis, false, "APPLIED ")
-			// raiseVersion replaces about 1.1 million results with such revisions.
+			// raiseVersion has the effect of 1.1 million such results.
 			inc, err := b.incarnations.readAgain(t.Context(), b.key)
 			if err != nil {
 				t.Fatal(err)
