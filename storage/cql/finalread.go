@@ -18,10 +18,14 @@ import (
 
 // # How a sealed season in fencedLayout is read
 //
-// For the present layout, see pagedread.go. A page is a partition of final_standings, with
-// consecutive standings of a ladder. It also has the size of the ladder and a tail: the
-// last position with the rank key of the page's last standing. A fence is a row of
-// final_fences with the first standing of a page.
+// For the present layout, see pagedread.go. The tables of fencedLayout:
+//
+//   - final_standings: a partition is a page, with 1,000 consecutive positions of a ladder.
+//     It also has the size of the ladder and a tail: the last position with the rank key of
+//     the page's last standing.
+//   - final_fences: a row is a fence, the first standing of a page.
+//   - final_positions: the standings of each user.
+//   - final_ladders: the sizes of the ladders.
 //
 // A read has up to three statements:
 //
@@ -32,31 +36,29 @@ import (
 //
 // # Why a read finds a complete generation
 //
-// This section shows that a read answers from a complete generation. A Seal or a deletion
-// may remove the generation during the read:
+// An amendment or a deletion may remove the generation during a read. It removes, in this
+// order:
 //
-//  1. It changes the seal.
-//  2. For each ladder, it removes the users and the pages in the order of the pages, then
-//     the fences.
-//  3. It removes the sizes of the ladders.
+//  1. The generation from the seal.
+//  2. For each ladder, the pages, each after its users' rows. Then the fences.
+//  3. The sizes of all ladders, by one statement.
 //
-// A page is one partition, so a read finds it whole or not. Therefore:
+// A read finds a page whole or not, because a page is one partition. Therefore:
 //
-//   - If a read finds all expected pages, the rows that it read earlier were complete,
-//     except possibly the user's row.
+//   - If a read finds all expected pages, the fences were complete when it read them. It
+//     may lack a user's row: the last case.
 //   - If a read finds the overall ladder's size but not that of a division, the generation
 //     has no ladder of this division.
-//   - In all other cases, inFinal reads the seal again. If the generation is the same,
-//     nothing was removed before this second read of the seal. Otherwise the whole read
-//     starts again.
+//   - In all other cases, inFinal reads the seal again. If the seal names the same
+//     generation, nothing was removed before. Otherwise the whole read starts again.
 //
-// A read that starts from an ended incarnation answers as before the deletion, until the
-// seal changes.
+// A read from an ended incarnation returns the final standings from before the deletion,
+// until the deletion changes the seal.
 //
-// An erasure adds positions to the column `erased` of the ladder, removes the rows, and
-// then changes Erased and Erasures in the seal. Erasures is in the keys of cached pages, so
-// no older page is used after this change. Rows of another data center may arrive late, so
-// no page is cached for longer than pageAge.
+// An erasure adds positions to the column `erased` of the ladder, removes the user's rows,
+// and finally changes Erased and Erasures in the seal. The keys of cached pages contain
+// Erasures, so later reads use no page from before the erasure. Rows of another data center
+// may arrive late, so no page is cached for longer than pageAge.
 
 type finalRead struct {
 	finalSet
@@ -66,9 +68,10 @@ type finalRead struct {
 	intact bool
 }
 
-// inFinal runs f with the valid generation. If f does not set intact, inFinal reads the
-// seal again, and may repeat f. In positionLayout, it also reads the season's row: older
-// stores delete a season without changing its seal first.
+// inFinal calls f with the valid generation. If f does not set intact, inFinal reads the
+// seal again. If the generation has changed, inFinal calls f again. If the season is not
+// sealed, it also reads the season's row: a later incarnation may be sealed. So it does in
+// positionLayout: older programs delete a season without changing its seal first.
 func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, *finalRead) error) error {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for err == nil && inc.open {
@@ -240,8 +243,8 @@ func (f finalSet) rows(ctx context.Context, division string, position int64, n i
 		st.dest(), func() (leaderboard.Standing, error) { return st.standing(), nil })
 }
 
-// standingByPosition finds a user's standing in positionLayout. If there is none, Key is
-// empty.
+// standingByPosition returns a user's standing in positionLayout. If the user has none, Key
+// is empty.
 func (f finalSet) standingByPosition(ctx context.Context, division string, user leaderboard.UserID) (leaderboard.Standing, error) {
 	var position int64
 	err := f.s.conn.read(ctx, op{selectFinalPosition, f.args(string(user), division)}, []any{&position}, func() bool { return true })
@@ -273,7 +276,7 @@ func (r *standingRow) standing() leaderboard.Standing {
 	}
 }
 
-// A sealedPage is a page, or some standings of it.
+// A sealedPage has all or some standings of a page.
 type sealedPage struct {
 	size, tail int64 // see the top of the file; zero if the page does not exist
 	standings  []leaderboard.Standing
@@ -328,10 +331,10 @@ func (r *finalRead) pages(ctx context.Context, division string, first, last int)
 	return pages, err
 }
 
-// standingsBetween returns the standings of the positions, by page. The positions must be
-// on at most two pages.
+// standingsBetween returns the standings of an interval of positions, by page. The interval
+// must span at most two pages.
 func (r *finalRead) standingsBetween(ctx context.Context, division string, from, to int64) (map[int]*sealedPage, error) {
-	const few = 110 // more than the neighbors of one request, and less than a page
+	const few = 110 // more than a user with all neighbors of one request, less than a page
 	first, last := pageOf(from), pageOf(to)
 	cached := r.s.pages.get(r.pageKey(division, first)) != nil && r.s.pages.get(r.pageKey(division, last)) != nil
 	if first == 0 || cached || to-from >= few {
@@ -353,8 +356,8 @@ func (r *finalRead) standingsBetween(ctx context.Context, division string, from,
 	return r.readPages(ctx, op{selectFinalRange, r.args(division, numbers, from, to)})
 }
 
-// size returns the size of a ladder. It sets intact if it finds the size of the overall
-// ladder, because sizes are removed last.
+// size returns the size of a ladder. If it finds the size of the overall ladder, it sets
+// intact, because sizes are removed last.
 func (r *finalRead) size(ctx context.Context, division string) (finalSize, error) {
 	names := []string{""}
 	if division != "" {
@@ -382,7 +385,7 @@ func (r *finalRead) standingsFrom(ctx context.Context, division string, position
 		for _, p := range pages {
 			size = max(size, p.size)
 		}
-		if size < 0 { // the positions may be beyond the ladder, or erased
+		if size < 0 { // the interval may be beyond the ladder, or all its users erased
 			break
 		}
 		for number := pageOf(position); number <= pageOf(min(to, size)) && position <= size; number++ {
@@ -412,7 +415,7 @@ const lookupUsers = 25
 
 type userPlace struct {
 	leaderboard.Standing
-	notWorse int64 // last position with the user's rank key; 0 if this is the tail of the page
+	notWorse int64 // the last position with the user's rank key; 0 means the page's tail
 }
 
 func (r *finalRead) places(ctx context.Context, division string, users []leaderboard.UserID) ([]userPlace, error) {
@@ -490,16 +493,15 @@ func (r *finalRead) neighborhood(ctx context.Context, division string, user lead
 		}
 		n.Standings = append(n.Standings, p.standings...)
 	}
-	if n.Of < 0 { // the generation is being removed, or the user is being erased
+	if n.Of < 0 { // the generation is being removed, or the user erased
 		r.intact = false
 		return leaderboard.Neighborhood{}, 0, errNoStanding(user)
 	}
 	return n, size - r.seal.Erased[division], nil
 }
 
-// standingsAfter implements FinalAfter in fencedLayout.
 func (r *finalRead) standingsAfter(ctx context.Context, division string, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, int64, error) {
-	number := 0 // the last page that begins at the key or before it
+	number := 0 // the last page whose fence is at the key or before it
 	if err := r.s.conn.read(ctx, op{selectFinalFence, r.args(division, []byte(after))}, []any{&number}, func() bool { return true }); err != nil {
 		return nil, leaderboard.Counts{}, 0, err
 	}
@@ -551,7 +553,7 @@ const pageCacheBytes = 64 << 20
 
 const pageAge = time.Minute
 
-// A cached value is a page or a directory, which must not be changed.
+// A cached value must not be changed.
 type cached interface{ bytes() int }
 
 type pageCache struct {

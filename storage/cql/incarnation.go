@@ -11,22 +11,21 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
-// An incarnation is one life of a season. Its number is in the key of all data of the
-// season. A deletion of the season ends the incarnation, and the next result opens another.
-// So old and new data never share cells.
+// An incarnation is a season from its creation to its deletion. Its number is in the keys of
+// all its data, so old and new data never share cells.
 type incarnation struct {
 	number  int
 	open    bool
 	made    int64 // CreatedAt of its board, in Unix microseconds
 	buckets int   // of each ladder
-	swept   int   // the data of all smaller numbers were removed
+	swept   int   // the data of all incarnations with smaller numbers was removed
 	// see [leaderboard.Board.Rules] and state.go
 	rules int
 	// boardSeen means that this store found the board after it read the open incarnation:
-	// see openIncarnation. The table does not have boardSeen.
+	// see openIncarnation. Only the cache has boardSeen and deletedAt.
 	boardSeen bool
-	// deletedAt is the time of the last deletion of the season or of a board with its id,
-	// before this incarnation. It is set only if boardSeen is true.
+	// deletedAt is the time of the last deletion before this incarnation: of the season, or
+	// of a board with its board id. It is set only if boardSeen is true.
 	deletedAt time.Time
 }
 
@@ -58,7 +57,7 @@ func (r *seasonRow) dest() []any {
 const rulesBits = 8
 
 // rulesCell returns the value of a cell of the column `rules`. The value is also the cell's
-// timestamp. It has the incarnation's number, so that a later incarnation ignores the cell.
+// timestamp. It contains the incarnation's number: a later incarnation ignores the cell.
 func rulesCell(number, rules int) int64 { return int64(number)<<rulesBits | int64(rules) }
 
 func (r *seasonRow) incarnation() incarnation {
@@ -80,18 +79,18 @@ func orZero[T any](p *T) T {
 
 // incarnations caches the open incarnations that the store has read.
 //
-// A cached incarnation may have ended. This comment shows that its use does no harm. Apply
-// and withIncarnation start from it, and later read the season's row. If the row has
-// changed, they start again. If not, only a later deletion matters:
+// A cached incarnation that has ended does no harm. Apply and withIncarnation start from a
+// cached incarnation, and later read the season's row. If the row has changed, they start
+// again. If not, only a deletion after this read can end the incarnation:
 //
-//   - Apply may write into the ended incarnation. This is like an Apply before the
-//     deletion.
-//   - The callers of withIncarnation read with one statement: data from before the
-//     deletion, or none. The function hasUser may need two statements, but stops at the
-//     first user.
+//   - Apply may write into the ended incarnation. The outcome is that of an Apply before
+//     the deletion.
+//   - Each caller of withIncarnation reads with one statement: data from before the
+//     deletion, or none. HasUsers may need two statements. If either finds a user, the
+//     answer holds before the deletion, otherwise after it.
 //
-// For final standings, see finalread.go and writeFinal. Amend changes only the seal of its
-// incarnation.
+// For final standings, see finalread.go and writeFinal. Amend changes only the seal of the
+// incarnation that it has read.
 type incarnations struct {
 	reads coalesce.Group[leaderboard.SeasonKey, *incarnation]
 
@@ -109,7 +108,7 @@ func (ins *incarnations) cachedOrRead(ctx context.Context, s leaderboard.SeasonK
 	return ins.readAgain(ctx, s)
 }
 
-// The read of readAgain starts after the call, and concurrent calls share it.
+// readAgain reads the season's row after the call began. Concurrent calls share a read.
 func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey) (incarnation, error) {
 	var inc incarnation
 	if err := ins.reads.Do(ctx, s, &inc); err != nil {
@@ -118,8 +117,8 @@ func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey)
 	return inc, nil
 }
 
-// update caches an incarnation that was just read. If the cache has it already, update
-// keeps the cached boardSeen and deletedAt.
+// update caches an incarnation that was just read. If the incarnation is cached already,
+// update keeps the cached boardSeen and deletedAt.
 func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()
@@ -128,7 +127,7 @@ func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarn
 		inc.boardSeen, inc.deletedAt = true, previous.deletedAt
 	}
 	delete(ins.cached, s)
-	// cache open incarnations only: requests with unknown ids could fill the memory
+	// cache open incarnations only: otherwise requests with unknown ids could fill the memory
 	if inc.open {
 		if ins.cached == nil {
 			ins.cached = map[leaderboard.SeasonKey]incarnation{}
@@ -164,10 +163,11 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 // openIncarnation returns the open incarnation of a season of b, and opens one if
 // necessary. Errors: [leaderboard.ErrBoardNotFound] if b was deleted.
 //
-// No incarnation of a deleted board stays in use. DeleteBoard marks b as deleted, and then
-// ends the open incarnations. A writer that read b before may open an incarnation after
-// that. So openIncarnation first reads the open incarnation, and then the board. If the
-// board exists then, a deletion can only mark it later, and ends this incarnation.
+// No incarnation of a deleted board stays in use. DeleteBoard first marks the board as
+// deleted, and then ends the open incarnations. A writer that cached the board may open an
+// incarnation after both steps. So openIncarnation first reads the open incarnation, and
+// then the board. If the board is not marked, a later DeleteBoard finds this incarnation and
+// ends it.
 //
 // StartRecount may have missed the incarnation. So openIncarnation raises its rules, unless
 // the season is sealed.
@@ -195,16 +195,16 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 			} else if raised {
 				continue
 			}
-			// A deletion writes its time before it ends the incarnation, so this read finds
-			// it.
+			// A deletion writes its time before it ends an incarnation. So this read finds
+			// the deletion of the previous incarnation.
 			if inc.deletedAt, err = s.deletedAt(ctx, seasonKey); err != nil {
 				return incarnation{}, err
 			}
 			return s.incarnations.setBoardSeen(seasonKey, inc), nil
 		case inc.open:
 			// A writer opened this incarnation for a deleted board with the same id. No
-			// writer has opened it for b: otherwise the cells of b, the later board, would
-			// prevail (see openTime).
+			// writer has opened it for b: the cells of b, the later board, would prevail
+			// (see openTime).
 			if _, err := s.endIncarnation(ctx, seasonKey, inc); err != nil {
 				return incarnation{}, err
 			}
@@ -221,7 +221,7 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 }
 
 // raiseRules raises the rules of an incarnation, unless the season is sealed. It reports
-// whether it has written the rules.
+// whether it wrote them.
 func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, rules int) (bool, error) {
 	if inc.rules >= rules {
 		return false, nil
@@ -249,8 +249,8 @@ func (s *Store) boardWithRules(ctx context.Context, b *leaderboard.Board, inc in
 	return b.WithRules(inc.rules), nil
 }
 
-// StartRecount gives the rules of b to all open seasons that are not sealed. A season
-// without users gets the rules too: another process may be registering the first user.
+// StartRecount raises the rules of all open seasons that are not sealed to those of b. It
+// includes seasons without users: another process may be registering the first user.
 // Other data centers repeat StartRecount (see changes.go).
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	if _, err := s.liveBoard(ctx, b); err != nil {
@@ -263,8 +263,8 @@ func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leade
 	return s.raiseAllRules(ctx, b)
 }
 
-// raiseAllRules gives the rules of b to its open seasons that are not sealed. It returns
-// the open seasons with these or greater rules, sealed ones too.
+// raiseAllRules raises the rules of b's open seasons that are not sealed. It returns all
+// open seasons that now have the rules of b or greater ones, including sealed seasons.
 func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	rows, err := s.seasonRows(ctx, b.ID)
 	if err != nil {
@@ -288,10 +288,10 @@ func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]lead
 	return seasons, nil
 }
 
-// deletionRow returns the key of a row of the table seasons that records deletions: of a
-// season, or of the board if the id is empty. Its column `board_made` is the time of the
-// last deletion. Its column `buckets` is the greatest number of buckets of an incarnation.
-// No season id contains a tab, and the row is never open.
+// deletionRow returns the key of the row of table seasons that records the deletions of a
+// season, or of the board if the season id is empty. The row's column `board_made` is the
+// time of the last deletion. The column `buckets` is the greatest number of buckets of an
+// incarnation. The row is never open, and no season id contains a tab.
 func deletionRow(season leaderboard.SeasonID) string { return "\t" + string(season) }
 
 func (s *Store) setDeleted(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
@@ -312,8 +312,8 @@ func (s *Store) deletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return time.UnixMicro(last).UTC(), nil
 }
 
-// mostBuckets returns the greatest number of buckets of an incarnation, or 0 if only older
-// programs opened one.
+// mostBuckets returns the greatest number of buckets of any incarnation of a season. If
+// only older programs opened incarnations, it returns 0.
 func (s *Store) mostBuckets(ctx context.Context, seasonKey leaderboard.SeasonKey) (int, error) {
 	var buckets *int
 	err := s.conn.read(ctx, op{selectBuckets, []any{string(seasonKey.Board), deletionRow(seasonKey.Season)}}, []any{&buckets}, func() bool { return true })
@@ -324,9 +324,10 @@ func errBoardNotFound(id leaderboard.BoardID) error {
 	return fmt.Errorf("cql: board %q: %w", id, leaderboard.ErrBoardNotFound)
 }
 
-// withIncarnation runs f on the open incarnation, and concurrently reads the season's row.
-// If the row has changed, it starts again. If no incarnation is open, it returns a zero
-// value. f must read with one statement: see incarnations, also for the exception hasUser.
+// withIncarnation runs f on the cached incarnation, and concurrently reads the season's
+// row. If the row differs, withIncarnation starts again. If no incarnation is open, it
+// returns a zero value. f must read with one statement, except in HasUsers: see
+// incarnations.
 func withIncarnation[T any](ctx context.Context, s *Store, seasonKey leaderboard.SeasonKey, f func(context.Context, incarnation) (T, error)) (T, error) {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for {

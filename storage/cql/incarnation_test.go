@@ -8,8 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// In each round, a process dies before a different statement of DeleteSeason. A store that
-// has cached the season's incarnation must then return the same data as a new store.
+// In each round, a process dies before a different statement of DeleteSeason. Afterwards, a
+// store that has cached the incarnation must return the same data as a new store.
 func TestModelOfACachedIncarnationAfterAnInterruptedDeletion(t *testing.T) {
 	ctx := t.Context()
 	season := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
@@ -29,27 +29,26 @@ func TestModelOfACachedIncarnationAfterAnInterruptedDeletion(t *testing.T) {
 			hasEntry, hasResult, hasUsers bool
 			match                         leaderboard.MatchState
 		}
-		// before restores the cached incarnation before each read, because the previous
-		// read may have dropped it.
-		read := func(s *Store, before func()) (d data) {
+		// Each read may drop the cached incarnation, so restoreCache runs before each read.
+		read := func(s *Store, restoreCache func()) (d data) {
 			var err error
-			before()
+			restoreCache()
 			if _, err = s.Entry(ctx, season, "u"); err == nil {
 				d.hasEntry = true
 			} else if !errors.Is(err, leaderboard.ErrEntryNotFound) {
 				t.Fatal(err)
 			}
-			before()
+			restoreCache()
 			if _, err = s.Result(ctx, leaderboard.ResultKey{SeasonKey: season, User: "u", Match: "m"}); err == nil {
 				d.hasResult = true
 			} else if !errors.Is(err, leaderboard.ErrResultNotFound) {
 				t.Fatal(err)
 			}
-			before()
+			restoreCache()
 			if d.hasUsers, err = s.HasUsers(ctx, season); err != nil {
 				t.Fatal(err)
 			}
-			before()
+			restoreCache()
 			if d.match, err = s.Match(ctx, leaderboard.MatchKey{SeasonKey: season, Match: "m"}); err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +58,7 @@ func TestModelOfACachedIncarnationAfterAnInterruptedDeletion(t *testing.T) {
 		got := read(w.third, func() { w.third.incarnations.cached[season] = cached })
 		want := read(open(m, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1}), func() {})
 		if got != want {
-			t.Errorf("the process died before statement %d: a store with a cached incarnation returns %+v, want %+v", index, got, want)
+			t.Errorf("the process died before statement %d: a store with a cached incarnation returns %+v, want %+v as a new store", index, got, want)
 		}
 	}
 }

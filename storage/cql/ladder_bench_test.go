@@ -19,8 +19,8 @@ const (
 	benchCallers = 16
 )
 
-// The 10,000 improvements of the first user leave 10,000 tombstones. The times are medians
-// at LOCAL_QUORUM with 16 concurrent callers. The benchmark needs servers:
+// In improve, the 10,000 improvements of the best user leave 10,000 tombstones. The reported
+// times are medians of 16 concurrent callers. The benchmark needs servers:
 //
 //	go run ./test/cluster/cmd run -- go test -run '^$' -bench Ladder -benchtime 1x ./storage/cql
 func BenchmarkLadder(b *testing.B) {
@@ -66,7 +66,7 @@ func benchStanding(score uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, ^score), 1)
 }
 
-// If the scores are equal, place only inserts the row.
+// place inserts the row with newScore, and deletes the row with another oldScore.
 func (l *benchLadder) place(ctx context.Context, user int, oldScore, newScore, version uint64) error {
 	id := fmt.Sprintf("user-%08d", user)
 	ops := []op{{insertRow, l.key(benchStanding(newScore), id, int64(version), insertTime(version))}}
@@ -89,7 +89,7 @@ func (l *benchLadder) find(ctx context.Context, user int) error {
 	rows, err := gather(ctx, l, op{selectUserRows, l.key(fmt.Sprintf("user-%08d", user))}, []any{&standing, &written},
 		func() ([]byte, error) { return take(&standing), nil })
 	if err == nil && (len(rows) != 1 || string(rows[0]) != string(benchStanding(l.scores[user]))) {
-		err = fmt.Errorf("user %d has the rows %x, want one row", user, rows)
+		err = fmt.Errorf("user %d has the rows %x, want only %x", user, rows, benchStanding(l.scores[user]))
 	}
 	return err
 }
@@ -100,7 +100,7 @@ func (l *benchLadder) top(ctx context.Context, _ int) error {
 	n := 0
 	err := l.read(ctx, op{selectTop, l.key(100)}, []any{&standing, &user}, func() bool { n++; return true })
 	if err == nil && n != 100 {
-		err = fmt.Errorf("the top has %d rows, want 100", n)
+		err = fmt.Errorf("the query of the top returns %d rows, want 100", n)
 	}
 	return err
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// One Apply moves a user's row at most once. A result that does not improve the entry deletes no
-// row.
 func TestResultsLeaveFewTombstones(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
@@ -53,9 +51,9 @@ func TestResultsLeaveFewTombstones(t *testing.T) {
 	}
 }
 
-// In a twoPageSession, the first read of a user's results has two pages. Between them, the
-// session waits until the store has read the entry, and calls betweenPages. The process
-// dies before the second read.
+// A twoPageSession splits the first read of a user's results into two pages. Between the
+// pages, it waits until the store has read the entry, and calls betweenPages. The second
+// read of the results fails, as if the process died.
 type twoPageSession struct {
 	conn
 	secondPage   string        // the first match of the second page
@@ -86,8 +84,9 @@ func (c *twoPageSession) read(ctx context.Context, q op, dest []any, row func() 
 	return page(true)
 }
 
-// The store writes an unchanged ladder row again at the new version. Otherwise a Recount
-// could delete the row, if the Recount read the user's results partly before the change.
+// A Recount misses the best result, a, but reads the later results x, y and z. So it deletes
+// the row of a, at a greater version than a's. The row remains only if Apply of x, y and z
+// has written it again.
 func TestModelOfARowThatStays(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")

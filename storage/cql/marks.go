@@ -16,23 +16,24 @@ import (
 // markBuckets is the number of partitions of one data center's marks: see changeBuckets.
 const markBuckets = 16
 
-// MarkFinal writes a mark for each user, or returns [leaderboard.ErrNotSealed]. Each call
-// has a new id, so the removal of a mark never hides a later one. Each data center has its
-// own marks. A quorum there has the change before the mark.
+// MarkFinal writes a mark for each user, or returns [leaderboard.ErrNotSealed]. The marks of
+// each call have a new id, so the removal of a mark never hides a later one. Each data center
+// has its own marks. A quorum there has the changed entry before the mark.
 //
-// The final standings of a concurrent Seal must include the changes. Seal adds its
+// The final standings of a concurrent Seal must include the changed entries. Seal adds its
 // generation to the seal's Pending, reads the entries, and makes the generation valid. Each
-// change of the seal is a swap (a lightweight transaction), so the changes have an order:
+// change of the seal is a swap (a lightweight transaction), so the swaps have an order.
+// MarkFinal finds one of these cases:
 //
-//   - If no generation is pending or valid, Seal reads the changed entries later.
-//   - If a generation is pending, MarkFinal raises [seal].Overtaken by a swap. If this swap
-//     comes before the last swap of Seal, Seal starts again. If it comes later, it fails,
-//     and MarkFinal reads that the season is sealed.
-//   - If the season is sealed, MarkFinal writes marks, and Amend later reads the changed
+//   - No generation is pending or valid: Seal reads the changed entries later.
+//   - A generation is pending: MarkFinal raises [seal].Overtaken by a swap. If this swap
+//     precedes the last swap of Seal, Seal starts again. Otherwise MarkFinal's swap fails,
+//     and MarkFinal finds the next case.
+//   - The season is sealed: MarkFinal writes marks, and Amend later reads the changed
 //     entries.
-//   - If the swap is unavailable, for example because another data center is down,
-//     MarkFinal writes marks and returns [leaderboard.ErrNotSealed]. Amend later makes Seal
-//     start again, or reads the entries after Seal.
+//   - The swap is unavailable, for example because another data center is down: MarkFinal
+//     writes marks and returns [leaderboard.ErrNotSealed]. If Seal has ended, Amend later
+//     reads the changed entries. Otherwise Amend makes Seal start again.
 func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
@@ -65,8 +66,7 @@ func (s *Store) overtake(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 	return x, err
 }
 
-// writeMarks runs statements on table final_marks in batches. The second argument of each
-// statement is the bucket.
+// In writeMarks, the second argument of each statement is the bucket.
 func (s *Store) writeMarks(ctx context.Context, ops []op) error {
 	byBucket := map[int][]op{}
 	for _, o := range ops {

@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The kinds of rows.
+// The kinds of rows of table match_results.
 const (
 	kindResult    = 0
 	kindRefusal   = 1
@@ -27,10 +27,11 @@ type match struct {
 	counted    bool   // the tally includes the result
 	contenders []contender
 	high, low  []byte    // see fingerprint
-	row        contender // of kindResult
-	voids      int64     // of the row of kindVoid
+	row        contender // the row of kindResult
+	voids      int64     // from the row of kindVoid
 }
 
+// A contender is a payload with its revision.
 type contender struct {
 	revision int64
 	payload  []byte
@@ -47,8 +48,8 @@ func (c *contender) compare(o *contender) int {
 }
 
 // eachMatch runs a query and calls visit for each match, ordered by match id, until visit
-// returns false. For a row of kindRepair, m is nil. If the query selects other columns
-// before those of a match, they go to extraDest. rows is the number of rows.
+// returns false. For a row of kindRepair, it calls visit with a nil match and the row's
+// number. extraDest receives columns that the query selects before those of a match.
 func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m *match, id leaderboard.MatchID, repair uint64) bool, extraDest ...any) (rows int, err error) {
 	var id string
 	var kind *int8
@@ -72,7 +73,7 @@ func (s *Store) eachMatch(ctx context.Context, key *userKey, q op, visit func(m 
 	err = s.conn.read(ctx, q, append(extraDest, &id, &kind, &item, &payload, &high, &low, &written), func() bool {
 		rows++
 		if kind == nil {
-			return true // static cells without rows
+			return true // the partition has only static cells
 		}
 		if leaderboard.MatchID(id) != current {
 			if more = flush(); !more {
@@ -167,20 +168,19 @@ func (m *match) versionWith(r *leaderboard.MatchResult) uint64 {
 	return uint64(r.Revision) + 1 + uint64(len(m.contenders)) + uint64(r.Voids)
 }
 
-// needsContender reports whether two payloads of the revision that stands were written, and
-// no contender row has the greater payload.
+// needsContender reports whether several payloads were written for the revision of the
+// result that stands, and no contender row has the greatest one.
 //
 // Two stores may write different payloads of one revision, and entries with the same
-// version. Cassandra keeps the greater payload, and the fingerprint shows both. A contender
-// row adds one to the version, so the entry of the kept payload prevails.
+// version. Cassandra keeps the greater payload, and the fingerprint shows that there were
+// two. A contender row adds one to the version, so the entry of the kept payload prevails.
 //
-// A contender row may arrive from another data center before its result, and then stands
-// alone. If a greater payload is written later, the contender row shows that the revision
-// has another payload. So a payload that replaces another payload of its revision gets a
-// contender row, which stays until an erasure.
+// A contender row may arrive from another data center before the row of its result. If a
+// store here then writes a greater payload, only the contender row shows that there were
+// two. So contender rows stay until an erasure.
 func (m *match) needsContender() bool {
 	if m.result == nil || m.row.revision != m.result.Revision {
-		return false // the contender row arrived before its result
+		return false // a contender row stands, which arrived before its result
 	}
 	high, low := fingerprint(m.payload)
 	contested := !bytes.Equal(high, m.high) || !bytes.Equal(low, m.low)

@@ -14,17 +14,16 @@ import (
 
 // # Why no result misses a void
 //
-// The field Voids counts how often a match was voided or restored (see
-// [leaderboard.MatchState]). The Voids of a result are a part of the user's state (see
-// state.go): a row of kindVoid, whose greatest value prevails. So it remains to show that
-// each result gets the Voids of its match. On a board with Board.Matches, the writer W of a
+// The Voids of a result are a part of the user's state (see state.go): a row of kindVoid,
+// whose greatest value prevails. So it remains to show that each result gets the Voids of
+// its match (see [leaderboard.MatchState]). If Board.Matches is true, the writer W of a
 // result:
 //
 //  1. Writes the result, unless the table has it.
 //  2. Writes the user into the table match_users.
 //  3. Reads the state of the match, and writes its Voids to the result if they are greater.
 //
-// The writer V of a void, or of its end:
+// The writer V of a void or a restoration:
 //
 //  1. Writes the state of the match (SetMatch).
 //  2. Reads the users in the table match_users (MatchUsers).
@@ -32,37 +31,37 @@ import (
 //
 // Each step begins after a quorum has completed the previous one. There are two cases:
 //
-//   - Step 3 of W reads the state that V wrote. Then W writes the Voids.
-//   - Step 3 of W began before step 1 of V ended. Then steps 1 and 2 of W ended before
-//     steps 2 and 3 of V began. So V reads the user, and finds the result.
+//   - Step 3 of W reads the state that V wrote: W writes the Voids.
+//   - Step 3 of W began before step 1 of V ended. So steps 1 and 2 of W ended before steps 2
+//     and 3 of V began: V reads the user, and finds the result.
 //
-// If W dies, the sender sends the result again. Until then the result may count although
-// its match is void. If V dies, Applied of the match is less than Voids, and another
+// If W dies, the sender sends the result again. Before the repetition, the result may count
+// although its match is void. If V dies, Applied of the match is less than Voids, so another
 // process repeats the steps of V.
 //
 // Each data center has a writer W of each result (see state.go), and a writer V. V repeats
 // the steps until the data center's Applied equals Voids. So the argument holds for
-// each data center alone. V also updates the index there, and drops summaries that stores
-// cached before the Voids arrived.
+// each data center alone. V also updates the index there. A new claim of V makes stores drop
+// the summaries that they cached before the Voids arrived (see summary.go).
 
 // # Why no erased user stays in the table match_users
 //
-// This section shows that the table does not keep a user for a result from before the
-// user's erasure. The steps of the writer W are those above. An erasure E:
+// After an erasure, the table must not keep the user for an earlier result. The writer W
+// does the steps above. An erasure E:
 //
-//  1. Begins a new epoch (see codec.go).
+//  1. Begins a new epoch of the user (see codec.go).
 //  2. Reads the user's results.
 //  3. Removes the user from the matches of these results, at a greater timestamp than all
 //     writes of earlier epochs.
 //
 // There are two cases:
 //
-//   - E reads the result of W. Then the removal by E prevails, whenever W does step 2.
-//   - Otherwise E began the epoch before W ended step 1. W finds the epoch before it
-//     acknowledges, and begins again. If W dies, the sender sends the result again. So a
-//     writer W' reads the new epoch. If the result was received before the erasure, W'
-//     rejects it and removes the user from the match ([task.unlistErased]). Otherwise the
-//     user belongs in the table.
+//   - E reads the result of W: the removal by E prevails, even if W does step 2 later.
+//   - E does not read it: E began the epoch before W ended step 1. Before W acknowledges the
+//     result, W finds the epoch, and begins again. If W dies, the sender sends the result
+//     again. So W or another writer applies the result in the new epoch. If the result was
+//     received before the erasure, this writer rejects the result and removes the user from
+//     the match ([task.unlistErased]). Otherwise the user belongs in the table.
 
 func matchArgs(s leaderboard.SeasonKey, incarnation int, others ...any) []any {
 	return append(others, string(s.Board), string(s.Season), incarnation)
@@ -92,7 +91,7 @@ func (t *task) readVoids(ctx context.Context, key *userKey) (map[leaderboard.Mat
 	return t.s.voidsOf(ctx, key, ids)
 }
 
-// voidsOf sorts ids.
+// voidsOf returns the Voids of matches, and sorts ids.
 func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.MatchID) (map[leaderboard.MatchID]int64, error) {
 	voids := map[leaderboard.MatchID]int64{}
 	slices.Sort(ids)
@@ -109,8 +108,8 @@ func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.Mat
 	return voids, nil
 }
 
-// matchesToList returns the matches of the task's results that stand. The table match_users
-// already has the users of VoidOnly results.
+// matchesToList returns the matches for listUser. The table match_users already has the
+// users of VoidOnly results.
 func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 	if !t.b.Matches {
 		return nil
@@ -127,7 +126,8 @@ func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 // markMatch is the match id of a row that marks an incarnation with rows in match_users.
 const markMatch = ""
 
-// listUser adds the user to the table match_users, and first marks the incarnation.
+// listUser marks the incarnation (see markMatch), and then adds the user to the table
+// match_users.
 func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, ids []leaderboard.MatchID) error {
 	if len(ids) == 0 {
 		return nil
@@ -151,7 +151,7 @@ func (s *Store) hasMatchUsers(ctx context.Context, key leaderboard.SeasonKey, in
 	return len(states) > 0, err
 }
 
-// In unlistUser, the timestamp must exceed the timestamps of the rows.
+// unlistUser removes the user from matches. The timestamp must exceed those of the rows.
 func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []leaderboard.MatchID, timestamp int64) error {
 	return s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, op{deleteMatchUser, append(matchArgs(key.SeasonKey, key.incarnation, timestamp),
@@ -159,8 +159,8 @@ func (s *Store) unlistUser(ctx context.Context, key *userKey, bucket int, ids []
 	})
 }
 
-// unlistErased removes the user from the matches of results from before the erasure, which
-// an earlier writer may have listed.
+// unlistErased removes the user from the matches of results from before the erasure. An
+// earlier writer may have added the user.
 func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, st *statics) error {
 	if !t.b.Matches {
 		return nil
@@ -174,8 +174,8 @@ func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, 
 	return t.s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), ids, st.account.Epoch<<epochShift)
 }
 
-// grownVoids reads the Voids of matches again, and returns the statements that write
-// greater ones.
+// grownVoids reads the Voids of matches again, and returns statements that write those that
+// have grown.
 func (t *task) grownVoids(ctx context.Context, key *userKey, st *state, ids []leaderboard.MatchID) ([]op, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -197,9 +197,9 @@ func voidOp(key *userKey, st *state, id leaderboard.MatchID, voids int64) op {
 	return op{insertItem, append(key.args(), string(id), int8(kindVoid), []byte{}, binary.AppendUvarint(nil, uint64(voids)), st.account.Epoch<<epochShift|voids)}
 }
 
-// SetMatch merges the state of a match into the stored state. A deletion at m.At or later
-// also deletes m. A deletion writes its time before it ends the incarnation, so SetMatch
-// finds the time if the incarnation has ended.
+// SetMatch merges m into the stored state. If the season was deleted at m.At or later,
+// SetMatch does not write m. A deletion writes its time before it ends the incarnation. So if
+// the incarnation has ended, SetMatch finds the time.
 func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
 	m.At = leaderboard.Truncate(m.At)
 	for range maxTries {
@@ -226,7 +226,7 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 			return stored, err
 		}
 	}
-	return leaderboard.MatchState{}, fmt.Errorf("cql: match %q: the season was deleted %d times during one call; repeat the call: %w", m.Match, maxTries, leaderboard.ErrUnavailable)
+	return leaderboard.MatchState{}, fmt.Errorf("cql: match %q: in each of %d attempts, the season was deleted or the board's divisions changed; repeat the call: %w", m.Match, maxTries, leaderboard.ErrUnavailable)
 }
 
 // incarnationFor returns the open incarnation for m. deleted means that the season's last
@@ -309,8 +309,8 @@ func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.S
 	}
 }
 
-// appendMatchState appends m without Applied. Of states with equal Voids, and so with equal
-// timestamps, Cassandra keeps the greater bytes: the state that [leaderboard.MergeMatch]
+// appendMatchState appends m without Applied. The write timestamp is Voids. Of states with
+// equal Voids, Cassandra keeps the greater bytes: the state that [leaderboard.MergeMatch]
 // returns.
 func appendMatchState(dst []byte, m *leaderboard.MatchState) []byte {
 	dst = binary.BigEndian.AppendUint64(append(dst, codecFormat), uint64(m.Voids))

@@ -10,7 +10,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// LEADERBOARD_MATCH_USERS is the number of users.
 func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 	const buckets = 64
 	users := envInt("LEADERBOARD_MATCH_USERS", 1000)
@@ -58,7 +57,7 @@ func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 			ranked++
 		}
 		if ranked != want {
-			t.Errorf("%d users are ranked after %d voids and restores, want %d", ranked, voids, want)
+			t.Errorf("%d users are ranked after %d voids and restorations, want %d", ranked, voids, want)
 		}
 	}
 }
@@ -105,9 +104,10 @@ func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 	}
 }
 
-// In each round, the writer of a result dies or waits before a different statement. Then
-// the user is erased, and the result is sent again. Table match_users must not mention the
-// erased user. If the writer waited, other tables may have orphan rows of the user.
+// In each round, the writer of a result stops before a different statement, and the user is
+// erased. The writer has died or continues, and the result, from before the erasure, is sent
+// again. Table match_users must not mention the user. If the writer continued, other tables
+// may have orphan rows of the user.
 func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	const user = "a-user-to-forget"
 	b := stepsBoard(leaderboard.Best)
@@ -149,8 +149,8 @@ func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	}
 }
 
-// A void and a deletion of the season run concurrently. The season must stay closed until a
-// later result.
+// A void without a time and a deletion of the season run concurrently. The deletion also
+// deletes the void, so only a later result opens the season.
 func TestModelOfAVoidBesideADeletion(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	b := stepsBoard(leaderboard.Sum)
@@ -167,24 +167,25 @@ func TestModelOfAVoidBesideADeletion(t *testing.T) {
 				func() error { return w.stores[1].DeleteSeason(ctx, key, stepsEpoch.Add(time.Minute)) },
 			}
 			if err := w.race(calls, first, order); err != nil {
-				t.Fatalf("call %d begins, the calls take turns of %v statements: %v", first, order, err)
+				t.Fatalf("calls[%d] begins, turns of %v statements: %v", first, order, err)
 			}
 			state, err := w.third.Match(ctx, leaderboard.MatchKey{SeasonKey: key, Match: "x"})
 			inc, incErr := w.third.readIncarnation(ctx, key)
 			if err := errors.Join(err, incErr); err != nil || state.Voids > 0 || inc.open {
-				t.Fatalf("call %d begins, the calls take turns of %v statements: the match is %+v and the season open: %v, error %v; want no void and no season", first, order, state, inc.open, err)
+				t.Fatalf("calls[%d] begins, turns of %v statements: the match is %+v and the season open: %v, error %v; want Voids 0 and no open season", first, order, state, inc.open, err)
 			}
 			w.clock = stepsEpoch.Add(time.Hour)
 			if err := errors.Join(w.apply(ctx, w.stores[0], "x 7"), w.check(ctx)); err != nil {
 				t.Fatal(err)
 			}
 			if e, err := w.third.Entry(ctx, key, w.user); err != nil || b.ScoreOf(e.Key, w.clock) != 7 {
-				t.Fatalf("call %d begins, the calls take turns of %v statements: the entry is %+v, error %v; want 7 points", first, order, e, err)
+				t.Fatalf("calls[%d] begins, turns of %v statements: after a later result, the entry is %+v, error %v; want 7 points", first, order, e, err)
 			}
 		}
 	}
 }
 
+// race runs both calls in turns: calls[first] begins.
 func (w *writers) race(calls [2]func() error, first int, order schedule) error {
 	var errs [2]error
 	var turns [2]func(int) bool

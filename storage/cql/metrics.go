@@ -40,7 +40,8 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// observe makes the session of cfg report to m. The policies of cfg must be set.
+// observe makes sessions with cfg report to m. The caller must first set the policies and
+// the ConnectObserver of cfg.
 func (m *metrics) observe(cfg *gocql.ClusterConfig) {
 	cfg.RetryPolicy = countedRetries{cfg.RetryPolicy, m.retries}
 	cfg.PoolConfig.HostSelectionPolicy = observedPolicy{cfg.PoolConfig.HostSelectionPolicy, m.nodes}
@@ -76,8 +77,7 @@ func (c countedRetries) GetRetryType(err error) gocql.RetryType {
 	return retry
 }
 
-// nodeStates has the nodes that the driver may use. The driver updates each node's state in
-// its HostInfo.
+// nodeStates has the nodes that the driver may use. The driver updates each HostInfo.
 type nodeStates struct {
 	mu  sync.Mutex
 	all map[string]*gocql.HostInfo // by host id
@@ -101,8 +101,7 @@ type observedPolicy struct {
 	nodes *nodeStates
 }
 
-// AddHosts adds nodes. If a policy has AddHosts, the driver calls it once instead of
-// AddHost for each node.
+// AddHosts adds nodes. The driver calls it once, instead of AddHost for each node.
 func (p observedPolicy) AddHosts(hosts []*gocql.HostInfo) {
 	p.nodes.mu.Lock()
 	for _, host := range hosts {

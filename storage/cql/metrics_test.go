@@ -17,7 +17,7 @@ func (failedQuery) SetConsistency(gocql.Consistency)  {}
 func (failedQuery) GetConsistency() gocql.Consistency { return gocql.LocalQuorum }
 func (failedQuery) Context() context.Context          { return context.Background() }
 
-// If label is not empty, counter returns the value for this label value.
+// If label is not empty, it is the value of the counter's first label.
 func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -31,7 +31,7 @@ func counter(t *testing.T, reg *prometheus.Registry, name, label string) float64
 			}
 		}
 	}
-	t.Fatalf("no counter %s with the label %q", name, label)
+	t.Fatalf("no counter %s with the label value %q", name, label)
 	return 0
 }
 
@@ -68,7 +68,6 @@ func (invalid) Code() int       { return gocql.ErrCodeInvalid }
 func (invalid) Message() string { return "invalid" }
 func (invalid) Error() string   { return "invalid" }
 
-// The session's previous observer is also called.
 func TestConnectsAreCounted(t *testing.T) {
 	reg, cfg := prometheus.NewRegistry(), gocql.NewCluster()
 	cfg.PoolConfig.HostSelectionPolicy = gocql.RoundRobinHostPolicy()
@@ -84,7 +83,7 @@ func TestConnectsAreCounted(t *testing.T) {
 		}
 	}
 	if earlier != 3 {
-		t.Errorf("the earlier observer was called %d times, want 3", earlier)
+		t.Errorf("the observer that cfg had before was called %d times, want 3", earlier)
 	}
 }
 

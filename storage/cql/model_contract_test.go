@@ -12,7 +12,6 @@ func modelStore(m *model) *Store {
 	return open(m, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 100})
 }
 
-// The model behaves like Cassandra in all cases that the contract's tests cover.
 func TestModelKeepsTheContract(t *testing.T) {
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel() // each test has its own model
@@ -31,6 +30,6 @@ func TestModelHistories(t *testing.T) {
 }
 
 var limits = storagetest.Limits{
-	EntriesFollow: "results and entries are in different partitions, which no atomic write covers",
-	NoChangedAt:   "all writers of a season would write the same row; the index in Redis keeps the time itself",
+	EntriesFollow: "results and entries are in different partitions, and no atomic write covers two partitions",
+	NoChangedAt:   "to store the time, all writers of a season would have to write one row; the index in Redis stores the time",
 }

@@ -17,10 +17,10 @@ import (
 
 // A model simulates Cassandra for the statements of this package, with three replicas:
 //   - Of two writes of a cell, a replica keeps the one with the greater timestamp. At equal
-//     timestamps, it keeps the deletion, or else the greater bytes.
+//     timestamps, it keeps the deletion. Of two values, it keeps the greater bytes.
 //   - A write reaches two random replicas before it returns, and the third one later.
-//   - A read merges two random replicas. In given partitions, it also repairs the rows and static
-//     cells that it reads.
+//   - A read merges two random replicas. If the statement names partitions, the read also repairs
+//     the rows and static cells in both replicas.
 type model struct {
 	mu       sync.Mutex
 	rng      *rand.Rand // if nil, the model uses one replica only
@@ -88,7 +88,6 @@ var (
 	collectionColumns = []string{"owners", "summaries", "divisions", "erased", "applied_in", "bans", "erasures"}
 )
 
-// A parsedStatement is a statement in parts. Each argument is a "?".
 type parsedStatement struct {
 	verb, table string
 	columns     []string // selected, inserted or set
@@ -110,8 +109,8 @@ var (
 	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
 )
 
-// pairs returns columns and values. If the operator is not =, the column contains the
-// operator after a space.
+// pairs splits conditions into columns and values. An operator other than = follows the
+// column, after a space.
 func pairs(text string) (out [][2]string) {
 	for _, term := range strings.Split(text, " AND ") {
 		column, value, _ := strings.Cut(term, " ")
@@ -124,7 +123,7 @@ func pairs(text string) (out [][2]string) {
 	return out
 }
 
-// The function parse caches the result.
+// Call parse instead, which caches the result.
 func parseStatement(stmt string) *parsedStatement {
 	p := &parsedStatement{verb: stmt[:strings.Index(stmt, " ")]}
 	switch p.verb {
@@ -196,7 +195,7 @@ func (a *arguments) take(text string) any {
 	return n
 }
 
-// compareValues orders values as Cassandra does: bytes by content, numbers by value.
+// compareValues orders values as Cassandra does.
 func compareValues(x, y any) int {
 	bytesOf := func(v any) []byte {
 		switch v := v.(type) {
@@ -213,7 +212,7 @@ func compareValues(x, y any) int {
 
 func compareKeys(x, y []any) int { return slices.CompareFunc(x, y, compareValues) }
 
-// Different keys have different texts.
+// keyText returns different texts for different keys.
 func keyText(values ...any) string {
 	var b []byte
 	for _, v := range values {
@@ -405,8 +404,7 @@ func (m *model) write(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// apply writes to two replicas immediately and to the third one later. A statement without a
-// timestamp gets defaultTimestamp.
+// In apply, a statement without a timestamp gets defaultTimestamp.
 func (m *model) apply(ops []op, defaultTimestamp int64) {
 	a, b, c := m.pickReplicas()
 	var first string
@@ -432,7 +430,8 @@ func (m *model) apply(ops []op, defaultTimestamp int64) {
 	}
 }
 
-// repair gives both replicas the merged rows, static cells, and deletion of the partition.
+// readPartition merges a partition of two replicas. The function repair writes the given
+// rows, the static cells and the partition's deletion to both replicas.
 func (m *model) readPartition(table, key string) (both *partition, repair func(rows ...*modelRow)) {
 	a, b, _ := m.pickReplicas()
 	if a == b {
@@ -623,8 +622,8 @@ func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 	return out
 }
 
-// findEvery reads every partition, beginning at the token in args. In the model, a token is
-// the text of a key. The table must have no clustering columns.
+// findEvery reads all partitions from the token in args on. In the model, a token is the
+// keyText. The table must have no clustering columns.
 func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {
@@ -648,7 +647,7 @@ func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	return out
 }
 
-// keyIn returns false if values lacks a clustering column.
+// keyIn returns the clustering key, or false if values lacks a column of it.
 func keyIn(table string, values map[string]any) (string, bool) {
 	var ck []any
 	for _, c := range clusteringColumns[table] {
@@ -661,7 +660,7 @@ func keyIn(table string, values map[string]any) (string, bool) {
 	return keyText(ck...), true
 }
 
-// A key of want is a column, or a column, a space and an operator.
+// matches reports whether a row satisfies want. For its keys, see pairs.
 func matches(table string, r *modelRow, cells map[string]any, want map[string]any) bool {
 	for c, v := range want {
 		name, op, _ := strings.Cut(c, " ")
@@ -699,7 +698,7 @@ func matches(table string, r *modelRow, cells map[string]any, want map[string]an
 	return true
 }
 
-// A null is nil; a null collection is an empty map.
+// For null, column returns nil, or an empty map if the column is a collection.
 func column(table, name string, r *modelRow, cells, static map[string]any) any {
 	if i := slices.Index(clusteringColumns[table], name); i >= 0 {
 		if r == nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A lackingConn lacks one of the store's statements while armed is true.
+// While armed is true, a lackingConn leaves out one of the store's statements.
 type lackingConn struct {
 	conn
 	armed bool
@@ -64,10 +64,10 @@ func (c *lackingConn) read(ctx context.Context, q op, dest []any, row func() boo
 	})
 }
 
-// Apply needs each of its statements (see state.go and summary.go): without it, some order
-// of two concurrent calls gives a wrong outcome. The table has no case for the write of the
-// result, the reads of the state, the rows of a division (see
-// TestModelOfACompleteDivision), and the write of the entry.
+// If Apply leaves out one of its statements (see state.go and summary.go), some order of two
+// concurrent calls gives a wrong outcome. The table omits the writes of the result and the
+// entry, the reads of the state, and the rows of a division (see
+// TestModelOfACompleteDivision).
 func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	nothing := func(context.Context, *writers) error { return nil }
 	correct := func(ctx context.Context, w *writers) error { return errors.Join(w.check(ctx), w.checkIndex(ctx)) }
@@ -79,10 +79,10 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 		other   func(context.Context, *writers, *Store) error
 		check   func(context.Context, *writers) error
 	}{
-		{"the registration of a user, before the rules are read", lackingConn{skip: registerUser}, nothing, "x 50 blue", divide("club", "team"), correct},
-		{"the user's list of seasons, before the account is read", lackingConn{skip: insertUserSeason}, nothing, "x 50 blue", ban, correct},
-		{"the account, after the registration", lackingConn{frozen: selectAccount}, nothing, "x 50 blue", ban, correct},
-		{"the account, before the registration", lackingConn{assumed: selectAccount},
+		{"the user is not registered before the rules are read", lackingConn{skip: registerUser}, nothing, "x 50 blue", divide("club", "team"), correct},
+		{"the season is not added to the user's list before the account is read", lackingConn{skip: insertUserSeason}, nothing, "x 50 blue", ban, correct},
+		{"the account is not read after the registration", lackingConn{frozen: selectAccount}, nothing, "x 50 blue", ban, correct},
+		{"the account is not read before the registration", lackingConn{assumed: selectAccount},
 			func(ctx context.Context, w *writers) error { return erase(ctx, w, w.stores[1]) }, "x 50 blue", recount,
 			func(ctx context.Context, w *writers) error {
 				if seasons, err := w.third.UserSeasons(ctx, w.user); err != nil || len(seasons) > 0 {
@@ -90,11 +90,11 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 				}
 				return nil
 			}},
-		{"the claim, after a better result", lackingConn{frozen: selectStatics},
+		{"the claim is not read after the result is written", lackingConn{frozen: selectStatics},
 			func(ctx context.Context, w *writers) error {
 				return errors.Join(w.apply(ctx, w.stores[0], "m 1"), w.apply(ctx, w.stores[0], "n 2"))
 			}, "x 50 blue", applies("y 100 red"), correct},
-		{"the season, after a better result", lackingConn{frozen: selectSeason},
+		{"the season's row is not read after the result is written", lackingConn{frozen: selectSeason},
 			func(ctx context.Context, w *writers) error {
 				return errors.Join(w.apply(ctx, w.stores[0], "m 1"), w.apply(ctx, w.stores[0], "n 2 red"))
 			}, "x 50 blue", divide("club", "team"), correct},
@@ -117,7 +117,7 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 					}
 					if err := errors.Join(w.race(calls, i/16%2, order), tt.check(ctx, w)); err != nil {
 						if !armed {
-							t.Errorf("no statement left out, turns of %v statements: %v", order, err)
+							t.Errorf("with all statements of Apply, in turns of %v statements: %v", order, err)
 						}
 						return true
 					}
@@ -125,14 +125,14 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 				return false
 			}
 			if !try(false) && !try(true) {
-				t.Error("without the statement, every order of the two calls gives a correct outcome; remove the statement from the store")
+				t.Error("without the statement, the outcome is correct in every order of the two calls, want a wrong one; if the store does not need the statement, remove it")
 			}
 		})
 	}
 }
 
-// The division and the overall ladder always have the user once. So the store inserts the new row
-// of a division before it writes the entry, and deletes the old row afterwards.
+// At any time, the overall ladder and the division's ladder have the user once. So the store
+// inserts the division's new row before it writes the entry, and deletes the old row afterwards.
 func TestModelOfACompleteDivision(t *testing.T) {
 	for statement, more := 0, true; more; statement++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
