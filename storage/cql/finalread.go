@@ -43,20 +43,21 @@ import (
 //  2. For each ladder, the pages, each after its users' rows. Then the fences.
 //  3. The sizes of all ladders, by one statement.
 //
-// A read finds a page whole or not, because a page is one partition. Therefore:
+// Each page is removed at once, because it is one partition. Therefore:
 //
-//   - If a read finds all expected pages, the fences were complete when it read them. It
-//     may lack a user's row: the last case.
+//   - If a read finds all expected pages, the fences were complete when it read them. If it
+//     lacks a user's row, the last case applies.
 //   - If a read finds the overall ladder's size but not that of a division, the generation
 //     has no ladder of this division.
 //   - In all other cases, inFinal reads the seal again. If the seal names the same
-//     generation, nothing was removed before. Otherwise the whole read starts again.
+//     generation, nothing was removed before this second read. Otherwise the whole read
+//     starts again.
 //
-// A read from an ended incarnation returns the final standings from before the deletion,
-// until the deletion changes the seal.
+// If the cached incarnation has ended, a read returns the final standings from before the
+// deletion, until the deletion changes the seal.
 //
 // An erasure adds positions to the column `erased` of the ladder, removes the user's rows,
-// and finally changes Erased and Erasures in the seal. The keys of cached pages contain
+// and then changes Erased and Erasures in the seal. The keys of cached pages contain
 // Erasures, so later reads use no page from before the erasure. Rows of another data center
 // may arrive late, so no page is cached for longer than pageAge.
 
@@ -70,8 +71,9 @@ type finalRead struct {
 
 // inFinal calls f with the valid generation. If f does not set intact, inFinal reads the
 // seal again. If the generation has changed, inFinal calls f again. If the season is not
-// sealed, it also reads the season's row: a later incarnation may be sealed. So it does in
-// positionLayout: older programs delete a season without changing its seal first.
+// sealed, it also reads the season's row: a later incarnation may be sealed. In
+// positionLayout, it always reads this row: older programs delete a season without changing
+// its seal first.
 func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, *finalRead) error) error {
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	for err == nil && inc.open {
@@ -334,7 +336,7 @@ func (r *finalRead) pages(ctx context.Context, division string, first, last int)
 // standingsBetween returns the standings of an interval of positions, by page. The interval
 // must span at most two pages.
 func (r *finalRead) standingsBetween(ctx context.Context, division string, from, to int64) (map[int]*sealedPage, error) {
-	const few = 110 // more than a user with all neighbors of one request, less than a page
+	const few = 110 // a neighborhood has fewer standings, a page more
 	first, last := pageOf(from), pageOf(to)
 	cached := r.s.pages.get(r.pageKey(division, first)) != nil && r.s.pages.get(r.pageKey(division, last)) != nil
 	if first == 0 || cached || to-from >= few {
@@ -385,7 +387,7 @@ func (r *finalRead) standingsFrom(ctx context.Context, division string, position
 		for _, p := range pages {
 			size = max(size, p.size)
 		}
-		if size < 0 { // the interval may be beyond the ladder, or all its users erased
+		if size < 0 { // the interval is beyond the ladder, or its users are erased or removed
 			break
 		}
 		for number := pageOf(position); number <= pageOf(min(to, size)) && position <= size; number++ {

@@ -57,7 +57,7 @@ func (r *seasonRow) dest() []any {
 const rulesBits = 8
 
 // rulesCell returns the value of a cell of the column `rules`. The value is also the cell's
-// timestamp. It contains the incarnation's number: a later incarnation ignores the cell.
+// timestamp. Later incarnations ignore the cell, because it contains the number.
 func rulesCell(number, rules int) int64 { return int64(number)<<rulesBits | int64(rules) }
 
 func (r *seasonRow) incarnation() incarnation {
@@ -80,14 +80,14 @@ func orZero[T any](p *T) T {
 // incarnations caches the open incarnations that the store has read.
 //
 // A cached incarnation that has ended does no harm. Apply and withIncarnation start from a
-// cached incarnation, and later read the season's row. If the row has changed, they start
-// again. If not, only a deletion after this read can end the incarnation:
+// cached incarnation, and later read the season's row. If the row has changed, the call
+// starts again. If not, only a deletion after this read can end the incarnation:
 //
 //   - Apply may write into the ended incarnation. The outcome is that of an Apply before
 //     the deletion.
 //   - Each caller of withIncarnation reads with one statement: data from before the
-//     deletion, or none. HasUsers may need two statements. If either finds a user, the
-//     answer holds before the deletion, otherwise after it.
+//     deletion, or none. HasUsers may need two statements. If it finds a user, its answer
+//     is from before the deletion, otherwise from after it.
 //
 // For final standings, see finalread.go and writeFinal. Amend changes only the seal of the
 // incarnation that it has read.
@@ -108,7 +108,7 @@ func (ins *incarnations) cachedOrRead(ctx context.Context, s leaderboard.SeasonK
 	return ins.readAgain(ctx, s)
 }
 
-// readAgain reads the season's row after the call began. Concurrent calls share a read.
+// The read of readAgain begins after the call. Concurrent calls share a read.
 func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey) (incarnation, error) {
 	var inc incarnation
 	if err := ins.reads.Do(ctx, s, &inc); err != nil {
@@ -117,8 +117,7 @@ func (ins *incarnations) readAgain(ctx context.Context, s leaderboard.SeasonKey)
 	return inc, nil
 }
 
-// update caches an incarnation that was just read. If the incarnation is cached already,
-// update keeps the cached boardSeen and deletedAt.
+// update caches an incarnation that was just read.
 func (ins *incarnations) update(s leaderboard.SeasonKey, inc incarnation) incarnation {
 	ins.mu.Lock()
 	defer ins.mu.Unlock()

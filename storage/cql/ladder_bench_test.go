@@ -19,8 +19,8 @@ const (
 	benchCallers = 16
 )
 
-// In improve, the 10,000 improvements of the best user leave 10,000 tombstones. The reported
-// times are medians of 16 concurrent callers. The benchmark needs servers:
+// In improve, 10,000 improvements of the best user leave 10,000 tombstones. The benchmark
+// needs servers:
 //
 //	go run ./test/cluster/cmd run -- go test -run '^$' -bench Ladder -benchtime 1x ./storage/cql
 func BenchmarkLadder(b *testing.B) {
@@ -66,7 +66,7 @@ func benchStanding(score uint64) []byte {
 	return binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint64(nil, ^score), 1)
 }
 
-// place inserts the row with newScore, and deletes the row with another oldScore.
+// place inserts the row with newScore. If oldScore differs, it deletes the row with oldScore.
 func (l *benchLadder) place(ctx context.Context, user int, oldScore, newScore, version uint64) error {
 	id := fmt.Sprintf("user-%08d", user)
 	ops := []op{{insertRow, l.key(benchStanding(newScore), id, int64(version), insertTime(version))}}

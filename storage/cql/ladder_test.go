@@ -85,8 +85,8 @@ func (c *twoPageSession) read(ctx context.Context, q op, dest []any, row func() 
 }
 
 // A Recount misses the best result, a, but reads the later results x, y and z. So it deletes
-// the row of a, at a greater version than a's. The row remains only if Apply of x, y and z
-// has written it again.
+// the row of a, at a greater version than a's. The row remains only because Apply wrote it
+// again with x, y and z.
 func TestModelOfARowThatStays(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")

@@ -31,7 +31,6 @@ type match struct {
 	voids      int64     // from the row of kindVoid
 }
 
-// A contender is a payload with its revision.
 type contender struct {
 	revision int64
 	payload  []byte
@@ -152,7 +151,7 @@ func (m *match) setStanding(key leaderboard.ResultKey) error {
 	return nil
 }
 
-// put sets m.result to r. The caller must then write r.
+// put sets m.result to r. The caller must write r.
 func (m *match) put(r *leaderboard.MatchResult) {
 	m.result, m.payload = r, r.AppendPayload(nil)
 	m.row = contender{r.Revision, m.payload}

@@ -16,8 +16,8 @@ import (
 //
 // The Voids of a result are a part of the user's state (see state.go): a row of kindVoid,
 // whose greatest value prevails. So it remains to show that each result gets the Voids of
-// its match (see [leaderboard.MatchState]). If Board.Matches is true, the writer W of a
-// result:
+// its match (see [leaderboard.MatchState]). On a board with Board.Matches, the writer W of
+// a result:
 //
 //  1. Writes the result, unless the table has it.
 //  2. Writes the user into the table match_users.
@@ -46,8 +46,8 @@ import (
 
 // # Why no erased user stays in the table match_users
 //
-// After an erasure, the table must not keep the user for an earlier result. The writer W
-// does the steps above. An erasure E:
+// After an erasure, the table has the user for no earlier result. The writer W does the
+// steps above. An erasure E:
 //
 //  1. Begins a new epoch of the user (see codec.go).
 //  2. Reads the user's results.
@@ -57,7 +57,7 @@ import (
 // There are two cases:
 //
 //   - E reads the result of W: the removal by E prevails, even if W does step 2 later.
-//   - E does not read it: E began the epoch before W ended step 1. Before W acknowledges the
+//   - E does not read it, so E began the epoch before W ended step 1. Before W acknowledges the
 //     result, W finds the epoch, and begins again. If W dies, the sender sends the result
 //     again. So W or another writer applies the result in the new epoch. If the result was
 //     received before the erasure, this writer rejects the result and removes the user from
@@ -91,7 +91,7 @@ func (t *task) readVoids(ctx context.Context, key *userKey) (map[leaderboard.Mat
 	return t.s.voidsOf(ctx, key, ids)
 }
 
-// voidsOf returns the Voids of matches, and sorts ids.
+// voidsOf sorts ids.
 func (s *Store) voidsOf(ctx context.Context, key *userKey, ids []leaderboard.MatchID) (map[leaderboard.MatchID]int64, error) {
 	voids := map[leaderboard.MatchID]int64{}
 	slices.Sort(ids)
@@ -174,8 +174,8 @@ func (t *task) unlistErased(ctx context.Context, key *userKey, inc incarnation, 
 	return t.s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), ids, st.account.Epoch<<epochShift)
 }
 
-// grownVoids reads the Voids of matches again, and returns statements that write those that
-// have grown.
+// grownVoids reads the Voids of matches again, and returns statements that write grown Voids
+// to the results.
 func (t *task) grownVoids(ctx context.Context, key *userKey, st *state, ids []leaderboard.MatchID) ([]op, error) {
 	if len(ids) == 0 {
 		return nil, nil

@@ -105,9 +105,9 @@ func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 }
 
 // In each round, the writer of a result stops before a different statement, and the user is
-// erased. The writer has died or continues, and the result, from before the erasure, is sent
-// again. Table match_users must not mention the user. If the writer continued, other tables
-// may have orphan rows of the user.
+// erased. Unless the writer has died, it continues. Then the result is sent again. Table
+// match_users must not mention the user. If the writer continued, other tables may have
+// orphan rows of the user.
 func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	const user = "a-user-to-forget"
 	b := stepsBoard(leaderboard.Best)

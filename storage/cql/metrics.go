@@ -101,7 +101,8 @@ type observedPolicy struct {
 	nodes *nodeStates
 }
 
-// AddHosts adds nodes. The driver calls it once, instead of AddHost for each node.
+// AddHosts adds the first nodes of a session. The driver calls it instead of AddHost for
+// each of them.
 func (p observedPolicy) AddHosts(hosts []*gocql.HostInfo) {
 	p.nodes.mu.Lock()
 	for _, host := range hosts {

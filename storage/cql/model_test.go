@@ -17,7 +17,7 @@ import (
 
 // A model simulates Cassandra for the statements of this package, with three replicas:
 //   - Of two writes of a cell, a replica keeps the one with the greater timestamp. At equal
-//     timestamps, it keeps the deletion. Of two values, it keeps the greater bytes.
+//     timestamps, it keeps the deletion. Of two values, it keeps the greater one.
 //   - A write reaches two random replicas before it returns, and the third one later.
 //   - A read merges two random replicas. If the statement names partitions, the read also repairs
 //     the rows and static cells in both replicas.
@@ -404,7 +404,6 @@ func (m *model) write(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// In apply, a statement without a timestamp gets defaultTimestamp.
 func (m *model) apply(ops []op, defaultTimestamp int64) {
 	a, b, c := m.pickReplicas()
 	var first string
@@ -622,8 +621,8 @@ func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 	return out
 }
 
-// findEvery reads all partitions from the token in args on. In the model, a token is the
-// keyText. The table must have no clustering columns.
+// findEvery reads all partitions, or those from the token in args on. In the model, a token is
+// the keyText. The table must have no clustering columns.
 func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {

@@ -64,10 +64,9 @@ func (c *lackingConn) read(ctx context.Context, q op, dest []any, row func() boo
 	})
 }
 
-// If Apply leaves out one of its statements (see state.go and summary.go), some order of two
-// concurrent calls gives a wrong outcome. The table omits the writes of the result and the
-// entry, the reads of the state, and the rows of a division (see
-// TestModelOfACompleteDivision).
+// If Apply leaves out one of its statements, some order of two concurrent calls gives a wrong
+// outcome. The table omits the writes of the result and the entry, the reads of the state, and
+// the rows of a division (see TestModelOfACompleteDivision).
 func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	nothing := func(context.Context, *writers) error { return nil }
 	correct := func(ctx context.Context, w *writers) error { return errors.Join(w.check(ctx), w.checkIndex(ctx)) }
