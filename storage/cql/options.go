@@ -35,7 +35,7 @@ type Options struct {
 	// DataCenter is the local data center. The store queries its nodes only. Without a
 	// quorum of them, calls return [leaderboard.ErrUnavailable].
 	DataCenter string
-	// Keyspace has the tables. Default leaderboard.
+	// Keyspace is the name of the keyspace. Default leaderboard.
 	Keyspace string
 	// Rack, if set, is the rack whose replicas the store prefers.
 	Rack string
@@ -62,7 +62,7 @@ type Options struct {
 	// Traces makes the store record spans of statements, if the caller's span is sampled.
 	Traces bool
 
-	metrics *metrics // of a Store's session
+	metrics *metrics // set by Open only
 }
 
 func (o *Options) complete() error {
@@ -164,15 +164,15 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	return gs, nil
 }
 
-// localNodes accepts the nodes of one data center. At a node of another data center,
-// LOCAL_QUORUM means a quorum there, and the local data center could lack an acknowledged
-// write.
+// localNodes accepts the nodes of one data center. If a node of another data center ran a
+// statement, LOCAL_QUORUM would mean a quorum of that data center. The local data center
+// could then lack an acknowledged write.
 type localNodes struct {
 	dataCenter string
 
 	mu     sync.Mutex
-	local  bool
-	remote *gocql.HostInfo // in another data center
+	local  bool            // Accept has accepted a node
+	remote *gocql.HostInfo // the last node that Accept has rejected
 }
 
 func (n *localNodes) Accept(node *gocql.HostInfo) bool {
@@ -186,8 +186,8 @@ func (n *localNodes) Accept(node *gocql.HostInfo) bool {
 	return false
 }
 
-// checkDataCenter returns [schema.ErrDataCenter] if no node is in o.DataCenter, otherwise
-// nil.
+// checkDataCenter returns [schema.ErrDataCenter] if a node of another data center knows no
+// node in o.DataCenter. Otherwise it returns nil.
 func (o *Options) checkDataCenter(nodes *localNodes) error {
 	nodes.mu.Lock()
 	local, node := nodes.local, nodes.remote
@@ -229,7 +229,7 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	cfg.HostFilter = &localNodes{dataCenter: o.DataCenter}
 	cfg.RetryPolicy = retryPolicy{}
 	cfg.DefaultIdempotence = true
-	// timestamps never come from this machine's clock
+	// the driver must not add timestamps from this machine's clock
 	cfg.DefaultTimestamp = false
 	cfg.ReconnectInterval = time.Second
 	cfg.ReconnectionPolicy = &gocql.ConstantReconnectionPolicy{MaxRetries: 3, Interval: 200 * time.Millisecond}
@@ -240,8 +240,8 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	return cfg, nil
 }
 
-// ownKeyspace ignores changes of other keyspaces. The token-aware policy panics if another
-// keyspace has no replica in the local data center.
+// ownKeyspace hides changes of other keyspaces from the token-aware policy. The policy
+// panics if a changed keyspace has no replica in the local data center.
 type ownKeyspace struct {
 	gocql.HostSelectionPolicy
 	keyspace string
@@ -270,8 +270,9 @@ const (
 	retryMax   = 400 * time.Millisecond
 )
 
-// retryPolicy retries a statement on the next node, after a random delay that doubles.
-// Retries are safe because the statement contains its timestamp.
+// retryPolicy retries a statement on the next node. The delay doubles with each attempt and
+// has a random part. A repeated write changes nothing, because the statement contains its
+// timestamp.
 type retryPolicy struct{}
 
 func (retryPolicy) Attempt(q gocql.RetryableQuery) bool {
@@ -297,7 +298,8 @@ func (retryPolicy) GetRetryType(err error) gocql.RetryType {
 	return gocql.RetryNextHost
 }
 
-// isTransient reports whether a request may succeed later or on another node.
+// isTransient reports whether a request that failed with this error code may succeed later
+// or on another node.
 func isTransient(code int) bool {
 	switch code {
 	case gocql.ErrCodeServer, gocql.ErrCodeUnavailable, gocql.ErrCodeOverloaded, gocql.ErrCodeBootstrapping,

@@ -14,8 +14,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A statement takes ten seconds, even if its context ends earlier. In that case, unlike on
-// a real server, the statement never takes effect.
+// On a slowServer, a statement is in flight for ten seconds, even if its context ends
+// earlier. If the context ends earlier, the statement never takes effect, unlike on a real
+// server.
 type slowServer struct {
 	conn
 	mu                sync.Mutex
@@ -31,7 +32,7 @@ func (c *slowServer) do(ctx context.Context, statement func() error) error {
 		var err error
 		select {
 		case <-abandoned:
-			// The statement would write into variables that the caller may already use again.
+			// do not run the statement: the caller may already use its variables again
 		default:
 			err = statement()
 		}
@@ -74,8 +75,9 @@ func openSlow(t *testing.T) (*slowServer, *Store, leaderboard.Board) {
 	return c, s, b
 }
 
-// When its context ends, Apply finishes the users that it has started, and starts no
-// others. A retry applies only the other results.
+// When its context ends, Apply finishes the users that it has started, and starts no more
+// users. The results of the users that were not started fail, and the test applies them
+// again.
 func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)
@@ -94,7 +96,7 @@ func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 			report, err := s.Apply(ctx, &b, pending)
 			cancel()
 			if err != nil {
-				t.Fatalf("attempt %d: %v, want a part of the results to be applied", attempts, err)
+				t.Fatalf("attempt %d: Apply returns error %v, want errors in outcomes only", attempts, err)
 			}
 			if inFlight, _ := c.count(0); inFlight > 0 {
 				t.Fatalf("%d statements run after Apply has returned, want none", inFlight)
@@ -107,7 +109,7 @@ func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 				case o.Err == nil && o.Status == leaderboard.Applied:
 					applied++
 				default:
-					t.Fatalf("outcome %+v, want APPLIED, or the end of the time", o)
+					t.Fatalf("outcome %+v, want APPLIED or a timeout", o)
 				}
 			}
 			pending = rest
@@ -124,7 +126,7 @@ func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	})
 }
 
-// The bound on concurrent users holds for all calls of Apply together.
+// maxApplying bounds the users that all calls of Apply together process at a time.
 func TestConcurrentAppliesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)
@@ -144,9 +146,9 @@ func TestConcurrentAppliesAreBounded(t *testing.T) {
 		if err := group.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		// The first result of a user without divisions needs at most two statements at a time.
+		// For the first result of a user without divisions, Apply runs at most two statements at a time.
 		if _, highest := c.count(0); highest > 2*maxApplying || highest < maxApplying {
-			t.Errorf("%d statements ran at a time, want %d to %d", highest, maxApplying, 2*maxApplying)
+			t.Errorf("up to %d statements ran at a time, want %d to %d", highest, maxApplying, 2*maxApplying)
 		}
 	})
 }

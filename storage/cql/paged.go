@@ -14,7 +14,7 @@ import (
 
 var errIncomplete = fmt.Errorf("cql: final standings were replaced or have not arrived in this data center yet; try again: %w", leaderboard.ErrUnavailable)
 
-// A pagedSeason is the final standings of an incarnation in pagedLayout: see directory.go.
+// A pagedSeason is an incarnation with final standings in pagedLayout: see directory.go.
 type pagedSeason struct {
 	s         *Store
 	seasonKey leaderboard.SeasonKey
@@ -29,7 +29,7 @@ func (p *pagedSeason) placeArgs(others ...any) []any {
 	return append(p.args(p.inc.number), others...)
 }
 
-// The keys of directories and of pages in Store.pages.
+// Keys in Store.pages: of directories, and of pages by name.
 type (
 	directoryKey struct{ generation, division string }
 	cachedName   string
@@ -47,8 +47,8 @@ func (p *pagedSeason) readDirectory(ctx context.Context, division, generation st
 	return found.directory, err
 }
 
-// A foundPlace is a place (see directory.go), with the page and the ranks at the time of
-// the write.
+// A foundPlace is a stored place (see directory.go). When the place was written, the user
+// was on page, and had the ranks inPage in this page.
 type foundPlace struct {
 	key    leaderboard.SortKey
 	page   string
@@ -56,7 +56,7 @@ type foundPlace struct {
 }
 
 type foundPlaces struct {
-	directory *directory // nil if the table has none
+	directory *directory // nil if the table lacks it
 	places    map[leaderboard.UserID][]foundPlace
 }
 
@@ -66,7 +66,7 @@ func (p *pagedSeason) readPlaces(ctx context.Context, division, generation strin
 	if d, ok := p.s.pages.get(directoryKey{generation, division}).(*directory); ok {
 		found.directory = d
 	} else {
-		names = append(names, "")
+		names = append(names, "") // the rows without a user have the directories
 	}
 	for _, u := range users {
 		names = append(names, string(u))
@@ -107,10 +107,10 @@ func (rows rowsOfPage) find(key leaderboard.SortKey) (int, bool) {
 	return slices.BinarySearchFunc(rows, key, func(r pageRow, key leaderboard.SortKey) int { return cmp.Compare(r.key, key) })
 }
 
-// statementRows bounds the rows of the pages in one statement, unless one page has more.
+// statementRows bounds the rows that one statement reads, unless one page has more.
 const statementRows = pageRows
 
-// readPages returns the rows of pages by name. Errors: errIncomplete if rows are missing.
+// readPages returns the rows of pages, by page name. Errors: errIncomplete if rows are missing.
 func (p *pagedSeason) readPages(ctx context.Context, pages []ladderPage) (map[string]rowsOfPage, error) {
 	found := map[string]rowsOfPage{}
 	var chunks [][]string
@@ -167,8 +167,8 @@ func (p *pagedSeason) readRows(ctx context.Context, q op) (map[string]rowsOfPage
 type pageWriter struct {
 	pagedSeason
 	generation string
-	number     int64 // see seal.Writes
-	pages      int   // names from nextName
+	number     int64 // seal.Writes with this generation; later generations have greater numbers
+	pages      int   // number of names that nextName has returned
 	divisions  []string
 }
 
@@ -197,8 +197,8 @@ func (w *pageWriter) nextName() string {
 	return pageName(w.generation, w.pages-1)
 }
 
-// writeCount writes the number of pages, so that removeOwn finds the pages. Cassandra keeps
-// the greatest number.
+// writeCount writes the number of pages, so that removeOwn finds the pages. If writeCount
+// runs several times, Cassandra keeps the greatest number.
 func (w *pageWriter) writeCount(ctx context.Context) error {
 	return w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.generation, "", int64(w.pages))})
 }
@@ -226,7 +226,7 @@ func (w *pageWriter) writePage(ctx context.Context, division string, page *newPa
 	return nil
 }
 
-// writeDirectory must be called after writePage.
+// writeDirectory must be called after writePage has written all new pages.
 func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages []newPage) error {
 	list := make([]ladderPage, len(pages))
 	for i := range pages {
@@ -236,8 +236,9 @@ func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages 
 	return w.s.conn.write(ctx, op{insertDirectory, w.placeArgs(division, []byte(w.generation), newDirectory(list).append(nil))})
 }
 
-// checkOpen returns nil if the incarnation is still open: a later deletion then finds the
-// pages. Otherwise it removes the generation and returns errEnded.
+// checkOpen returns nil if the incarnation is still open. A later deletion finds the pages
+// that are already written. If the incarnation has ended, checkOpen removes the generation
+// and returns errEnded.
 func (w *pageWriter) checkOpen(ctx context.Context) error {
 	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
 	if err != nil || live {
@@ -246,8 +247,8 @@ func (w *pageWriter) checkOpen(ctx context.Context) error {
 	return cmp.Or(w.removeOwn(ctx, w.generation, int64(w.pages), w.divisions), errEnded)
 }
 
-// writeAll writes the final standings of all ladders. If the incarnation ends meanwhile, it
-// removes them and returns errEnded.
+// writeAll writes the final standings of all ladders. If the incarnation ends meanwhile,
+// writeAll removes the generation and returns errEnded.
 func (w *pageWriter) writeAll(ctx context.Context) error {
 	sizes := map[string]int64{"": 0}
 	divisions := map[string]leaderboard.Division{"": {}}
@@ -264,8 +265,8 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 			divisions[d.String()] = d
 		}
 	}
-	// a ladder that lost all standings gets an empty directory: without it, collect would
-	// fail
+	// A ladder with a directory may have lost all standings. It gets an empty directory:
+	// collect fails if it finds no valid directory of a ladder.
 	stored, err := w.directories(ctx)
 	if err != nil {
 		return err
@@ -326,8 +327,9 @@ func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error
 }
 
 // removeOwn removes the pages and directories of a generation whose pages no valid
-// directory lists. The places stay: readers compare each place with its page, and the same
-// users often need the places again.
+// directory lists. The places stay: readers ignore outdated places, and the next generation
+// often needs the same places. The parameters pages and divisions have what the caller
+// wrote, because a concurrent deletion may have removed the stored number and directories.
 func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
 	stored, err := p.ownPages(ctx, generation)
 	if err != nil {
@@ -368,12 +370,12 @@ func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64,
 	return n, err
 }
 
-// collect removes replaced directories, and those of their pages that no valid directory
-// lists.
+// collect removes replaced directories. It also removes their pages, except the pages that
+// a valid directory lists.
 //
-// A replaced page never becomes valid again, so collect may use an outdated seal. But it
-// must list the directories before it reads the seal: otherwise it could remove a directory
-// that became valid after this read.
+// A replaced page never becomes valid again, so collect may use an outdated seal. But
+// collect must list the directories before it reads the seal. Otherwise the list could have
+// a directory that became valid after the seal was read, and collect would remove it.
 func (p *pagedSeason) collect(ctx context.Context) error {
 	for {
 		stored, err := p.directories(ctx)
@@ -387,7 +389,7 @@ func (p *pagedSeason) collect(ctx context.Context) error {
 		if err = p.collectOf(ctx, &x, stored); err == nil {
 			return nil
 		}
-		// the directories that x names may have been replaced
+		// try again if another generation has become valid meanwhile
 		if err := p.unlessReplaced(ctx, x.Generation, err); err != nil {
 			return err
 		}
@@ -414,7 +416,7 @@ func (p *pagedSeason) collectOf(ctx context.Context, x *seal, stored []storedDir
 func (p *pagedSeason) removeReplaced(ctx context.Context, x *seal, d storedDirectory) error {
 	old, err := p.readDirectory(ctx, d.division, d.generation)
 	if err != nil || old == nil {
-		return err // another process has removed the directory
+		return err // nil if another process has removed the directory
 	}
 	current, err := p.readDirectory(ctx, d.division, x.directoryOf(d.division))
 	if err == nil && current == nil {
@@ -442,7 +444,7 @@ func (p *pagedSeason) removeReplaced(ctx context.Context, x *seal, d storedDirec
 	return p.s.conn.write(ctx, op{deletePlace, p.placeArgsAt(2, "", d.division, []byte(d.generation))})
 }
 
-// removeAll removes all pages and directories of an ended incarnation. The seal must not
+// removeAll removes all pages and directories of an ended incarnation. The seal x must not
 // name a valid generation.
 func (p *pagedSeason) removeAll(ctx context.Context, x *seal) error {
 	stored, err := p.directories(ctx)

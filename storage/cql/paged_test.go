@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// naiveRanks requires standing order.
+// naiveRanks sets the ranks of standings that are in standing order.
 func naiveRanks(standings []leaderboard.Standing) {
 	distinct := map[leaderboard.RankKey]bool{}
 	first := map[leaderboard.RankKey]int64{}
@@ -31,7 +31,7 @@ func naiveRanks(standings []leaderboard.Standing) {
 	}
 }
 
-// checkLadder compares final standings, and some reads of them, with the entries.
+// checkLadder compares the final standings, as each method reads them, with the entries.
 func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 	var want []leaderboard.Standing
 	for e, err := range s.Scan(ctx, l.SeasonKey, leaderboard.Part{}) {
@@ -69,14 +69,14 @@ func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 		}
 		_, better, _, err := s.FinalAfter(ctx, l, leaderboard.SortKey(st.Key), 0)
 		if err != nil || better.Standings != st.Ranks.Competition-1 || better.Distinct != st.Ranks.Dense-1 {
-			return fmt.Errorf("FinalAfter the rank key of %q in ladder %q returns %+v, error %w; want the ranks %+v less one", st.User, l.Division, better, err, st.Ranks)
+			return fmt.Errorf("FinalAfter the rank key of %q in ladder %q returns the counts %+v, error %w; want one less than the ranks %+v", st.User, l.Division, better, err, st.Ranks)
 		}
 	}
 	return nil
 }
 
-// checkGarbage checks that the seal uses all pages and directories (see directory.go) in
-// the tables.
+// checkGarbage checks that the tables have only pages and directories (see directory.go)
+// that the seal uses.
 func checkGarbage(ctx context.Context, s *Store, m *model, key leaderboard.SeasonKey) error {
 	x, err := s.readSeal(ctx, key, incarnation{})
 	if err != nil {
@@ -188,7 +188,8 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 		if _, err := s.Apply(ctx, &b, results); err != nil {
 			return err
 		}
-		// This user's standing surely changes. So the amendment also closes the gaps of erasures.
+		// The standing of user "best" changes in each step. An amendment that changes a standing
+		// also removes the gaps of erased users, which checkLadder does not expect.
 		best := result("best")
 		best.Score = leaderboard.Score(scores + step)
 		if _, err := s.Apply(ctx, &b, []leaderboard.MatchResult{best}); err != nil {
@@ -214,7 +215,7 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 	return nil
 }
 
-// The amendment has changed every page.
+// The amendment bans every 50th user, so it changes every page.
 func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 	const n = 2500
 	s, rec, b := newClosed(t, n)
@@ -251,7 +252,7 @@ func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 			return err
 		}},
 		"a user with neighbors": {3, func() error { _, _, err := s.FinalAround(ctx, l, finalUser(1001), 4, 4); return err }},
-		"a page":                {3, func() error { _, _, err := s.FinalStandings(ctx, l, 501, 1000); return err }},
+		"1000 standings":        {3, func() error { _, _, err := s.FinalStandings(ctx, l, 501, 1000); return err }},
 		"the rank of a key": {3, func() error {
 			_, _, _, err := s.FinalAfter(ctx, l, leaderboard.SortKey(leaderboard.RankKey("\x7f")), 0)
 			return err
@@ -265,8 +266,8 @@ func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 	}
 }
 
-// A user's place (see directory.go) has not arrived in the other data center, which amends
-// the season. The ladder must then have the user once.
+// A data center amends the season before a user's place (see directory.go) has arrived
+// there. After a ban and an unban, the ladder must have the user once.
 func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 	first, rec, b := newClosed(t, 300)
 	ctx := t.Context()
@@ -285,12 +286,13 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 		if _, err := second.SetBan(ctx, leaderboard.Ban{User: user, Banned: banned, At: stepsEpoch}); err != nil {
 			t.Fatal(err)
 		}
-		// Without the place, the user seems to have no standing. So the amendment after the
-		// ban writes nothing: the data center that has the place must remove the standing.
-		// The amendment after the unban writes all standings.
+		// Without the place, the user seems to have no standing. A banned user must have
+		// none, so the amendment after the ban writes nothing: the data center that has the
+		// place must remove the standing. After the unban, a standing seems to be missing,
+		// so the amendment writes all standings.
 		record, err := second.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, day)}, []leaderboard.UserID{user})
 		if err != nil || len(record.Amendments) != day {
-			t.Fatalf("Amend returns %+v, error %v; want %d amendments", record, err, day)
+			t.Fatalf("Amend with the user banned %v returns %+v, error %v; want %d amendments", banned, record, err, day)
 		}
 	}
 	if err := errors.Join(checkLadder(ctx, first, l), checkLadder(ctx, second, l)); err != nil {
@@ -298,7 +300,8 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 	}
 }
 
-// Pages keep their bounds, and the ranks that readers compute are exact, even if ties span pages.
+// After each change, the pages have about the planned size, and the ranks are exact, even if a tie
+// spans several pages.
 func TestPagesAfterRandomChanges(t *testing.T) {
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -356,7 +359,7 @@ func TestPagesAfterRandomChanges(t *testing.T) {
 			for i := range d.pages {
 				p := &d.pages[i]
 				if len(d.pages) > 1 && (p.standings > int64(should)*2 || p.standings < int64(should)/3) {
-					t.Fatalf("seed %d, round %d, step %d: page %d of %d has %d standings, want about %d", seed, round, step, i, len(d.pages), p.standings, should)
+					t.Fatalf("seed %d, round %d, step %d: page %d of %d has %d standings, want %d to %d", seed, round, step, i, len(d.pages), p.standings, should/3, should*2)
 				}
 				for _, r := range stored[p.name] {
 					st, err := r.standing(p)
@@ -408,8 +411,8 @@ func (c *rowCounter) read(ctx context.Context, q op, dest []any, visit func() bo
 	})
 }
 
-// The golden file shows that an amendment costs the rows of some pages, not of the whole
-// season.
+// The golden file shows that an amendment reads and writes the rows of some pages, not of
+// the whole season.
 func TestCostOfAnAmendment(t *testing.T) {
 	var text strings.Builder
 	for _, n := range []int{1000, 10_000, 100_000} {
@@ -427,7 +430,7 @@ func TestCostOfAnAmendment(t *testing.T) {
 		}
 		s.pages = newPageCache()
 		c.written, c.deleted, c.readRows = 0, 0, 0
-		// The user has no entry, as after the retraction of the only result.
+		// The user has a standing but no entry, as after the retraction of the only result.
 		record, err := s.Amend(ctx, &b, key.Season, leaderboard.Amendment{At: stepsEpoch, Reason: "retraction"}, []leaderboard.UserID{finalUser(n / 2)})
 		if err != nil || len(record.Amendments) != 1 {
 			t.Fatalf("Amend returns %+v, error %v; want one amendment", record, err)
@@ -435,7 +438,7 @@ func TestCostOfAnAmendment(t *testing.T) {
 		fmt.Fprintf(&text, "%d entries: %d rows written, %d deletions, %d rows read\n", n, c.written, c.deleted, c.readRows)
 		got, total, err := s.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: key}, int64(n/2), 2)
 		if err != nil || total != int64(n-1) || got[0].User != finalUser(n/2-1) || got[1].User != finalUser(n/2+1) {
-			t.Fatalf("FinalStandings returns %+v of %d, error %v; want the neighbors of the user, of %d", got, total, err, n-1)
+			t.Fatalf("FinalStandings returns %+v of %d, error %v; want the neighbors of the removed user, of %d", got, total, err, n-1)
 		}
 	}
 	golden(t, "amendments.golden", text.String())

@@ -11,10 +11,11 @@ import (
 
 // # How final standings in pages are read
 //
-// A read gets the seal, the directory with places (see directory.go), and pages.
-// Directories and pages never change, so they are cached. A read that finds all rows of its
-// pages has read the generation of the seal. If a row or a user's standing is missing,
-// inFinal reads the seal again.
+// A read gets the seal, then the directory and the places of users (see directory.go), then
+// pages. Directories and pages never change, so they are cached. A read that finds all rows
+// of its pages has read the generation that the seal named. If a row or a user's standing
+// is missing, the generation may have been removed, and inFinal (finalread.go) reads the
+// seal again.
 
 type pagedRead struct {
 	pagedSeason
@@ -32,7 +33,7 @@ func (r *finalRead) openLadder(ctx context.Context, division string, users []lea
 		found[i], err = p.readPlaces(ctx, division, generation, chunks[i])
 		return err
 	}
-	// the first statement also returns the directory, and caches it
+	// the first statement also reads and caches the directory
 	if err := read(ctx, 0); err != nil {
 		return nil, nil, err
 	}
@@ -118,8 +119,8 @@ func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.User
 			page := &p.directory.pages[i]
 			cached, isCached := p.s.pages.get(cachedName(page.name)).(rowsOfPage)
 			switch {
-			// the valid directory lists the page of the place, so the page still has the
-			// user: pages never change
+			// The valid directory lists the page that the place names. Pages never change, so
+			// this page still has the user.
 			case page.name == place.page:
 				if err := add(&pageRow{place.key, user, place.inPage}, page); err != nil {
 					return nil, err
@@ -144,7 +145,7 @@ type soughtPlace struct {
 	page *ladderPage
 }
 
-// search calls found for each sort key that its page contains.
+// search calls the function found for each sort key that is in its page.
 func (p *pagedRead) search(ctx context.Context, sought []soughtPlace, found func(*pageRow, *ladderPage) error) error {
 	slices.SortFunc(sought, func(x, y soughtPlace) int { return cmp.Compare(x.key, y.key) })
 	chunks := slices.Collect(slices.Chunk(sought, lookupUsers))
@@ -216,7 +217,7 @@ func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, p
 		}
 		page := &p.directory.pages[end]
 		if n.NotWorse = page.before + page.positions; page.last != key {
-			n.NotWorse = page.before + page.lastTie - 1 // if all standings after the tie were erased
+			n.NotWorse = page.before + page.lastTie - 1 // remains if the page has only erased standings after key
 			for _, st := range slices.Backward(lists[slices.Index(indexes, end)]) {
 				if st.Key > key {
 					n.NotWorse = st.Ranks.Competition - 1
@@ -265,14 +266,14 @@ func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below i
 }
 
 // standingsAfter returns up to n standings that follow a sort key, and the counts of all
-// standings with better rank keys.
+// standings that rank better than this key.
 func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	var following []leaderboard.Standing
 	var last leaderboard.Standing
 	at, _ := slices.BinarySearch(p.filled, max(p.pageOf(after), 0))
 	for at < len(p.filled) && len(following) < max(n, 1) {
 		indexes := []int{p.filled[at]}
-		expected := 0 // on the pages after the first of indexes
+		expected := 0 // standings on these pages, without the first page
 		for at++; at < len(p.filled) && expected < n; at++ {
 			indexes, expected = append(indexes, p.filled[at]), expected+int(p.directory.pages[p.filled[at]].standings)
 		}
@@ -287,8 +288,9 @@ func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKe
 				last = st
 			}
 		}
-		// If no standing of the next page was erased, its first standing is the first after
-		// the key, and the directory has the counts.
+		// No page so far has a standing after the key. If the next page has no erased
+		// standings, it begins with the first standing after the key, and the directory has
+		// the counts.
 		if n == 0 && len(following) == 0 && at < len(p.filled) {
 			if next := &p.directory.pages[p.filled[at]]; next.standings == next.positions {
 				p.read.intact = true

@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests mostly wait for the nodes.
+	// These tests mostly wait for the nodes, so many can run in parallel.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -73,7 +73,7 @@ func (k *keyspace) createOnce(t testing.TB) *keyspace {
 	return k
 }
 
-// Busy nodes may take minutes to agree on tables.
+// applySchema retries, because busy nodes may need minutes to agree on tables.
 func applySchema(o Options, replicas int) error {
 	_, err := backoff.Retry(context.Background(), func() (struct{}, error) {
 		err := ApplySchema(context.Background(), o, map[string]int{o.DataCenter: replicas}, nil)
@@ -98,9 +98,12 @@ func (k *keyspace) tenant() *tenant {
 	return &tenant{conn: retryingConn{session{k.session}}, n: k.tenants.Add(1), hashes: map[string][]byte{}}
 }
 
-// A tenant changes the keys of its rows, so that tests can share tables: boards and ids of
-// API keys get a prefix, hashes are hashed again with the prefix, days of the audit log get
-// another number, and realm 0 of some tables becomes another realm.
+// A tenant changes the keys of its rows, so that tests can share tables:
+//
+//   - Boards and ids of API keys get a prefix.
+//   - Hashes are hashed again with the prefix.
+//   - Days of the audit log get other numbers.
+//   - Realm 0 becomes another realm.
 type tenant struct {
 	conn
 	n int64
@@ -109,8 +112,8 @@ type tenant struct {
 	hashes map[string][]byte // the hashes that the store uses, by the hashes in the tables
 }
 
-// tenantDays is more than twice the number of any day of the audit log. Days before 1970 are
-// negative.
+// Tenant n adds n*tenantDays to days of the audit log. tenantDays is more than twice the number
+// of any day. Days before 1970 have negative numbers.
 const tenantDays = 100_000
 
 func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
@@ -118,7 +121,7 @@ func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
 func (t *tenant) renameKeys(q op) op {
 	realm := fmt.Sprint(int8(t.n))
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
-	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // each tenant has its own days, so ids of acts need no prefix
+	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // each tenant has its own days, so ids in the audit log need no prefix
 	for i, column := range argumentColumns(q.stmt) {
 		switch {
 		case column == "board", column == "id" && !audit:
@@ -140,7 +143,7 @@ func (t *tenant) hash(storeHash []byte) []byte {
 	return sum[:]
 }
 
-// restore returns the value that the store wrote, or false for a row of another tenant.
+// restore sets dest to the value that the store wrote, or returns false for a row of another tenant.
 func (t *tenant) restore(column string, dest any) (ok bool) {
 	switch v := dest.(type) {
 	case *string:
@@ -166,7 +169,7 @@ func (t *tenant) restore(column string, dest any) (ok bool) {
 }
 
 // argumentColumns returns the column of each argument, or "" for a timestamp or a key of a
-// collection. It omits the last arguments, of tuples, limits and conditions.
+// collection. It omits the arguments of tuples, limits and conditions, which are the last.
 func argumentColumns(stmt string) []string {
 	p := parse(stmt)
 	var out []string
@@ -199,7 +202,7 @@ func argumentColumns(stmt string) []string {
 func (t *tenant) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	p := parse(q.stmt)
 	columns, renamed := p.columns, t.renameKeys(q)
-	if q.stmt == selectAccounts || q.stmt == selectAccountsFrom { // these statements do not read the hash that restore needs
+	if q.stmt == selectAccounts || q.stmt == selectAccountsFrom { // restore needs the hash, which these statements do not read
 		columns = append(slices.Clone(columns), "user_hash")
 		renamed.stmt = strings.Replace(renamed.stmt, " FROM", ", user_hash FROM", 1)
 		dest = append(slices.Clone(dest), new([]byte))
@@ -272,7 +275,7 @@ func (k *keyspace) store() *Store { return open(k.tenant(), k.options) }
 // sizes are small: on real servers, each write takes milliseconds.
 var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 
-// This store has the decorator that the command `serve` adds.
+// The store has the decorator for metrics, as in the command `serve`.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	k := shared.createOnce(t)

@@ -44,7 +44,7 @@ func (r region) write(ctx context.Context, ops ...op) error {
 	return nil
 }
 
-// send also delivers a random part of the pending writes.
+// send adds a pending write to a data center, and delivers some random pending writes.
 func (s *link) send(dataCenter int, ops []op) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,8 +73,8 @@ func (s *link) deliver() {
 	s.pending[i], s.pending = s.pending[end], s.pending[:end]
 }
 
-// Both regions receive the same results, some twice. In each region, two processes may change the
-// same user concurrently. In the end, the entry and the index of both regions follow from all
+// Both regions receive the same results of a user, some twice. In each region, two processes apply
+// them concurrently. In the end, the entry and the index of both regions must follow from all
 // results.
 func TestModelOfTwoRegions(t *testing.T) {
 	for _, scenario := range []string{"results", "voids", "accounts", "divisions"} {
@@ -89,9 +89,9 @@ func TestModelOfTwoRegions(t *testing.T) {
 	}
 }
 
-// In the scenario "voids", one region voids and restores a match. In "divisions", one
-// region changes the divisions. In "accounts", both regions ban, unban and erase the user.
-// Each region applies the changes of the other region in its sweeps.
+// In the scenario "voids", one region voids a match, and may restore it. In "divisions", one
+// region changes the divisions. In "accounts", both regions may ban, unban and erase the user.
+// Each region repeats the changes of the other region, as the service's sweeps do.
 func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 	matches, few := scenario == "voids", rng.IntN(2) == 0
 	ctx := t.Context()
@@ -123,7 +123,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 		store.dataCenters = func(context.Context) ([]string, error) { return []string{"dc1", "dc2"}, nil }
 		p.step, _ = steps.walk(func() {
 			for _, call := range calls {
-				// If the deletions of an erasure arrive before the erasure, callers retry.
+				// A call fails if the deletions of an erasure have arrived before the erasure.
 				for p.err = call(store); errors.Is(p.err, leaderboard.ErrUnavailable); p.err = call(store) {
 					s.deliverAll()
 				}
@@ -172,7 +172,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 		divisions := [][]string{{"club"}, {"club", "team"}, {}}[rng.IntN(3)]
 		start(i, func(store *Store) error { return divide(divisions...)(ctx, regions[i], store) })
 		start(1-i, func(store *Store) error {
-			// In the model, a change of a board does not reach the other data center by itself.
+			// AmendBoard uses swap, which does not reach the other data center in this test. So repeat AmendBoard.
 			_, err := store.AmendBoard(ctx, b.ID, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
 			return errors.Join(err, finishChanges(ctx, regions[1-i], store))
 		})
@@ -189,7 +189,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 	for len(s.pending) > 0 {
 		s.deliver()
 	}
-	for range 2 { // the next sweeps of each region; the first one may find more seasons of the user
+	for range 2 { // the next two sweeps; the first may find more seasons of the user
 		for i, w := range regions {
 			store := stores[i][len(stores[i])-1]
 			if err := errors.Join(finishVoids(ctx, w, store), finishChanges(ctx, w, store)); err != nil {
@@ -211,7 +211,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 		}
 	}
 	if err := checkRegions(ctx, s, regions); err != nil {
-		return fmt.Errorf("a later result after the results %v: %w", results, err)
+		return fmt.Errorf("results %v, and one later result: %w", results, err)
 	}
 	return nil
 }
@@ -283,9 +283,10 @@ func checkRegions(ctx context.Context, s *link, regions [2]*writers) error {
 	return nil
 }
 
-// One region may refuse a result that the other region accepts. In the end, both regions
-// have every accepted result. The sum of these results may be below the floor. The entries
-// may lack results until both regions recount them.
+// Each region refuses a result that lowers its sum below the board's Floor. The other region
+// may accept this result. In the end, both regions have every result that either region
+// accepted, even if the sum is below Floor. The entries may lack results until both regions
+// recount them.
 func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	var n floorCounts
@@ -296,13 +297,13 @@ func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	}
 	t.Logf("%+v", n)
 	if n.differed == 0 || n.below == 0 || n.lacking == 0 {
-		t.Errorf("the runs have the counts %+v, want each to be at least 1: otherwise the runs do not test the effect that it counts", n)
+		t.Errorf("the runs have the counts %+v, want each count to be at least 1", n)
 	}
 }
 
 type floorCounts struct {
 	differed int // results that only one region accepted
-	below    int // sums below the floor
+	below    int // runs whose accepted results have a sum below Floor
 	lacking  int // entries that lacked results before they were recounted
 }
 
@@ -339,7 +340,7 @@ func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 			return err
 		}
 		if e := b.Entry(&tally, key.Season, "u"); e.Key != "" && b.ScoreOf(e.Key, stepsEpoch) != want || e.Key == "" && want != 0 {
-			return fmt.Errorf("of the results %v, region %d does not have exactly those that at least one region accepted", results, i)
+			return fmt.Errorf("results %v: the stored results of region %d have the entry %+v, want the score %d of all accepted results", results, i, e, want)
 		}
 		if entries[i], err = w.third.Entry(ctx, key, "u"); err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 			return err
@@ -349,7 +350,7 @@ func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {
 		}
 	}
 	if d := cmp.Diff(entries[0], entries[1], cmpopts.EquateEmpty()); d != "" {
-		return fmt.Errorf("the regions have different entries of results %v (-first +second):\n%s", results, d)
+		return fmt.Errorf("results %v: the regions have different entries (-first region +second region):\n%s", results, d)
 	}
 	for _, w := range regions {
 		if _, err := w.stores[0].Recount(ctx, &b, key.Season, "u"); err != nil {

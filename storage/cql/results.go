@@ -55,7 +55,7 @@ func (s *Store) Records(ctx context.Context, seasonKey leaderboard.SeasonKey, us
 	}
 }
 
-// Results yields a user's results that stand in a season, retractions too.
+// Results yields a user's results that stand in a season, including retractions.
 func (s *Store) Results(ctx context.Context, seasonKey leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	return func(yield func(leaderboard.MatchResult, error) bool) {
 		inc, err := s.incarnations.readAgain(ctx, seasonKey)

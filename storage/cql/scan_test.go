@@ -67,7 +67,7 @@ func TestScanReadsTheBucketsOfItsPart(t *testing.T) {
 			}
 			slices.Sort(c.buckets)
 			if got != want || !slices.Equal(c.buckets, tt.want) {
-				t.Errorf("Scan yields %d entries from the buckets %v, want %d from %v", got, c.buckets, want, tt.want)
+				t.Errorf("Scan yields %d entries from the buckets %v, want %d from the buckets %v", got, c.buckets, want, tt.want)
 			}
 		})
 	}

@@ -20,30 +20,31 @@ type seal struct {
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
 	// Overtaken counts changes of entries that a pending generation may lack. The
-	// generation becomes valid only if Overtaken does not change meanwhile.
+	// generation becomes valid only if Overtaken has not changed since the generation was
+	// added to Pending.
 	Overtaken int        `json:"erasures,omitempty"`
 	Layout    sealLayout `json:"layout,omitempty"` // of the valid generation
-	// In pagedLayout, Ladders has, by division, the generation that wrote the directory, if
-	// it is not Base.
+	// In pagedLayout, Ladders has the generations that wrote the directories, by division.
+	// The generation Base wrote the directories of all other divisions.
 	Base    string            `json:"base,omitempty"`
 	Ladders map[string]string `json:"ladders,omitempty"`
-	// the data center that wrote the whole valid generation; empty if several did
+	// the data center that wrote the valid generation; empty if several have written parts
 	Writer string `json:"writer,omitempty"`
 	// the number of generations that were ever added to Pending
 	Writes int64 `json:"writes,omitempty"`
-	// missing positions in the valid generation, by division
+	// number of positions of erased users in the valid generation, by division
 	Erased map[string]int64 `json:"erased,omitempty"`
-	// the number of completed erasures, in layouts before pagedLayout
+	// the number of completed erasures; not used in pagedLayout
 	Erasures int `json:"ended_erasures,omitempty"`
 	// generations that a process is writing or removing, or left when it died
 	Pending []pendingGeneration `json:"loose,omitempty"`
 
-	body string
+	body string // the stored JSON; empty if there is no row
 }
 
 // A pendingGeneration is not valid, but may have rows. If Since is zero, another generation
 // has replaced it, and any process may remove it. In pagedLayout, later generations may
-// share its pages: see collect.
+// use its pages: see collect.
 type pendingGeneration struct {
 	Generation string     `json:"generation"`
 	Since      time.Time  `json:"since"`
@@ -55,15 +56,15 @@ func (p *pendingGeneration) isReplaced() bool { return p.Layout == pagedLayout &
 type sealLayout int
 
 const (
-	// positionLayout has no fences and tails (see finalread.go). Programs that wrote it
-	// drop the field Layout from seals.
+	// positionLayout has no fences and tails (see finalread.go). The programs that wrote it
+	// do not know the field Layout. If they change a seal, the seal loses this field.
 	positionLayout sealLayout = iota
 	fencedLayout              // see finalread.go
 	pagedLayout               // see directory.go
 )
 
-// pagedText is not a number, so older programs cannot decode the seal, and never replace
-// such final standings.
+// pagedText is not a number, so older programs cannot decode the seal. Therefore they never
+// replace final standings in pagedLayout.
 const pagedText = `"pages"`
 
 func (l sealLayout) MarshalJSON() ([]byte, error) {
@@ -80,13 +81,13 @@ func (l *sealLayout) UnmarshalJSON(text []byte) error {
 	case pagedText:
 		*l = pagedLayout
 	default:
-		return fmt.Errorf("layout %s is newer than this program; upgrade it: %w", text, leaderboard.ErrFormat)
+		return fmt.Errorf("layout %s is newer than this program; upgrade the program: %w", text, leaderboard.ErrFormat)
 	}
 	return nil
 }
 
-// pendingTimeout is the age at which Seal and Amend remove a pending generation. If its
-// writer is still alive, it starts again.
+// pendingTimeout is the age at which Seal and Amend remove a pending generation. If the
+// generation's writer is still alive, the writer starts again.
 const pendingTimeout = 24 * time.Hour
 
 func (x *seal) sealed() bool { return x.Generation != "" }
@@ -144,8 +145,8 @@ func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 }
 
 // changeSeal applies change to the stored seal. If another process changes the seal
-// meanwhile, it starts again. If change returns false, changeSeal writes nothing and
-// returns ok as false.
+// meanwhile, changeSeal reads the seal and calls change again. If change returns false,
+// changeSeal writes nothing and returns ok as false.
 func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, change func(*seal) bool) (oldSeal, newSeal seal, ok bool, err error) {
 	for {
 		if oldSeal, err = s.readSeal(ctx, seasonKey, inc); err != nil {
@@ -163,23 +164,23 @@ func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	}
 }
 
-// Seal writes the final standings of a season, unless it is sealed.
+// Seal writes the final standings of a season, unless the season is sealed.
 func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (leaderboard.SeasonRecord, error) {
 	return s.writeFinal(ctx, b, season, leaderboard.Amendment{At: at}, false)
 }
 
 // writeFinal writes the final standings of a season as a new generation, which becomes
-// valid when the seal names it. If amend is false and the season is sealed, it changes
-// nothing. If another process makes a generation valid or raises Overtaken meanwhile,
-// writeFinal discards its own generation and starts again.
+// valid when the seal names it. If amend is false and the season is sealed, writeFinal
+// changes nothing. If another process makes a generation valid or raises Overtaken
+// meanwhile, writeFinal discards its own generation and starts again.
 //
-// The generation is in Pending from before its first row until it is valid or removed. If
-// the process dies, a deletion of the season removes the generation, or a Seal or Amend
-// does so after pendingTimeout.
+// writeFinal adds the generation to Pending before it writes the first row. The generation
+// stays in Pending until it is valid or removed. If the process dies, a deletion of the
+// season removes the generation, and a Seal or Amend removes it after pendingTimeout.
 //
-// The cached incarnation may have ended. So writeFinal reads the season's row after the
-// seal, and may start again with the next incarnation. A later deletion finds the
-// generation in Pending.
+// The cached incarnation may have ended. So after writeFinal has changed Pending, it reads
+// the season's row. If the incarnation has ended, writeFinal starts again with the next
+// one. A later deletion finds the generation in Pending.
 func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
@@ -222,9 +223,9 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 	}
 }
 
-// validate makes a generation valid, unless another generation has become valid or
-// Overtaken has grown since oldSeal was read. It then removes replaced and old pending
-// generations.
+// validate makes the generation of w valid, unless another generation has become valid or
+// Overtaken has grown since oldSeal was read. Then validate removes replaced generations,
+// and pending generations older than pendingTimeout.
 func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.Amendment) (leaderboard.SeasonRecord, bool, error) {
 	_, sealed, ok, err := w.s.changeSeal(ctx, w.seasonKey, w.inc, func(x *seal) bool {
 		isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }
@@ -318,8 +319,8 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 	return err
 }
 
-// unlist removes a generation without rows from the seal of an ended incarnation, and
-// deletes a seal without generations.
+// unlist removes w's generation from the seal of an ended incarnation. The generation must
+// have no rows. If the seal has no other generation, unlist deletes the seal.
 func (w *pageWriter) unlist(ctx context.Context) error {
 	if w == nil {
 		return nil

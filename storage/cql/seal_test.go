@@ -13,6 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
+// finalRows returns the number of rows of final standings by generation, in quotes.
 func finalRows(m *model) map[string]int {
 	rows := map[string]int{}
 	for key, p := range m.replicas[0]["final_pages"] {
@@ -56,11 +57,12 @@ func placeRows(m *model) (n int) {
 	return n
 }
 
-// A process dies or waits before a statement of Seal or Amend. A Seal one day later, or a
-// deletion of the season, must remove the rows of a dead process. A process that waited
-// must remove its own rows if another Seal has ended.
+// A process stops before a statement of Seal or Amend, and dies or continues later. Meanwhile,
+// another process calls Seal and Amend: after a death, these remove the rows of the dead process. A
+// process that continues removes its own invalid rows. So only rows of the valid generation remain.
+// A deletion of the season removes all rows.
 func TestModelOfAnInterruptedSeal(t *testing.T) {
-	for _, resumes := range []bool{false, true} { // the process dies, or waits and then continues
+	for _, resumes := range []bool{false, true} { // false: the process dies
 		for index, more := 0, true; more; index++ {
 			m := newModel(nil)
 			w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
@@ -101,7 +103,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 				for step(1000) {
 				}
 				if sealErr != nil {
-					t.Fatalf("Seal waited before statement %d: %v", index, sealErr)
+					t.Fatalf("Seal or Amend waited before statement %d and returned error %v, want none", index, sealErr)
 				}
 			}
 			x, err := w.third.readSeal(ctx, seasonKey, incarnation{})
@@ -114,7 +116,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 			}
 			rows := finalRows(m)
 			if rows[string(name)] == 0 || len(rows) != 1 || len(x.Pending) > 0 {
-				t.Errorf("the process stopped before statement %d, and continued: %v; the numbers of rows by generation are %v, and %v is pending; want only rows of %s", index, resumes, rows, x.Pending, name)
+				t.Errorf("the process stopped before statement %d (continued: %v): rows by generation are %v and pending generations %+v, want rows of %s only and none pending", index, resumes, rows, x.Pending, name)
 			}
 			top, total, err := w.third.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: seasonKey}, 1, 10)
 			if err != nil || total != 3 || top[0].User != w.user || w.board.ScoreOf(top[0].Key, w.clock) != 50 {
@@ -136,7 +138,7 @@ func TestModelOfTwoSeals(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one Seal
 	var all []schedule
 	for k := range longest {
-		all = append(all, schedule{k + 1, 1000}) // the whole second Seal runs between two statements of the first
+		all = append(all, schedule{k + 1, 1000}) // the whole second Seal runs after k+1 statements of the first
 	}
 	for _, order := range append(all, orders(t, longest)[longest:]...) {
 		w := newSeason(t)

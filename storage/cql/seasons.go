@@ -15,7 +15,7 @@ type seasonIncarnation struct {
 	incarnation
 }
 
-// seasonRows returns the seasons of a board, ordered by id, deleted ones too.
+// seasonRows returns the seasons of a board, including deleted seasons, ordered by id.
 func (s *Store) seasonRows(ctx context.Context, id leaderboard.BoardID) ([]seasonIncarnation, error) {
 	var season string
 	var r seasonRow
@@ -88,8 +88,8 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.deletedAt(ctx, seasonKey)
 }
 
-// hasUser reports whether a season has a registered user. It reads the first bucket, and if
-// this is empty, all others by one statement.
+// hasUser reports whether a season has a registered user. It reads the first bucket. If
+// this bucket is empty, hasUser reads all other buckets by one statement.
 func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	others := make([]int, 0, inc.buckets)
 	for bucket := 1; bucket < inc.buckets; bucket++ {
@@ -109,8 +109,7 @@ func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, in
 	return exists, nil
 }
 
-// DeleteSeason removes all data of a season. If it is interrupted, FinishDeletions
-// completes it.
+// DeleteSeason removes all data of a season. FinishDeletions completes an interrupted call.
 func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
 	if _, err := s.readBoard(ctx, seasonKey.Board); err == nil {
 		if err := s.setDeleted(ctx, seasonKey, at); err != nil {
@@ -129,8 +128,8 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.sweep(ctx, seasonKey, inc)
 }
 
-// deletionTimeout is the age of an unfinished deletion that counts as interrupted. A large
-// season takes minutes.
+// deletionTimeout is the age at which an unfinished deletion counts as interrupted. The
+// deletion of a large season takes minutes.
 const deletionTimeout = time.Hour
 
 // FinishDeletions completes interrupted calls of DeleteBoard and DeleteSeason.
@@ -161,7 +160,7 @@ func (s *Store) FinishDeletions(ctx context.Context) error {
 // finishBoard completes the interrupted deletion of a board, unless a new board has the id.
 func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	key := leaderboard.SeasonKey{Board: id}
-	now := s.now() // taken before readBoard: a board created after readBoard is newer
+	now := s.now() // before readBoard, so that now precedes the creation of a board that readBoard misses
 	stored, err := s.readBoard(ctx, id)
 	if stored.body != "" || stored.buckets == 0 {
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -227,7 +226,8 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	if err != nil {
 		return err
 	}
-	// if a new board has the id, the rows may be its incarnations, which must stay open
+	// If a new board has the id, the rows may be incarnations of the new board, which must
+	// stay open.
 	if stored, err := s.readBoard(ctx, id); stored.body != "" || err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
@@ -237,12 +237,14 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	})
 }
 
-// sweep removes the data of ended incarnations, which no call reads. Calls that began
-// before the end may still write to an ended incarnation, but find the end before they
-// return. A Seal then removes its rows. Rows of an Apply are hidden if sweep found their
-// user (see sweepTime), and otherwise stay unused.
+// sweep removes the data of ended incarnations, which no call reads. A call that began
+// before the end may still write to the ended incarnation, but finds the end before it
+// returns. A Seal that finds the end removes its rows. An Apply leaves its rows: if sweep
+// has found the user, its deletions hide the rows (see sweepTime). Otherwise the rows stay
+// unused.
 //
-// Ended incarnations may have had more buckets than the present one.
+// An ended incarnation may have had more buckets than the present incarnation, so sweep
+// uses the greatest number.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	buckets, err := s.mostBuckets(ctx, seasonKey)
 	if err != nil {
@@ -262,7 +264,8 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 	return nil
 }
 
-// sweepIncarnation first announces the end: see changes.go.
+// sweepIncarnation removes an incarnation's data. Before, it announces the end to all data
+// centers: see changes.go.
 func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	if err := s.announceEnd(ctx, seasonKey, inc); err != nil {
 		return err
@@ -290,7 +293,7 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 	if !withMatchUsers {
 		return nil
 	}
-	// last, because a repeated sweep must find the row with markMatch
+	// delete these rows last: a repeated sweep must find the row of markMatch (matches.go)
 	return s.conn.write(ctx, op{deleteStates, matchArgs(seasonKey, inc.number, sweepTime)})
 }
 
@@ -308,8 +311,8 @@ func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	if err != nil {
 		return err
 	}
-	// Only the users' partitions have the names of divisions, which a repeated sweep must
-	// find. So delete them last.
+	// A repeated sweep must find the names of divisions, and only the users' partitions have
+	// them. So delete these partitions last.
 	names := slices.Sorted(maps.Keys(divisions))
 	err = s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, deleteRowsOf(seasonKey, inc, names[i], bucket))
