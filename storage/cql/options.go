@@ -62,7 +62,7 @@ type Options struct {
 	// Traces makes the store record spans of statements, if the caller's span is sampled.
 	Traces bool
 
-	metrics *metrics // set by Open only
+	metrics *metrics
 }
 
 func (o *Options) complete() error {
@@ -164,15 +164,14 @@ func (o *Options) connect(keyspace string) (*gocql.Session, error) {
 	return gs, nil
 }
 
-// localNodes accepts the nodes of one data center. If a node of another data center ran a
-// statement, LOCAL_QUORUM would mean a quorum of that data center. The local data center
-// could then lack an acknowledged write.
+// localNodes accepts the nodes of one data center. At a node of another data center,
+// LOCAL_QUORUM would mean a quorum of that data center.
 type localNodes struct {
 	dataCenter string
 
 	mu     sync.Mutex
-	local  bool            // Accept has accepted a node
-	remote *gocql.HostInfo // the last node that Accept has rejected
+	local  bool
+	remote *gocql.HostInfo // a node that Accept has rejected
 }
 
 func (n *localNodes) Accept(node *gocql.HostInfo) bool {
@@ -240,8 +239,8 @@ func (o *Options) cluster(keyspace string) (*gocql.ClusterConfig, error) {
 	return cfg, nil
 }
 
-// ownKeyspace hides changes of other keyspaces from the token-aware policy. The policy
-// panics if a changed keyspace has no replica in the local data center.
+// ownKeyspace hides changes of other keyspaces, because the token-aware policy panics if
+// such a keyspace has no replica in the local data center.
 type ownKeyspace struct {
 	gocql.HostSelectionPolicy
 	keyspace string
@@ -270,9 +269,8 @@ const (
 	retryMax   = 400 * time.Millisecond
 )
 
-// retryPolicy retries a statement on the next node. The delay doubles with each attempt and
-// has a random part. A repeated write changes nothing, because the statement contains its
-// timestamp.
+// retryPolicy retries a statement on the next node. A repeated write changes nothing,
+// because the statement contains its timestamp.
 type retryPolicy struct{}
 
 func (retryPolicy) Attempt(q gocql.RetryableQuery) bool {
@@ -298,8 +296,8 @@ func (retryPolicy) GetRetryType(err error) gocql.RetryType {
 	return gocql.RetryNextHost
 }
 
-// isTransient reports whether a request that failed with this error code may succeed later
-// or on another node.
+// isTransient reports whether a request with this error may succeed later or on another
+// node.
 func isTransient(code int) bool {
 	switch code {
 	case gocql.ErrCodeServer, gocql.ErrCodeUnavailable, gocql.ErrCodeOverloaded, gocql.ErrCodeBootstrapping,

@@ -15,8 +15,7 @@ import (
 )
 
 // On a slowServer, a statement is in flight for ten seconds, even if its context ends
-// earlier. If the context ends earlier, the statement never takes effect, unlike on a real
-// server.
+// earlier.
 type slowServer struct {
 	conn
 	mu                sync.Mutex
@@ -32,7 +31,7 @@ func (c *slowServer) do(ctx context.Context, statement func() error) error {
 		var err error
 		select {
 		case <-abandoned:
-			// do not run the statement: the caller may already use its variables again
+			// no effect: the caller may already use the statement's variables again
 		default:
 			err = statement()
 		}
@@ -75,9 +74,8 @@ func openSlow(t *testing.T) (*slowServer, *Store, leaderboard.Board) {
 	return c, s, b
 }
 
-// When its context ends, Apply finishes the users that it has started, and starts no more
-// users. The results of the users that were not started fail, and the test applies them
-// again.
+// When its context ends, Apply finishes the users that it has started. The results of all
+// other users fail, and the test applies them again.
 func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)
@@ -146,7 +144,7 @@ func TestConcurrentAppliesAreBounded(t *testing.T) {
 		if err := group.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		// For the first result of a user without divisions, Apply runs at most two statements at a time.
+		// For a new user without divisions, Apply runs at most two statements at a time.
 		if _, highest := c.count(0); highest > 2*maxApplying || highest < maxApplying {
 			t.Errorf("up to %d statements ran at a time, want %d to %d", highest, maxApplying, 2*maxApplying)
 		}

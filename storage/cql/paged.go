@@ -29,7 +29,7 @@ func (p *pagedSeason) placeArgs(others ...any) []any {
 	return append(p.args(p.inc.number), others...)
 }
 
-// Keys in Store.pages: of directories, and of pages by name.
+// Keys in Store.pages.
 type (
 	directoryKey struct{ generation, division string }
 	cachedName   string
@@ -47,8 +47,8 @@ func (p *pagedSeason) readDirectory(ctx context.Context, division, generation st
 	return found.directory, err
 }
 
-// A foundPlace is a stored place (see directory.go). When the place was written, the user
-// was on page, and had the ranks inPage in this page.
+// A foundPlace is a place (see directory.go), with the page that had it when it was
+// written, and the ranks in this page.
 type foundPlace struct {
 	key    leaderboard.SortKey
 	page   string
@@ -110,7 +110,7 @@ func (rows rowsOfPage) find(key leaderboard.SortKey) (int, bool) {
 // statementRows bounds the rows that one statement reads, unless one page has more.
 const statementRows = pageRows
 
-// readPages returns the rows of pages, by page name. Errors: errIncomplete if rows are missing.
+// readPages returns rows by page name. Errors: errIncomplete if rows are missing.
 func (p *pagedSeason) readPages(ctx context.Context, pages []ladderPage) (map[string]rowsOfPage, error) {
 	found := map[string]rowsOfPage{}
 	var chunks [][]string
@@ -167,8 +167,8 @@ func (p *pagedSeason) readRows(ctx context.Context, q op) (map[string]rowsOfPage
 type pageWriter struct {
 	pagedSeason
 	generation string
-	number     int64 // seal.Writes with this generation; later generations have greater numbers
-	pages      int   // number of names that nextName has returned
+	number     int64 // seal.Writes, with this generation
+	pages      int
 	divisions  []string
 }
 
@@ -197,8 +197,8 @@ func (w *pageWriter) nextName() string {
 	return pageName(w.generation, w.pages-1)
 }
 
-// writeCount writes the number of pages, so that removeOwn finds the pages. If writeCount
-// runs several times, Cassandra keeps the greatest number.
+// writeCount writes the number of pages, so that removeOwn finds the pages. Of several
+// numbers, Cassandra keeps the greatest.
 func (w *pageWriter) writeCount(ctx context.Context) error {
 	return w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.generation, "", int64(w.pages))})
 }
@@ -226,7 +226,7 @@ func (w *pageWriter) writePage(ctx context.Context, division string, page *newPa
 	return nil
 }
 
-// writeDirectory must be called after writePage has written all new pages.
+// writeDirectory must be called after all calls of writePage.
 func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages []newPage) error {
 	list := make([]ladderPage, len(pages))
 	for i := range pages {
@@ -236,9 +236,8 @@ func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages 
 	return w.s.conn.write(ctx, op{insertDirectory, w.placeArgs(division, []byte(w.generation), newDirectory(list).append(nil))})
 }
 
-// checkOpen returns nil if the incarnation is still open. A later deletion finds the pages
-// that are already written. If the incarnation has ended, checkOpen removes the generation
-// and returns errEnded.
+// checkOpen returns nil if the incarnation is still open: a later deletion finds the pages.
+// If the incarnation has ended, checkOpen removes the generation and returns errEnded.
 func (w *pageWriter) checkOpen(ctx context.Context) error {
 	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
 	if err != nil || live {
@@ -265,8 +264,7 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 			divisions[d.String()] = d
 		}
 	}
-	// A ladder with a directory may have lost all standings. It gets an empty directory:
-	// collect fails if it finds no valid directory of a ladder.
+	// collect needs a valid directory even of a ladder that has lost all standings
 	stored, err := w.directories(ctx)
 	if err != nil {
 		return err
@@ -328,8 +326,7 @@ func (p *pagedSeason) directories(ctx context.Context) ([]storedDirectory, error
 
 // removeOwn removes the pages and directories of a generation whose pages no valid
 // directory lists. The places stay: readers ignore outdated places, and the next generation
-// often needs the same places. The parameters pages and divisions have what the caller
-// wrote, because a concurrent deletion may have removed the stored number and directories.
+// often needs the same places.
 func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages int64, divisions []string) error {
 	stored, err := p.ownPages(ctx, generation)
 	if err != nil {
@@ -370,12 +367,11 @@ func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64,
 	return n, err
 }
 
-// collect removes replaced directories. It also removes their pages, except the pages that
-// a valid directory lists.
+// collect removes replaced directories, and their pages that no valid directory lists.
 //
 // A replaced page never becomes valid again, so collect may use an outdated seal. But
-// collect must list the directories before it reads the seal. Otherwise the list could have
-// a directory that became valid after the seal was read, and collect would remove it.
+// collect must list the directories before it reads the seal. Otherwise it could remove a
+// directory that became valid after it read the seal.
 func (p *pagedSeason) collect(ctx context.Context) error {
 	for {
 		stored, err := p.directories(ctx)
@@ -389,7 +385,6 @@ func (p *pagedSeason) collect(ctx context.Context) error {
 		if err = p.collectOf(ctx, &x, stored); err == nil {
 			return nil
 		}
-		// try again if another generation has become valid meanwhile
 		if err := p.unlessReplaced(ctx, x.Generation, err); err != nil {
 			return err
 		}
@@ -444,7 +439,7 @@ func (p *pagedSeason) removeReplaced(ctx context.Context, x *seal, d storedDirec
 	return p.s.conn.write(ctx, op{deletePlace, p.placeArgsAt(2, "", d.division, []byte(d.generation))})
 }
 
-// removeAll removes all pages and directories of an ended incarnation. The seal x must not
+// removeAll removes all pages and directories of an ended incarnation. The seal must not
 // name a valid generation.
 func (p *pagedSeason) removeAll(ctx context.Context, x *seal) error {
 	stored, err := p.directories(ctx)

@@ -17,7 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// naiveRanks sets the ranks of standings that are in standing order.
+// naiveRanks ranks standings, which must be in standing order.
 func naiveRanks(standings []leaderboard.Standing) {
 	distinct := map[leaderboard.RankKey]bool{}
 	first := map[leaderboard.RankKey]int64{}
@@ -31,7 +31,7 @@ func naiveRanks(standings []leaderboard.Standing) {
 	}
 }
 
-// checkLadder compares the final standings, as each method reads them, with the entries.
+// checkLadder compares all reads of final standings with the entries.
 func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 	var want []leaderboard.Standing
 	for e, err := range s.Scan(ctx, l.SeasonKey, leaderboard.Part{}) {
@@ -188,8 +188,8 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 		if _, err := s.Apply(ctx, &b, results); err != nil {
 			return err
 		}
-		// The standing of user "best" changes in each step. An amendment that changes a standing
-		// also removes the gaps of erased users, which checkLadder does not expect.
+		// An amendment removes the gaps of erased users only if a standing changes. The
+		// standing of this user changes in each step.
 		best := result("best")
 		best.Score = leaderboard.Score(scores + step)
 		if _, err := s.Apply(ctx, &b, []leaderboard.MatchResult{best}); err != nil {
@@ -286,10 +286,9 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 		if _, err := second.SetBan(ctx, leaderboard.Ban{User: user, Banned: banned, At: stepsEpoch}); err != nil {
 			t.Fatal(err)
 		}
-		// Without the place, the user seems to have no standing. A banned user must have
-		// none, so the amendment after the ban writes nothing: the data center that has the
-		// place must remove the standing. After the unban, a standing seems to be missing,
-		// so the amendment writes all standings.
+		// Without the place, the user seems to have no standing. A banned user needs none,
+		// so the first amendment writes nothing. An unbanned user needs a standing, so the
+		// second amendment writes all standings.
 		record, err := second.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, day)}, []leaderboard.UserID{user})
 		if err != nil || len(record.Amendments) != day {
 			t.Fatalf("Amend with the user banned %v returns %+v, error %v; want %d amendments", banned, record, err, day)
@@ -300,8 +299,7 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 	}
 }
 
-// After each change, the pages have about the planned size, and the ranks are exact, even if a tie
-// spans several pages.
+// The pages have about the planned size, and the ranks are exact, even if a tie spans pages.
 func TestPagesAfterRandomChanges(t *testing.T) {
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 1))
@@ -411,8 +409,7 @@ func (c *rowCounter) read(ctx context.Context, q op, dest []any, visit func() bo
 	})
 }
 
-// The golden file shows that an amendment reads and writes the rows of some pages, not of
-// the whole season.
+// The golden file shows that an amendment costs the rows of some pages only.
 func TestCostOfAnAmendment(t *testing.T) {
 	var text strings.Builder
 	for _, n := range []int{1000, 10_000, 100_000} {
@@ -430,7 +427,7 @@ func TestCostOfAnAmendment(t *testing.T) {
 		}
 		s.pages = newPageCache()
 		c.written, c.deleted, c.readRows = 0, 0, 0
-		// The user has a standing but no entry, as after the retraction of the only result.
+		// The user has no entry, as after the retraction of the only result.
 		record, err := s.Amend(ctx, &b, key.Season, leaderboard.Amendment{At: stepsEpoch, Reason: "retraction"}, []leaderboard.UserID{finalUser(n / 2)})
 		if err != nil || len(record.Amendments) != 1 {
 			t.Fatalf("Amend returns %+v, error %v; want one amendment", record, err)
@@ -444,7 +441,7 @@ func TestCostOfAnAmendment(t *testing.T) {
 	golden(t, "amendments.golden", text.String())
 }
 
-// sealSynthetic seals standings of n users who have no entries.
+// sealSynthetic seals standings of n users without entries.
 func sealSynthetic(ctx context.Context, s *Store, b *leaderboard.Board, n int) error {
 	inc, err := s.openIncarnation(ctx, b, leaderboard.SeasonAll)
 	if err != nil {

@@ -11,11 +11,10 @@ import (
 
 // # How final standings in pages are read
 //
-// A read gets the seal, then the directory and the places of users (see directory.go), then
-// pages. Directories and pages never change, so they are cached. A read that finds all rows
-// of its pages has read the generation that the seal named. If a row or a user's standing
-// is missing, the generation may have been removed, and inFinal (finalread.go) reads the
-// seal again.
+// A read gets the seal, the directory with users' places (see directory.go), and pages.
+// Directories and pages never change, so they are cached. A read that finds all rows of its
+// pages has read the generation that the seal named. If a row or a user's standing is
+// missing, inFinal (finalread.go) reads the seal again.
 
 type pagedRead struct {
 	pagedSeason
@@ -119,8 +118,8 @@ func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.User
 			page := &p.directory.pages[i]
 			cached, isCached := p.s.pages.get(cachedName(page.name)).(rowsOfPage)
 			switch {
-			// The valid directory lists the page that the place names. Pages never change, so
-			// this page still has the user.
+			// The place names the page that the valid directory lists. This page still has
+			// the user, because pages never change.
 			case page.name == place.page:
 				if err := add(&pageRow{place.key, user, place.inPage}, page); err != nil {
 					return nil, err
@@ -145,7 +144,7 @@ type soughtPlace struct {
 	page *ladderPage
 }
 
-// search calls the function found for each sort key that is in its page.
+// search calls found for each sort key that is in its page.
 func (p *pagedRead) search(ctx context.Context, sought []soughtPlace, found func(*pageRow, *ladderPage) error) error {
 	slices.SortFunc(sought, func(x, y soughtPlace) int { return cmp.Compare(x.key, y.key) })
 	chunks := slices.Collect(slices.Chunk(sought, lookupUsers))
@@ -217,7 +216,7 @@ func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, p
 		}
 		page := &p.directory.pages[end]
 		if n.NotWorse = page.before + page.positions; page.last != key {
-			n.NotWorse = page.before + page.lastTie - 1 // remains if the page has only erased standings after key
+			n.NotWorse = page.before + page.lastTie - 1 // remains if all standings after the tie were erased
 			for _, st := range slices.Backward(lists[slices.Index(indexes, end)]) {
 				if st.Key > key {
 					n.NotWorse = st.Ranks.Competition - 1
@@ -266,14 +265,14 @@ func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below i
 }
 
 // standingsAfter returns up to n standings that follow a sort key, and the counts of all
-// standings that rank better than this key.
+// better standings.
 func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	var following []leaderboard.Standing
 	var last leaderboard.Standing
 	at, _ := slices.BinarySearch(p.filled, max(p.pageOf(after), 0))
 	for at < len(p.filled) && len(following) < max(n, 1) {
 		indexes := []int{p.filled[at]}
-		expected := 0 // standings on these pages, without the first page
+		expected := 0 // standings on indexes[1:]
 		for at++; at < len(p.filled) && expected < n; at++ {
 			indexes, expected = append(indexes, p.filled[at]), expected+int(p.directory.pages[p.filled[at]].standings)
 		}
@@ -288,9 +287,8 @@ func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKe
 				last = st
 			}
 		}
-		// No page so far has a standing after the key. If the next page has no erased
-		// standings, it begins with the first standing after the key, and the directory has
-		// the counts.
+		// No standing so far follows the key. If the next page has no erased standings, the
+		// directory has the counts before its first standing.
 		if n == 0 && len(following) == 0 && at < len(p.filled) {
 			if next := &p.directory.pages[p.filled[at]]; next.standings == next.positions {
 				p.read.intact = true

@@ -9,8 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A rowKey identifies a user's row in the table leaderboard. The column `standing` is the
-// sort key without the user id.
+// In a rowKey, standing is the sort key without the user id.
 type rowKey struct{ division, standing string }
 
 func rowKeys(e *leaderboard.Entry) []rowKey {
@@ -42,8 +41,7 @@ func (k *userKey) ladderArgs(inc incarnation, division string, others ...any) []
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
 
-// A bucket is the key of a ladder's partition. For each partition of the overall ladder,
-// the table user_entries has a partition with the same key.
+// A bucket is the key of a partition in the tables leaderboard and user_entries.
 type bucket struct {
 	leaderboard.SeasonKey
 	incarnation, number int
@@ -53,8 +51,7 @@ type bucket struct {
 // mostWrites bounds the users, or the final marks, in one batch.
 const mostWrites = 64
 
-// writeBuckets runs statements on a user's buckets, by division. Concurrent writes to one
-// bucket become one batch.
+// writeBuckets merges concurrent writes to one bucket into one batch.
 func (s *Store) writeBuckets(ctx context.Context, key *userKey, inc incarnation, divisions map[string][]op) error {
 	names := slices.Sorted(maps.Keys(divisions))
 	return s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
@@ -66,14 +63,13 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 	return s.conn.write(ctx, slices.Concat(group...)...)
 }
 
-// place writes a user's new entry and its rows, and deletes obsolete rows. The parameter
-// rows has the rows that the caller has read.
+// place writes a user's new entry and updates the user's rows. The parameter rows has the
+// rows that the caller has read.
 //
-// First, place adds missing divisions to the user's partition. Step 1 of a writer (see
-// state.go) may lack a crossed division that combines results of several writers. Then
-// place inserts rows, writes the entry, and deletes rows. So all rows of the stored entry
-// exist at any time. place writes unchanged rows again with the new version, because a slow
-// writer of an older entry could delete the old version.
+// First, place adds divisions that the user's partition lacks: a crossed division may
+// combine results of several writers. Then place inserts rows, writes the entry, and
+// deletes rows. So all rows of the stored entry exist at any time. place writes unchanged
+// rows again, because a slow writer of an older entry could delete their old versions.
 func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *statics, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
@@ -119,9 +115,9 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	var stored storedEntry
 	var rows []row
 	live, err = s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
-		// inspect reads the state and the entry concurrently. If the entry has a greater
-		// version, the state lacks results. The second read finds them, unless they have
-		// not arrived from another data center.
+		// inspect reads the state and the entry concurrently, so the state may be older. The
+		// second read finds the missing results, unless they have not arrived from another
+		// data center.
 		for range 2 {
 			st, stored, rows, err = s.inspect(ctx, b, key, inc, ownClaim)
 			if err != nil || stored.entry == nil || stored.entry.Version <= st.version()+uint64(b.Rules()) {
@@ -141,9 +137,8 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	switch {
 	case stored.entry != nil && stored.entry.Version > want.Version:
 		// The stored entry arrived from another data center before its results, so keep it.
-		// But the index gets want, which has a smaller version. The final entry may differ
-		// from the stored entry at the same version. An index with the stored entry would
-		// ignore this final entry.
+		// But the index gets want. If the index got the stored entry, it would ignore a
+		// different final entry with the same version.
 	case stored.equals(&want) && !rowsDiffer(rows, &want), stored.entry == nil && want.Version == none.Version:
 	default:
 		err = s.place(ctx, key, inc, &st.statics, &want, &change.Before, rowKeysOf(rows))
@@ -151,10 +146,9 @@ func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, 
 	return st, change, true, err
 }
 
-// addRegistration adds a user to the season's list of users. The list lacks the user if the
-// account arrived from another data center before the user's row (see "Changes of
-// divisions" in state.go). addRegistration reports whether inc is still open, with the same
-// rules.
+// addRegistration adds a user to the season's list: the account arrived from another data
+// center before the user's row of this list (see "Changes of divisions" in state.go).
+// addRegistration reports whether inc is still open, with the same rules.
 func (s *Store) addRegistration(ctx context.Context, key *userKey, inc incarnation, acc *account) (bool, error) {
 	if err := s.conn.write(ctx, key.registration(inc, acc)); err != nil {
 		return false, err
@@ -163,7 +157,7 @@ func (s *Store) addRegistration(ctx context.Context, key *userKey, inc incarnati
 	return current.open && current.same(&inc), err
 }
 
-// entries returns the entry that follows from st, and the user's entry without results.
+// entries returns the user's entry, with and without results.
 func (st *state) entries(b *leaderboard.Board, key *userKey) (want, none leaderboard.Entry) {
 	return key.entry(b, &st.tally, &st.account, st.version()),
 		key.entry(b, &leaderboard.Tally{}, &st.account, st.account.version())

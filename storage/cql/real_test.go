@@ -26,7 +26,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// These tests mostly wait for the nodes, so many can run in parallel.
+	// These tests mostly wait for the nodes.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
@@ -73,7 +73,7 @@ func (k *keyspace) createOnce(t testing.TB) *keyspace {
 	return k
 }
 
-// applySchema retries, because busy nodes may need minutes to agree on tables.
+// applySchema retries: busy nodes may need minutes to agree on tables.
 func applySchema(o Options, replicas int) error {
 	_, err := backoff.Retry(context.Background(), func() (struct{}, error) {
 		err := ApplySchema(context.Background(), o, map[string]int{o.DataCenter: replicas}, nil)
@@ -112,8 +112,7 @@ type tenant struct {
 	hashes map[string][]byte // the hashes that the store uses, by the hashes in the tables
 }
 
-// Tenant n adds n*tenantDays to days of the audit log. tenantDays is more than twice the number
-// of any day. Days before 1970 have negative numbers.
+// The numbers of days in the audit log are above -tenantDays/2 and below tenantDays/2.
 const tenantDays = 100_000
 
 func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
@@ -121,7 +120,7 @@ func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
 func (t *tenant) renameKeys(q op) op {
 	realm := fmt.Sprint(int8(t.n))
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
-	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // each tenant has its own days, so ids in the audit log need no prefix
+	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // each tenant has its own days, so ids need no prefix
 	for i, column := range argumentColumns(q.stmt) {
 		switch {
 		case column == "board", column == "id" && !audit:
@@ -143,7 +142,7 @@ func (t *tenant) hash(storeHash []byte) []byte {
 	return sum[:]
 }
 
-// restore sets dest to the value that the store wrote, or returns false for a row of another tenant.
+// restore undoes renameKeys for a value. It returns false for a row of another tenant.
 func (t *tenant) restore(column string, dest any) (ok bool) {
 	switch v := dest.(type) {
 	case *string:
@@ -275,7 +274,7 @@ func (k *keyspace) store() *Store { return open(k.tenant(), k.options) }
 // sizes are small: on real servers, each write takes milliseconds.
 var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 
-// The store has the decorator for metrics, as in the command `serve`.
+// The store has the decorator that the command `serve` adds.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	k := shared.createOnce(t)

@@ -13,9 +13,9 @@ import (
 // Recount computes a user's entry from the results by the rules of the stored board, and
 // repairs the entry and the rows.
 //
-// If a wrong cell has a greater timestamp than the repair, Cassandra keeps the wrong cell.
-// So Recount first adds a row of kindRepair. The row raises the entry's version, and the
-// version determines the timestamp of the repair.
+// A wrong cell may have a greater timestamp than the repair. In this case, Recount first
+// adds a row of kindRepair, which raises the entry's version. The timestamp of the repair
+// follows from the version.
 func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -55,8 +55,8 @@ type recounting struct {
 	inc       incarnation
 
 	change leaderboard.Change
-	raised claim  // the claim that the last raiseVersion wrote
-	placed uint64 // the version of the last entry that attempt wrote
+	raised claim  // claim of the last raiseVersion
+	placed uint64 // version of the last entry that attempt wrote
 }
 
 // attempt repairs the entry and the rows. It returns false if the caller must call it
@@ -80,7 +80,6 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 		return false, err
 	}
 	if !st.registered {
-		// if done is false, the user is registered now, and the next attempt repairs the entry
 		change, done, err := r.removeUnregistered(ctx, b, key, r.inc)
 		if done {
 			r.change = change
@@ -106,9 +105,9 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 	}
 	timestamp := greatestTimestamp(&stored, rows, &want)
 	if retry && want.Version == r.placed {
-		// place has written this version, but Cassandra keeps another write, probably a
-		// deletion. The timestamp of a deletion cannot be read. If someone deleted a row by
-		// hand, the timestamp is from a clock.
+		// place has written this version, but another write prevails, probably a deletion.
+		// The timestamp of a deletion cannot be read. For deletions by hand, it is from a
+		// clock.
 		timestamp = time.Now().Add(time.Minute).UnixMicro()
 	}
 	if timestamp > deleteTime(want.Version) {
@@ -135,9 +134,9 @@ func greatestTimestamp(stored *storedEntry, rows []row, want *leaderboard.Entry)
 	return timestamp
 }
 
-// copyAccount copies the user's account to the season if seasonAcc, the season's copy, is
-// outdated. If the season has data from before an erasure, copyAccount erases the data and
-// returns the change.
+// copyAccount copies the user's account to the season if seasonAcc is outdated. If the
+// season has data from before an erasure, copyAccount erases the data and returns the
+// change.
 func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *userKey, seasonAcc *account) (copied bool, erased *leaderboard.Change, err error) {
 	userAcc, err := s.readAccount(ctx, key.user)
 	if err != nil {
@@ -157,9 +156,9 @@ func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *user
 	return true, nil, s.conn.write(ctx, key.setAccount(&acc)...)
 }
 
-// removeUnregistered removes the entry and the rows of an unregistered user: a user without
-// an account in the season. If removeUnregistered returns false, the user is registered
-// now, and the caller must repair the entry.
+// removeUnregistered removes the entry and the rows of a user without an account in the
+// season. If it returns false, the user has an account now, and the caller must repair the
+// entry.
 func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
 	userAcc, err := s.readAccount(ctx, key.user)
 	if err != nil {
@@ -180,8 +179,8 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	if err != nil {
 		return change, false, err
 	}
-	// A writer registers the user before it writes the entry. If the user is registered
-	// now, the entry and the rows may be valid.
+	// writers register a user before they write the entry: if the user is registered now,
+	// the entry may be valid
 	if current, err := s.readStatics(ctx, key); err != nil || current.registered {
 		return change, false, err
 	}
@@ -205,9 +204,8 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	return change, true, s.forEach(ctx, len(deletions), func(ctx context.Context, i int) error { return s.conn.write(ctx, deletions[i]) })
 }
 
-// registerAbove registers a user whose results were lost, and raises the version, so that
-// the next attempt can delete cells with this timestamp. Without the greater version, the
-// deletion would hide later entries of the user.
+// registerAbove registers a user whose results were lost, and raises the version above
+// timestamp. Without this version, deletions at timestamp would hide later entries.
 func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, timestamp int64) error {
 	st := &state{statics: statics{account: *acc}}
 	if err := s.register(ctx, b, key, inc, &st.statics); err != nil || !st.registered {
@@ -222,9 +220,9 @@ func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *us
 	return nil
 }
 
-// liveBoard reads board b again. Concurrent calls share the result, so the caller must not
-// change it. The read begins after the call. Errors: [leaderboard.ErrBoardNotFound] if b
-// was deleted, even if a new board has its id.
+// liveBoard reads board b again. The caller must not change the result. The read begins
+// after the call. Errors: [leaderboard.ErrBoardNotFound] if b was deleted, even if a new
+// board has its id.
 func (s *Store) liveBoard(ctx context.Context, b *leaderboard.Board) (*leaderboard.Board, error) {
 	var stored storedBoard
 	err := s.boards.Do(ctx, b.ID, &stored)
@@ -245,7 +243,6 @@ func (s *Store) readBoards(ctx context.Context, id leaderboard.BoardID, group []
 	return err
 }
 
-// raiseVersion writes a row of kindRepair, which raises the version, and the next claim.
 func (s *Store) raiseVersion(ctx context.Context, key *userKey, st *state, increment uint64) error {
 	item := binary.BigEndian.AppendUint64(nil, st.version()+increment)
 	return s.writeUser(ctx,

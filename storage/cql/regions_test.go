@@ -172,7 +172,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 		divisions := [][]string{{"club"}, {"club", "team"}, {}}[rng.IntN(3)]
 		start(i, func(store *Store) error { return divide(divisions...)(ctx, regions[i], store) })
 		start(1-i, func(store *Store) error {
-			// AmendBoard uses swap, which does not reach the other data center in this test. So repeat AmendBoard.
+			// AmendBoard uses swap, which does not reach the other data center in this test.
 			_, err := store.AmendBoard(ctx, b.ID, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
 			return errors.Join(err, finishChanges(ctx, regions[1-i], store))
 		})
@@ -284,9 +284,8 @@ func checkRegions(ctx context.Context, s *link, regions [2]*writers) error {
 }
 
 // Each region refuses a result that lowers its sum below the board's Floor. The other region
-// may accept this result. In the end, both regions have every result that either region
-// accepted, even if the sum is below Floor. The entries may lack results until both regions
-// recount them.
+// may accept this result. In the end, both regions have all accepted results, even if the sum
+// is below Floor. The entries may lack results until both regions recount them.
 func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	var n floorCounts
@@ -304,7 +303,7 @@ func TestModelOfAFloorInTwoRegions(t *testing.T) {
 type floorCounts struct {
 	differed int // results that only one region accepted
 	below    int // runs whose accepted results have a sum below Floor
-	lacking  int // entries that lacked results before they were recounted
+	lacking  int // runs with a sum below Floor
 }
 
 func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {

@@ -10,15 +10,15 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// reservation is the column `body` of the table reservations. It does not contain the user.
+// reservation is the column `body` of the table reservations.
 type reservation struct {
 	Revision int64     `json:"revision"`
 	Holder   string    `json:"holder"`
 	Until    time.Time `json:"until"`
 }
 
-// Reserve stores r and returns true, or returns false if the stored reservation forbids r:
-// see [leaderboard.Reservation.Grants].
+// Reserve stores r, unless a stored reservation forbids r: see
+// [leaderboard.Reservation.Grants].
 func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
 	text, err := json.Marshal(reservation{r.Revision, r.Holder, leaderboard.Truncate(r.Until)})
 	if err != nil {

@@ -19,27 +19,26 @@ type seal struct {
 	Generation string                  `json:"generation,omitempty"` // a UUID; empty if the season is not sealed
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	// Overtaken counts changes of entries that a pending generation may lack. The
-	// generation becomes valid only if Overtaken has not changed since the generation was
-	// added to Pending.
+	// Overtaken counts changes of entries that a pending generation may lack. If it has
+	// changed since the generation became pending, the generation never becomes valid.
 	Overtaken int        `json:"erasures,omitempty"`
 	Layout    sealLayout `json:"layout,omitempty"` // of the valid generation
 	// In pagedLayout, Ladders has the generations that wrote the directories, by division.
-	// The generation Base wrote the directories of all other divisions.
+	// Base wrote all other directories.
 	Base    string            `json:"base,omitempty"`
 	Ladders map[string]string `json:"ladders,omitempty"`
 	// the data center that wrote the valid generation; empty if several have written parts
 	Writer string `json:"writer,omitempty"`
 	// the number of generations that were ever added to Pending
 	Writes int64 `json:"writes,omitempty"`
-	// number of positions of erased users in the valid generation, by division
+	// number of erased positions in the valid generation, by division
 	Erased map[string]int64 `json:"erased,omitempty"`
-	// the number of completed erasures; not used in pagedLayout
+	// the number of completed erasures, in layouts before pagedLayout
 	Erasures int `json:"ended_erasures,omitempty"`
 	// generations that a process is writing or removing, or left when it died
 	Pending []pendingGeneration `json:"loose,omitempty"`
 
-	body string // the stored JSON; empty if there is no row
+	body string
 }
 
 // A pendingGeneration is not valid, but may have rows. If Since is zero, another generation
@@ -56,15 +55,15 @@ func (p *pendingGeneration) isReplaced() bool { return p.Layout == pagedLayout &
 type sealLayout int
 
 const (
-	// positionLayout has no fences and tails (see finalread.go). The programs that wrote it
-	// do not know the field Layout. If they change a seal, the seal loses this field.
+	// positionLayout has no fences and tails (see finalread.go). Programs that wrote it
+	// remove the field Layout when they change a seal.
 	positionLayout sealLayout = iota
 	fencedLayout              // see finalread.go
 	pagedLayout               // see directory.go
 )
 
-// pagedText is not a number, so older programs cannot decode the seal. Therefore they never
-// replace final standings in pagedLayout.
+// pagedText is not a number, so older programs cannot decode the seal, and never replace
+// these final standings.
 const pagedText = `"pages"`
 
 func (l sealLayout) MarshalJSON() ([]byte, error) {
@@ -86,8 +85,8 @@ func (l *sealLayout) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// pendingTimeout is the age at which Seal and Amend remove a pending generation. If the
-// generation's writer is still alive, the writer starts again.
+// pendingTimeout is the age at which Seal and Amend remove a pending generation. A writer
+// that is still alive starts again.
 const pendingTimeout = 24 * time.Hour
 
 func (x *seal) sealed() bool { return x.Generation != "" }
@@ -145,8 +144,8 @@ func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, i
 }
 
 // changeSeal applies change to the stored seal. If another process changes the seal
-// meanwhile, changeSeal reads the seal and calls change again. If change returns false,
-// changeSeal writes nothing and returns ok as false.
+// meanwhile, changeSeal starts again. If change returns false, changeSeal writes nothing
+// and returns ok as false.
 func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, change func(*seal) bool) (oldSeal, newSeal seal, ok bool, err error) {
 	for {
 		if oldSeal, err = s.readSeal(ctx, seasonKey, inc); err != nil {
@@ -174,13 +173,13 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 // changes nothing. If another process makes a generation valid or raises Overtaken
 // meanwhile, writeFinal discards its own generation and starts again.
 //
-// writeFinal adds the generation to Pending before it writes the first row. The generation
-// stays in Pending until it is valid or removed. If the process dies, a deletion of the
-// season removes the generation, and a Seal or Amend removes it after pendingTimeout.
+// The generation is in Pending before its first row is written, and until it is valid or
+// removed. If the process dies, a deletion of the season removes the generation, or a Seal
+// or Amend removes it after pendingTimeout.
 //
-// The cached incarnation may have ended. So after writeFinal has changed Pending, it reads
-// the season's row. If the incarnation has ended, writeFinal starts again with the next
-// one. A later deletion finds the generation in Pending.
+// The cached incarnation may have ended. So after the change of Pending, writeFinal reads
+// the season's row, and starts again if the incarnation has ended. A later deletion finds
+// the generation in Pending.
 func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
@@ -224,8 +223,8 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 }
 
 // validate makes the generation of w valid, unless another generation has become valid or
-// Overtaken has grown since oldSeal was read. Then validate removes replaced generations,
-// and pending generations older than pendingTimeout.
+// Overtaken has grown since oldSeal was read. Then validate removes replaced and old
+// pending generations.
 func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.Amendment) (leaderboard.SeasonRecord, bool, error) {
 	_, sealed, ok, err := w.s.changeSeal(ctx, w.seasonKey, w.inc, func(x *seal) bool {
 		isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }
@@ -319,8 +318,8 @@ func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonK
 	return err
 }
 
-// unlist removes w's generation from the seal of an ended incarnation. The generation must
-// have no rows. If the seal has no other generation, unlist deletes the seal.
+// unlist removes a generation without rows from the seal of an ended incarnation. If the
+// seal has no other generation, unlist deletes the seal.
 func (w *pageWriter) unlist(ctx context.Context) error {
 	if w == nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// finalRows returns the number of rows of final standings by generation, in quotes.
+// finalRows returns the number of rows by generation, in quotes.
 func finalRows(m *model) map[string]int {
 	rows := map[string]int{}
 	for key, p := range m.replicas[0]["final_pages"] {
@@ -58,9 +58,7 @@ func placeRows(m *model) (n int) {
 }
 
 // A process stops before a statement of Seal or Amend, and dies or continues later. Meanwhile,
-// another process calls Seal and Amend: after a death, these remove the rows of the dead process. A
-// process that continues removes its own invalid rows. So only rows of the valid generation remain.
-// A deletion of the season removes all rows.
+// another process calls Seal and Amend. In the end, only the valid generation must have rows.
 func TestModelOfAnInterruptedSeal(t *testing.T) {
 	for _, resumes := range []bool{false, true} { // false: the process dies
 		for index, more := 0, true; more; index++ {

@@ -15,7 +15,7 @@ type seasonIncarnation struct {
 	incarnation
 }
 
-// seasonRows returns the seasons of a board, including deleted seasons, ordered by id.
+// seasonRows returns the seasons of a board, including deleted ones, ordered by id.
 func (s *Store) seasonRows(ctx context.Context, id leaderboard.BoardID) ([]seasonIncarnation, error) {
 	var season string
 	var r seasonRow
@@ -89,7 +89,7 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 }
 
 // hasUser reports whether a season has a registered user. It reads the first bucket. If
-// this bucket is empty, hasUser reads all other buckets by one statement.
+// this bucket is empty, hasUser reads the others by one statement.
 func (s *Store) hasUser(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (bool, error) {
 	others := make([]int, 0, inc.buckets)
 	for bucket := 1; bucket < inc.buckets; bucket++ {
@@ -160,7 +160,7 @@ func (s *Store) FinishDeletions(ctx context.Context) error {
 // finishBoard completes the interrupted deletion of a board, unless a new board has the id.
 func (s *Store) finishBoard(ctx context.Context, id leaderboard.BoardID) error {
 	key := leaderboard.SeasonKey{Board: id}
-	now := s.now() // before readBoard, so that now precedes the creation of a board that readBoard misses
+	now := s.now() // before readBoard, so that a board created after readBoard is newer
 	stored, err := s.readBoard(ctx, id)
 	if stored.body != "" || stored.buckets == 0 {
 		if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -186,8 +186,6 @@ func (s *Store) interrupted(ctx context.Context, key leaderboard.SeasonKey) (boo
 	return err == nil && s.now().Sub(at) >= deletionTimeout, err
 }
 
-// sweepBoard removes the data of ended incarnations, in seasons for which shouldSweep
-// returns true.
 func (s *Store) sweepBoard(ctx context.Context, id leaderboard.BoardID, shouldSweep func(context.Context, leaderboard.SeasonKey) (bool, error)) error {
 	rows, err := s.seasonRows(ctx, id)
 	if err != nil {
@@ -226,8 +224,7 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	if err != nil {
 		return err
 	}
-	// If a new board has the id, the rows may be incarnations of the new board, which must
-	// stay open.
+	// a new board may have the id: its incarnations must stay open
 	if stored, err := s.readBoard(ctx, id); stored.body != "" || err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
@@ -237,14 +234,12 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 	})
 }
 
-// sweep removes the data of ended incarnations, which no call reads. A call that began
-// before the end may still write to the ended incarnation, but finds the end before it
-// returns. A Seal that finds the end removes its rows. An Apply leaves its rows: if sweep
-// has found the user, its deletions hide the rows (see sweepTime). Otherwise the rows stay
-// unused.
+// sweep removes the data of ended incarnations, which no call reads. A running call may
+// still write to an ended incarnation, but finds the end before it returns. A Seal that
+// finds the end removes its rows. The rows of an Apply are hidden if sweep found their user
+// (see sweepTime), and otherwise stay unused.
 //
-// An ended incarnation may have had more buckets than the present incarnation, so sweep
-// uses the greatest number.
+// An ended incarnation may have had more buckets than the present incarnation.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	buckets, err := s.mostBuckets(ctx, seasonKey)
 	if err != nil {
@@ -264,8 +259,7 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 	return nil
 }
 
-// sweepIncarnation removes an incarnation's data. Before, it announces the end to all data
-// centers: see changes.go.
+// sweepIncarnation announces the end (see changes.go), and then removes the data.
 func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	if err := s.announceEnd(ctx, seasonKey, inc); err != nil {
 		return err
@@ -293,7 +287,7 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 	if !withMatchUsers {
 		return nil
 	}
-	// delete these rows last: a repeated sweep must find the row of markMatch (matches.go)
+	// last, because a repeated sweep must find the row of markMatch
 	return s.conn.write(ctx, op{deleteStates, matchArgs(seasonKey, inc.number, sweepTime)})
 }
 
@@ -311,8 +305,8 @@ func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	if err != nil {
 		return err
 	}
-	// A repeated sweep must find the names of divisions, and only the users' partitions have
-	// them. So delete these partitions last.
+	// A repeated sweep finds the names of divisions in the users' partitions only. So
+	// delete these partitions last.
 	names := slices.Sorted(maps.Keys(divisions))
 	err = s.forEach(ctx, len(names), func(ctx context.Context, i int) error {
 		return s.conn.write(ctx, deleteRowsOf(seasonKey, inc, names[i], bucket))
