@@ -47,8 +47,8 @@ func (p *pagedSeason) readDirectory(ctx context.Context, division, generation st
 	return found.directory, err
 }
 
-// A foundPlace is a place (see directory.go), with the page that had it when it was
-// written, and the ranks in this page.
+// A foundPlace is a place (see directory.go). Its page and ranks are from the time of its
+// write, and may be outdated.
 type foundPlace struct {
 	key    leaderboard.SortKey
 	page   string
@@ -236,7 +236,7 @@ func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages 
 	return w.s.conn.write(ctx, op{insertDirectory, w.placeArgs(division, []byte(w.generation), newDirectory(list).append(nil))})
 }
 
-// checkOpen returns nil if the incarnation is still open: a later deletion finds the pages.
+// checkOpen returns nil if the incarnation is still open, so that a deletion finds the pages.
 // If the incarnation has ended, checkOpen removes the generation and returns errEnded.
 func (w *pageWriter) checkOpen(ctx context.Context) error {
 	live, err := w.s.whileOpen(ctx, w.seasonKey, w.inc, func(context.Context) error { return nil })
@@ -370,8 +370,8 @@ func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64,
 // collect removes replaced directories, and their pages that no valid directory lists.
 //
 // A replaced page never becomes valid again, so collect may use an outdated seal. But
-// collect must list the directories before it reads the seal. Otherwise it could remove a
-// directory that became valid after it read the seal.
+// collect must list the directories before it reads the seal. A directory that is written
+// after this read may become valid, and the outdated seal does not name it.
 func (p *pagedSeason) collect(ctx context.Context) error {
 	for {
 		stored, err := p.directories(ctx)

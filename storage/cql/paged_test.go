@@ -288,7 +288,7 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 		}
 		// Without the place, the user seems to have no standing. A banned user needs none,
 		// so the first amendment writes nothing. An unbanned user needs a standing, so the
-		// second amendment writes all standings.
+		// second amendment writes all standings (see pagedSeason.amend).
 		record, err := second.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, day)}, []leaderboard.UserID{user})
 		if err != nil || len(record.Amendments) != day {
 			t.Fatalf("Amend with the user banned %v returns %+v, error %v; want %d amendments", banned, record, err, day)

@@ -11,7 +11,7 @@ import (
 
 // # How final standings in pages are read
 //
-// A read gets the seal, the directory with users' places (see directory.go), and pages.
+// A read gets the seal, a directory and places (see directory.go), and pages.
 // Directories and pages never change, so they are cached. A read that finds all rows of its
 // pages has read the generation that the seal named. If a row or a user's standing is
 // missing, inFinal (finalread.go) reads the seal again.
@@ -229,8 +229,8 @@ func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, p
 	return leaderboard.Neighborhood{}, errNoStanding(user)
 }
 
-// positionsOf returns the first and the last possible position of a place. found is false
-// if the page is cached and lacks the key.
+// positionsOf returns the first and the last possible position of a place. The result found
+// is false if the page is cached and lacks the key.
 func (p *pagedRead) positionsOf(place *foundPlace, page *ladderPage) (from, to int64, found bool) {
 	if rows, ok := p.s.pages.get(cachedName(page.name)).(rowsOfPage); ok {
 		row, ok := rows.find(place.key)
@@ -272,7 +272,7 @@ func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKe
 	at, _ := slices.BinarySearch(p.filled, max(p.pageOf(after), 0))
 	for at < len(p.filled) && len(following) < max(n, 1) {
 		indexes := []int{p.filled[at]}
-		expected := 0 // standings on indexes[1:]
+		expected := 0 // standings on pages indexes[1:]
 		for at++; at < len(p.filled) && expected < n; at++ {
 			indexes, expected = append(indexes, p.filled[at]), expected+int(p.directory.pages[p.filled[at]].standings)
 		}

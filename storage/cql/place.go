@@ -41,7 +41,8 @@ func (k *userKey) ladderArgs(inc incarnation, division string, others ...any) []
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
 
-// A bucket is the key of a partition in the tables leaderboard and user_entries.
+// A bucket is the key of a partition in the table leaderboard, and, for the overall ladder,
+// in user_entries.
 type bucket struct {
 	leaderboard.SeasonKey
 	incarnation, number int
@@ -67,9 +68,10 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 // rows that the caller has read.
 //
 // First, place adds divisions that the user's partition lacks: a crossed division may
-// combine results of several writers. Then place inserts rows, writes the entry, and
-// deletes rows. So all rows of the stored entry exist at any time. place writes unchanged
-// rows again, because a slow writer of an older entry could delete their old versions.
+// combine results of several writers, so that none of them has added it. Then place inserts
+// rows, writes the entry, and deletes rows. So all rows of the stored entry exist at any
+// time. place writes unchanged rows again, because a slow writer of an older entry could
+// delete their old versions.
 func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *statics, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
@@ -108,9 +110,9 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *st
 	return nil
 }
 
-// derive does steps 2 and 3 of a writer (see state.go). See readResolved for ownClaim. live
-// is false if the incarnation ended, or its rules changed, before derive had read the
-// state.
+// derive does steps 2 and 3 of a writer (see state.go). See readResolved for ownClaim. The
+// result live is false if the incarnation ended, or its rules changed, before derive had
+// read the state.
 func (s *Store) derive(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, ownClaim claim) (st *state, change leaderboard.Change, live bool, err error) {
 	var stored storedEntry
 	var rows []row
@@ -157,7 +159,6 @@ func (s *Store) addRegistration(ctx context.Context, key *userKey, inc incarnati
 	return current.open && current.same(&inc), err
 }
 
-// entries returns the user's entry, with and without results.
 func (st *state) entries(b *leaderboard.Board, key *userKey) (want, none leaderboard.Entry) {
 	return key.entry(b, &st.tally, &st.account, st.version()),
 		key.entry(b, &leaderboard.Tally{}, &st.account, st.account.version())

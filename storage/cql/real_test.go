@@ -209,7 +209,7 @@ func (t *tenant) read(ctx context.Context, q op, dest []any, row func() bool) er
 	return t.conn.read(ctx, renamed, dest, func() bool {
 		for i, c := range columns {
 			if !(c == "id" && strings.HasPrefix(p.table, "audit")) && !t.restore(c, dest[i]) {
-				return true // a row of another tenant
+				return true
 			}
 		}
 		return row()
@@ -279,7 +279,7 @@ func TestContract(t *testing.T) {
 	t.Parallel()
 	k := shared.createOnce(t)
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
-		t.(*testing.T).Parallel() // each test has its own tenant
+		t.(*testing.T).Parallel()
 		return observe.Store(k.store(), prometheus.NewRegistry())
 	}, limits, sizes)
 }

@@ -106,8 +106,8 @@ func (r *recounting) attempt(ctx context.Context, b *leaderboard.Board, retry bo
 	timestamp := greatestTimestamp(&stored, rows, &want)
 	if retry && want.Version == r.placed {
 		// place has written this version, but another write prevails, probably a deletion.
-		// The timestamp of a deletion cannot be read. For deletions by hand, it is from a
-		// clock.
+		// The timestamp of a deletion cannot be read. Assume a deletion by hand, with a
+		// timestamp from a clock.
 		timestamp = time.Now().Add(time.Minute).UnixMicro()
 	}
 	if timestamp > deleteTime(want.Version) {
@@ -204,8 +204,9 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	return change, true, s.forEach(ctx, len(deletions), func(ctx context.Context, i int) error { return s.conn.write(ctx, deletions[i]) })
 }
 
-// registerAbove registers a user whose results were lost, and raises the version above
-// timestamp. Without this version, deletions at timestamp would hide later entries.
+// registerAbove registers a user whose results were lost, and raises the version, so that
+// later entries have timestamps above timestamp. Otherwise, a deletion of the user's cells
+// would hide these entries.
 func (s *Store) registerAbove(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation, acc *account, timestamp int64) error {
 	st := &state{statics: statics{account: *acc}}
 	if err := s.register(ctx, b, key, inc, &st.statics); err != nil || !st.registered {

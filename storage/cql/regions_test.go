@@ -115,7 +115,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string) error {
 		err  error
 	}
 	var running []*process
-	var stores [2][]*Store // of each region
+	var stores [2][]*Store
 	start := func(i int, calls ...func(*Store) error) {
 		p := &process{}
 		steps := newSteps(s.region(i))
@@ -302,8 +302,8 @@ func TestModelOfAFloorInTwoRegions(t *testing.T) {
 
 type floorCounts struct {
 	differed int // results that only one region accepted
-	below    int // runs whose accepted results have a sum below Floor
-	lacking  int // runs with a sum below Floor
+	below    int // sums below Floor
+	lacking  int // entries that lacked results before they were recounted
 }
 
 func twoRegionsWithAFloor(t *testing.T, rng *rand.Rand, n *floorCounts) error {

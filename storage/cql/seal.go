@@ -19,12 +19,12 @@ type seal struct {
 	Generation string                  `json:"generation,omitempty"` // a UUID; empty if the season is not sealed
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	// Overtaken counts changes of entries that a pending generation may lack. If it has
-	// changed since the generation became pending, the generation never becomes valid.
+	// Overtaken counts changes of entries that a pending generation may lack. If Overtaken
+	// changes after the generation became pending, the generation never becomes valid.
 	Overtaken int        `json:"erasures,omitempty"`
 	Layout    sealLayout `json:"layout,omitempty"` // of the valid generation
 	// In pagedLayout, Ladders has the generations that wrote the directories, by division.
-	// Base wrote all other directories.
+	// The generation Base wrote all other directories.
 	Base    string            `json:"base,omitempty"`
 	Ladders map[string]string `json:"ladders,omitempty"`
 	// the data center that wrote the valid generation; empty if several have written parts
@@ -223,8 +223,8 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 }
 
 // validate makes the generation of w valid, unless another generation has become valid or
-// Overtaken has grown since oldSeal was read. Then validate removes replaced and old
-// pending generations.
+// Overtaken has grown since oldSeal was read. Then validate removes generations that were
+// replaced or have reached pendingTimeout.
 func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.Amendment) (leaderboard.SeasonRecord, bool, error) {
 	_, sealed, ok, err := w.s.changeSeal(ctx, w.seasonKey, w.inc, func(x *seal) bool {
 		isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }
@@ -235,7 +235,7 @@ func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.
 		if !x.sealed() {
 			x.SealedAt = a.At
 		} else {
-			replaced := pendingGeneration{Generation: x.Generation} // removed after the swap
+			replaced := pendingGeneration{Generation: x.Generation}
 			if x.Layout == pagedLayout {
 				replaced.Layout = pagedLayout
 			}
@@ -272,8 +272,8 @@ func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 	return (&pagedSeason{s, seasonKey, inc}).collect(ctx)
 }
 
-// Amend replaces the final standings of a sealed season. With users, it usually writes only
-// the pages that change: see [pagedSeason.amend].
+// Amend replaces the final standings of a sealed season. If users are given, it usually
+// writes only the pages that change: see [pagedSeason.amend].
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.readAgain(ctx, seasonKey) // another store may have sealed a later incarnation

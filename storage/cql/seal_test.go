@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// finalRows returns the number of rows by generation, in quotes.
+// finalRows returns the numbers of rows by generation. The generations are in quotes.
 func finalRows(m *model) map[string]int {
 	rows := map[string]int{}
 	for key, p := range m.replicas[0]["final_pages"] {

@@ -236,8 +236,8 @@ func (s *Store) endIncarnations(ctx context.Context, id leaderboard.BoardID) err
 
 // sweep removes the data of ended incarnations, which no call reads. A running call may
 // still write to an ended incarnation, but finds the end before it returns. A Seal that
-// finds the end removes its rows. The rows of an Apply are hidden if sweep found their user
-// (see sweepTime), and otherwise stay unused.
+// finds the end removes its rows. The rows of an Apply stay unused, or are hidden by sweep's
+// deletions (see sweepTime) if sweep has found the user.
 //
 // An ended incarnation may have had more buckets than the present incarnation.
 func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
@@ -295,7 +295,6 @@ func deleteRowsOf(seasonKey leaderboard.SeasonKey, inc incarnation, division str
 	return op{deleteRows, []any{sweepTime, string(seasonKey.Board), string(seasonKey.Season), inc.number, division, bucket}}
 }
 
-// sweepUsers removes the users of a bucket, and the rows of these users in all tables.
 func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, bucket int, withMatchUsers bool) error {
 	users, err := s.usersIn(ctx, seasonKey, inc, bucket)
 	if err != nil {
