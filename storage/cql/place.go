@@ -67,11 +67,11 @@ func (s *Store) writeBucket(ctx context.Context, _ bucket, group [][]op) error {
 // place writes a user's new entry and updates the user's rows. The parameter rows has the
 // rows that the caller has read.
 //
-// First, place adds divisions that the user's partition lacks: a crossed division may
-// combine results of several writers, so that none of them has added it. Then place inserts
-// rows, writes the entry, and deletes rows. So all rows of the stored entry exist at any
-// time. place writes unchanged rows again, because a slow writer of an older entry could
-// delete their old versions.
+// First, place adds missing divisions to the user's partition. No writer has added a
+// crossed division that combines results of several writers. Then place inserts rows,
+// writes the entry, and deletes rows. So all rows of the stored entry exist at any time.
+// place writes unchanged rows again, because a slow writer of an older entry could delete
+// their old versions.
 func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *statics, entry, oldEntry *leaderboard.Entry, rows []rowKey) error {
 	if entry.Version > maxVersion {
 		return fmt.Errorf("cql: user %q in season %q of board %q: the revisions of the results add up to more than 2^61; use smaller revisions: %w",
