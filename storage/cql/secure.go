@@ -32,12 +32,13 @@ func (d tlsDialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.D
 	if err != nil {
 		return nil, err
 	}
-	// the host name from Options.Hosts, or the IP address of a node that the driver has
-	// discovered
+	// HostnameAndPort has the host name from Options.Hosts. For a node that the driver has
+	// discovered, it has the IP address.
 	if conn, err = d.o.TLS(ctx, conn, host.HostnameAndPort()); err != nil {
 		return nil, err
 	}
-	return &gocql.DialedHost{Conn: conn, DisableCoalesce: true}, nil // the driver coalesces by vectored writes, which TLS connections do not have
+	// To coalesce, the driver needs vectored writes, which TLS connections do not have.
+	return &gocql.DialedHost{Conn: conn, DisableCoalesce: true}, nil
 }
 
 var errCredentialsRequired = errors.New("the node requires credentials")
@@ -50,8 +51,8 @@ func (unauthenticated) Challenge([]byte) ([]byte, gocql.Authenticator, error) {
 
 func (unauthenticated) Success([]byte) error { return nil }
 
-// connectErrors keeps the last error of a connection, because CreateSession returns only
-// its text.
+// connectErrors keeps the last connection error, because CreateSession returns only the
+// text of the error.
 type connectErrors struct {
 	mu   sync.Mutex
 	addr string
@@ -73,8 +74,8 @@ func (e *connectErrors) last() (addr string, err error) {
 	return e.addr, e.err
 }
 
-// checkRejection returns an error that names the settings to correct, if a node refused the
-// credentials or TLS. Otherwise it returns nil.
+// If a node refused the credentials or TLS, checkRejection returns an error that names the
+// settings to correct. Otherwise it returns nil.
 func (o *Options) checkRejection(addr string, err error) error {
 	var request gocql.RequestError
 	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)

@@ -18,7 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 )
 
-// nodeWithUsers answers as a Cassandra node that refuses all credentials.
+// nodeWithUsers answers like a Cassandra node that refuses all credentials.
 func nodeWithUsers(l net.Listener) {
 	const (
 		opError, opStartup, opAuthenticate, opOptions, opSupported, opAuthResponse = 0x00, 0x01, 0x03, 0x05, 0x06, 0x0f
@@ -61,7 +61,7 @@ func nodeWithUsers(l net.Listener) {
 	}
 }
 
-// The error has one line and names the node and the setting.
+// The error of Open has one line, and names the node and the setting.
 func TestRejectedCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {
@@ -124,13 +124,13 @@ func TestRejectedCredentials(t *testing.T) {
 			}
 			_, err := Open(t.Context(), o)
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.addr) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("Open = %v, want one line with %q", err, tt.want)
+				t.Errorf("Open = %v, want one line with the node %s and %q", err, tt.addr, tt.want)
 			}
 		})
 	}
 }
 
-// node sets the data center and the rack by reflection: the driver does not export them.
+// node uses reflection, because the driver does not export the data center and the rack.
 func node(t *testing.T, address, dataCenter, rack string) *gocql.HostInfo {
 	t.Helper()
 	h := new(gocql.HostInfo).SetConnectAddress(net.ParseIP(address))
@@ -142,7 +142,7 @@ func node(t *testing.T, address, dataCenter, rack string) *gocql.HostInfo {
 	return h
 }
 
-// The driver asks the nodes of the configured rack first.
+// The driver asks the nodes of the configured rack before the other nodes.
 func TestRackSettings(t *testing.T) {
 	for _, rack := range []string{"rack1", "rack2", ""} {
 		o := Options{Hosts: []string{"10.0.0.1"}, DataCenter: "dc1", Rack: rack}
@@ -159,7 +159,7 @@ func TestRackSettings(t *testing.T) {
 		for i, place := range []string{"dc1 rack1", "dc1 rack2", "dc2 rack1", "dc1 rack1", "dc1 rack2", "dc2 rack2"} {
 			dataCenter, nodeRack, _ := strings.Cut(place, " ")
 			h := node(t, fmt.Sprintf("10.0.0.%d", i+1), dataCenter, nodeRack)
-			if cfg.HostFilter.Accept(h) { // as the driver does
+			if cfg.HostFilter.Accept(h) {
 				policy.AddHost(h)
 				inRack[h.HostID()] = nodeRack == rack
 			}
@@ -181,12 +181,12 @@ func TestRackSettings(t *testing.T) {
 			first[asked[0].HostID()] = true
 			for i, h := range asked {
 				if rack != "" && inRack[h.HostID()] != (i < 2) {
-					t.Errorf("rack %q: the driver asks node %s of %s as number %d, want the nodes of the rack first", rack, h.HostID(), h.Rack(), i+1)
+					t.Errorf("rack %q: node %s of %s is number %d in the order of the driver, want the nodes of rack %q before the others", rack, h.HostID(), h.Rack(), i+1, rack)
 				}
 			}
 		}
 		if want := map[bool]int{true: 4, false: 2}[rack == ""]; len(first) != want {
-			t.Errorf("rack %q: the driver begins with each of %v, want %d nodes in turn", rack, first, want)
+			t.Errorf("rack %q: the first node of each pick is one of %v, want %d different nodes", rack, first, want)
 		}
 		if rack == "" {
 			continue
@@ -194,7 +194,7 @@ func TestRackSettings(t *testing.T) {
 		policy.HostDown(asked[0])
 		policy.HostDown(asked[1])
 		if h := policy.Pick(nil)(); h == nil || h.Info().Rack() == rack || h.Info().DataCenter() != "dc1" {
-			t.Errorf("rack %q is down: the driver asks %v, want a node of the other rack of dc1", rack, h)
+			t.Errorf("rack %q is down: the first node of a pick is %v, want a node of the other rack of dc1", rack, h)
 		}
 	}
 }

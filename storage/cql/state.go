@@ -21,13 +21,13 @@ import (
 //
 // The state of a user in a season is all data from which the user's entry follows:
 //
-//   - the results with their Voids (see matches.go)
+//   - the results, each with the Voids of its match (see matches.go)
 //   - the account: the user's bans and erasures (see account.go)
-//   - contender rows, which record that two payloads of one revision were written (see
+//   - contender rows: each records two payloads (encoded results) of one revision (see
 //     match.go)
 //
-// In each cell, Cassandra keeps the greatest value that was written. So the state only
-// grows, and each growth increases its version ([state.version]).
+// In each cell, Cassandra keeps the greatest value that was written: see codec.go. So the
+// state only grows. Each growth increases the version of the state ([state.version]).
 //
 // A writer changes the state in three steps. It begins a step after a quorum of the data
 // center has completed the previous one.
@@ -40,45 +40,39 @@ import (
 // When all writers have completed step 3, the stored entry follows from the whole state:
 //
 //   - Let L be the writer that completes step 1 last. L begins step 2 when every step 1 is
-//     complete, so it reads everything.
+//     complete, so L reads the whole state.
 //   - Every other writer has read the same state or a smaller one. So no writer computes a
 //     greater version than L.
 //   - A writer with the version of L has read the same state, because a smaller state has a
 //     smaller version. It writes the same bytes at the same timestamps as L.
 //   - All other writers write at smaller timestamps. So Cassandra keeps the entry of L.
 //
-// The steps of different writers may have any order, and a writer may repeat a step. Two
-// writers may write different entries with the same version, if each lacks a part that the
-// other has read. Cassandra keeps one of the entries until L has completed step 3.
+// The steps of different writers may come in any order, and a writer may repeat a step. If
+// each of two writers lacks a part that the other has read, they may write different entries
+// at the same version. The entry of L has a greater version.
 //
-// A writer that dies has not acknowledged its result. The sender sends the result again,
-// and the next writer does steps 2 and 3.
+// A writer that dies has not acknowledged its result. So the sender sends the result again,
+// and the writer that receives it does steps 2 and 3.
 //
 // # Changes of divisions
 //
 // Processes cache boards, so two writers may know different divisions. This section shows
-// that the argument still holds. The rules of the season ([incarnation.rules]) are a part
-// of each user's state. They only grow. The version is the sum of the rules and the
-// versions of all other parts.
+// that the argument still holds. The rules of a season ([incarnation.rules]) are a number
+// that identifies the divisions of its entries. This number is a part of each user's state,
+// and only grows. The version is the sum of the rules and the versions of all other parts.
 //
 //   - Each writer reads the rules in step 2 ([Store.whileOpen]), and writes the entry that
-//     follows from them. If it began with other rules, it begins again.
-//   - StartRecount writes the rules: step 1 of a writer. The Recount of each user does
-//     steps 2 and 3.
-//   - The caller reads the list of users after StartRecount. If the list lacks a user, the
-//     next writer that reads the user's whole state adds the user, and then reads the rules
-//     ([Store.addRegistration]). A store with a summary has read the whole state, or
-//     adopted the summary of a store that had.
-//   - Let the entries of two writers have the same version. Then they have the same rules
-//     and the same state, or each lacks a part that the other has. If each lacks a part, L
-//     has a greater version than both.
+//     follows from them. A writer that began with other rules starts again.
+//   - StartRecount writes new rules, which is step 1 of a writer. Recount does steps 2 and 3
+//     for each user in the season's list of users.
+//   - If the list lacks a user, the next writer that reads the user's whole state adds the
+//     user, and then reads the rules ([Store.addRegistration]). A writer with a summary (see
+//     summary.go) need not add the user: before the summary was computed, its store read
+//     the whole state and added the user.
 //
-// A slow writer with the previous rules computes a smaller version than the Recount, which
-// has read the writer's results. A sealed season keeps its rules.
-//
-// With several data centers, a quorum of one may lack recent writes of the others. But
-// every result is mirrored to the Kafka of each data center, and a writer there applies it.
-// So the argument holds for each data center alone.
+// A quorum of one data center may lack recent writes of others. But every result is
+// mirrored to the Kafka of each data center, and a writer there applies it. So the argument
+// holds for each data center alone.
 
 type userKey struct {
 	leaderboard.SeasonKey
@@ -91,8 +85,7 @@ func (k *userKey) args(others ...any) []any {
 }
 
 // setAccount returns the operations that write the account in the season. They also delete
-// the season's data of earlier epochs (see account.go), which a slow writer may have
-// written late.
+// the user's data from before the last erasure, which a slow writer may have written late.
 func (k *userKey) setAccount(acc *account) []op {
 	ops := []op{{setAccount, k.args(acc.writeTime(), acc.append(nil))}}
 	if acc.Epoch > 0 {
@@ -109,15 +102,15 @@ type statics struct {
 	account    account
 	registered bool  // the partition has an account
 	claim      claim // in this data center: see summary.go
-	adoption   claim
-	raises     int // elements of noteRaise
+	adoption   claim // see adopt.go
+	raises     int   // number of elements that noteRaise added
 	// all divisions in whose ladders the user may have rows
 	divisions map[string]bool
 }
 
-// addDivisions adds the entry's divisions to st. It returns a statement that stores the
-// missing divisions. The statement must run before rows of these divisions are written:
-// repairs and erasures find rows by the stored names.
+// addDivisions adds the entry's divisions to st, and returns a statement that stores them.
+// The statement must run before rows of these divisions are written: repairs and erasures
+// find rows by the stored divisions.
 func (st *statics) addDivisions(key *userKey, e *leaderboard.Entry) []op {
 	var added []string
 	for _, d := range e.Divisions {
@@ -146,18 +139,19 @@ func (st *statics) same(o *statics) bool {
 type state struct {
 	statics
 	matches map[leaderboard.MatchID]*match
-	repairs uint64 // the sum of the numbers of rows of kindRepair
+	repairs uint64 // the sum of the numbers in rows of kindRepair: see recount.go
 	tally   leaderboard.Tally
-	summary []byte // the stored summary, if readHead has read it: see adopt.go
+	summary []byte // the stored summary (see adopt.go); only readHead sets it
 }
 
-// raisePrefix begins the names of noteRaise. No name of a data center contains a tab.
+// raisePrefix begins the keys that noteRaise adds to the map `owners`. All other keys begin
+// with the name of a data center, which contains no tab.
 const raisePrefix = "\traise "
 
-// noteRaise returns the operation that adds an element to the column `owners`, for a row
-// that raises the version and is not a result. Only one data center writes such a row. When
-// the element arrives in another data center, stores there drop their summaries of the
-// user.
+// noteRaise returns an operation that adds an element to the column `owners`, for a row of
+// kindContender or kindRepair. Such a row raises the version, and only one data center
+// writes it. When the element arrives in another data center, stores there drop their
+// summaries of the user.
 func (k *userKey) noteRaise(st *state, match leaderboard.MatchID, kind int8, item []byte) op {
 	text := append(appendString([]byte{byte(kind)}, string(match)), item...)
 	sum := sha256.Sum256(text)
@@ -236,8 +230,6 @@ func textsOf[S ~string](ids []S) []string {
 	return texts
 }
 
-// readMatches adds the matches that a query returns to st. See eachMatch for extraDest and
-// rows.
 func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state, extraDest ...any) (rows int, err error) {
 	return s.eachMatch(ctx, key, q, func(m *match, id leaderboard.MatchID, repair uint64) bool {
 		if m != nil {
@@ -248,11 +240,11 @@ func (s *Store) readMatches(ctx context.Context, key *userKey, q op, st *state, 
 	}, extraDest...)
 }
 
-// version returns the version of the entry, without the rules. Every change that can affect
-// the entry increases it:
+// version returns the version of the entry minus the season's rules. Every change that can
+// affect the entry increases the version:
 //
 //   - A match adds the revision of its result plus one.
-//   - A contender row, a void or its end, and a ban or its end add one each.
+//   - Each contender row, void, end of a void, ban and end of a ban adds one.
 //   - A row of kindRepair (see recount.go) adds its number.
 //   - An erasure raises the version above all earlier versions.
 func (st *state) version() uint64 {
@@ -267,8 +259,8 @@ func (st *state) empty() bool {
 	return !st.registered && st.claim == claim{} && st.raises == 0 && len(st.divisions) == 0 && len(st.matches) == 0 && st.repairs == 0
 }
 
-// isOnly reports whether st has the static cells of o, the matches of o that changedIDs
-// lists, and nothing else.
+// isOnly reports whether st has exactly the static cells of o and the matches of o that
+// changedIDs lists.
 func (st *state) isOnly(o *state, changedIDs []leaderboard.MatchID) bool {
 	if !st.same(&o.statics) || !maps.Equal(st.divisions, o.divisions) || len(st.matches) != len(changedIDs) || st.repairs > 0 {
 		return false
@@ -307,8 +299,8 @@ func (st *state) results() iter.Seq2[leaderboard.MatchResult, error] {
 	}
 }
 
-// entry computes the entry. b must have the rules of the incarnation, and version must
-// exclude them: entry adds them.
+// entry computes the entry. b must have the rules of the incarnation. version must not
+// include the rules: entry adds them.
 func (k *userKey) entry(b *leaderboard.Board, t *leaderboard.Tally, a *account, version uint64) leaderboard.Entry {
 	e := b.Entry(t, k.Season, k.user)
 	e.Hidden, e.Version = a.Hidden, version+uint64(b.Rules())
@@ -339,7 +331,7 @@ func (s *Store) readRest(ctx context.Context, key *userKey, head *state) (*state
 }
 
 // readHead reads the static cells and the first headRows rows, by one statement. If whole
-// is false, there are more rows, and only the static cells and the summary of st are valid.
+// is false, more rows may exist, and only the static cells and the summary of st are valid.
 func (s *Store) readHead(ctx context.Context, key *userKey) (st *state, whole bool, err error) {
 	var cells staticCells
 	st = &state{matches: map[leaderboard.MatchID]*match{}}
@@ -352,14 +344,14 @@ func (s *Store) readHead(ctx context.Context, key *userKey) (st *state, whole bo
 	return st, rows < s.headRows, err
 }
 
-// readResolved reads a user's whole state: step 2 of a writer. If a result needs a
-// contender row, it writes the row and reads again. The parameter ownClaim is the claim of
-// step 1, or zero.
+// readResolved reads a user's whole state, which is step 2 of a writer. If a result needs a
+// contender row, readResolved writes the row and reads again. ownClaim is the claim that
+// the caller wrote in step 1, or zero.
 //
-// If the state contains another claim, the store X of this claim may not have read the
-// caller's results. So readResolved writes the next claim, which makes X read the whole
-// state again. One new claim is enough: a store that claims the user later also reads the
-// caller's results.
+// If the caller wrote a claim and the state contains another claim, the store X of this
+// claim may not have read the caller's results. So readResolved writes the next claim, which
+// makes X read the whole state again. One new claim is enough: after a later claim, its
+// store reads the whole state, with the caller's results.
 func (s *Store) readResolved(ctx context.Context, b *leaderboard.Board, key *userKey, ownClaim claim) (*state, error) {
 	for {
 		st, err := s.readWhole(ctx, b, key)
@@ -390,9 +382,9 @@ func (s *Store) readResolved(ctx context.Context, b *leaderboard.Board, key *use
 
 const maxBatchBytes = 256 << 10
 
-// writeUser runs statements on a user's partition, in batches. If the statements contain a
-// claim, it must be the last. writeUser moves the claim into the first batch, so that other
-// stores can read it before all results are written.
+// writeUser runs statements on a user's partition, in batches. A claim must be the last
+// statement. writeUser moves it into the first batch, so that other stores find the claim
+// before all results are written.
 func (s *Store) writeUser(ctx context.Context, ops ...op) error {
 	if n := len(ops); n > 1 {
 		ops[0], ops[n-1] = ops[n-1], ops[0]

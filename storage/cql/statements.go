@@ -1,10 +1,11 @@
 package cql
 
-// All statements of the store. A statement that writes has either USING TIMESTAMP or a
-// condition. No table is written by both kinds.
+// Each statement that writes has either USING TIMESTAMP or a condition. No table is written
+// by both kinds.
 //
 // Some names in the schema are older than the terms in this code:
 //   - The table user_scopes has the seasons of each user.
+//   - The column `edition` is the number of the incarnation.
 //   - The column `realm` is always 0, so that a table is a single partition.
 const (
 	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`

@@ -41,8 +41,7 @@ func statements(t *testing.T) map[string]string {
 	return all
 }
 
-// Without the partition key, Cassandra would ask every node, or more than one set of
-// replicas.
+// A read without conditions on the whole partition key would make Cassandra ask every node.
 func TestStatementsNamePartitions(t *testing.T) {
 	for name, stmt := range statements(t) {
 		p := parse(stmt)
@@ -52,7 +51,7 @@ func TestStatementsNamePartitions(t *testing.T) {
 			}
 			continue
 		}
-		if strings.HasPrefix(name, "selectAccounts") { // lists of bans read every account, page by page
+		if strings.HasPrefix(name, "selectAccounts") { // to list bans, the store reads every account, page by page
 			if len(clusteringColumns[p.table]) > 0 {
 				t.Errorf("%s must read a table without clustering columns: %s", name, stmt)
 			}
@@ -69,8 +68,8 @@ func TestStatementsNamePartitions(t *testing.T) {
 	}
 }
 
-// Cassandra takes the timestamps of lightweight transactions from a clock, and the store computes
-// all others. If both kinds wrote one row, some writes would be lost.
+// Cassandra takes the timestamp of a statement with a condition from a clock. The store computes
+// all other timestamps. If both kinds wrote one row, some writes would be lost.
 func TestTablesAreWrittenInOneWay(t *testing.T) {
 	conditional := map[string]bool{}
 	for name, stmt := range statements(t) {
@@ -96,14 +95,14 @@ func TestSchemaHasNoCounters(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(text), "CREATE TABLE leaderboard") || regexp.MustCompile(`(?i)\bcounter\b`).Match(text) {
-		t.Error("the schema has counters or no tables, want tables and no counters")
+		t.Error("the schema has a counter, or lacks the table leaderboard")
 	}
 }
 
 type sizeRecorder struct {
 	conn
 	mu                sync.Mutex
-	bytes, statements int
+	bytes, statements int // maxima of all writes
 }
 
 func (l *sizeRecorder) write(ctx context.Context, ops ...op) error {
@@ -136,10 +135,10 @@ func TestLargeWritesAreSplit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if l.bytes > maxBatchBytes || l.bytes < maxBatchBytes/2 || l.statements < 2 {
-		t.Errorf("the largest write has %d statements and %d bytes, want several statements and at most %d bytes", l.statements, l.bytes, maxBatchBytes)
+		t.Errorf("the writes have up to %d statements and %d bytes, want at least 2 statements and between %d and %d bytes", l.statements, l.bytes, maxBatchBytes/2, maxBatchBytes)
 	}
 	e, err := s.Entry(t.Context(), leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, "u")
 	if err != nil || e.Results != results || b.ScoreOf(e.Key, stepsEpoch) != results {
-		t.Errorf("entry of %d results and score %d, error %v; want %d results and the same score", e.Results, b.ScoreOf(e.Key, stepsEpoch), err, results)
+		t.Errorf("the entry has %d results and score %d, error %v; want %d results and score %d", e.Results, b.ScoreOf(e.Key, stepsEpoch), err, results, results)
 	}
 }

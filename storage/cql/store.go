@@ -4,13 +4,13 @@
 //
 // The migrations in schema/cql define the tables. In addition:
 //
-//   - The column `edition` is the number of a season's incarnation. The column `standing` is
-//     the sort key without the user id.
+//   - The column `standing` is the sort key without the user id.
 //   - The table accounts has the set columns `bans` and `erasures` (account.go). Older
 //     programs wrote its columns `body` and `ban`.
-//   - The table match_results has static cells: the user's account, summaries, and the
-//     divisions in whose ladders the user may have rows. The column `owners` has claims
-//     (summary.go), adoptions (adopt.go) and elements of noteRaise (state.go).
+//   - The table match_results has static cells: the user's account, stored summaries
+//     (adopt.go), and the divisions in whose ladders the user may have rows. The column
+//     `owners` has claims (summary.go), adoptions (adopt.go) and elements that noteRaise
+//     added (state.go).
 //   - The table match_states has the states of matches that were voided. The column
 //     `applied_in` has, for each data center, the field Applied of the
 //     [leaderboard.MatchState]. The column `applied` is unused. A row without a match id
@@ -22,8 +22,9 @@
 //   - The table final_marks has the users whose changes the final standings may lack
 //     (marks.go).
 //   - A row of user_entries without an entry registers a user: the user has data in the
-//     season, or will soon.
-//   - A row of seasons whose season begins with a tab records deletions (deletionRow).
+//     season, or will soon have data.
+//   - If the column `season` of table seasons begins with a tab, the row records deletions
+//     (deletionRow).
 package cql
 
 import (
@@ -47,8 +48,8 @@ const (
 	defaultMaxMatches = 1_000_000
 )
 
-// Store is a [leaderboard.Store] in a keyspace. It runs calls that change the same user one
-// after another.
+// Store is a [leaderboard.Store] in a keyspace. Calls that change the same user run one after
+// another.
 type Store struct {
 	conn conn
 	dc   string // the local data center
@@ -62,8 +63,7 @@ type Store struct {
 	headRows, storedFrom int
 	// bounds a user's matches in a season: one call must be able to read all of them
 	maxMatches int64
-	// for the ages of pending generations (see seal.go), ends of bans, and deletions
-	now func() time.Time
+	now        func() time.Time
 
 	incarnations incarnations
 	boards       coalesce.Group[leaderboard.BoardID, *storedBoard] // see liveBoard
@@ -79,7 +79,7 @@ type Store struct {
 
 var _ leaderboard.Store = (*Store)(nil)
 
-// Open connects to a keyspace, whose schema must not be older than this program. Errors:
+// Open connects to a keyspace. Its schema must not be older than this program. Errors:
 // those of [schema.Check] and [schema.CheckDataCenter]; [leaderboard.ErrUnavailable] if no
 // node of the data center answers.
 func Open(ctx context.Context, o Options) (*Store, error) {
@@ -167,8 +167,8 @@ func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, 
 	return forEach(ctx, n, s.parallel, f)
 }
 
-// forEach calls f for 0 to n-1, up to parallel at a time. After the first error, it cancels
-// ctx, starts no more calls, and returns the error.
+// forEach calls f for each i below n. The parameter parallel limits concurrent calls. After
+// the first error, forEach cancels ctx, starts no more calls, and returns the error.
 func forEach(ctx context.Context, n, parallel int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
 		return f(ctx, 0)
@@ -196,7 +196,8 @@ func forEach(ctx context.Context, n, parallel int, f func(ctx context.Context, i
 	return context.Cause(ctx)
 }
 
-// gather scans each row of q into dest, then calls value, and returns the values.
+// gather scans each row of q into dest, and calls the function value after each row. It
+// returns the results of these calls.
 func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (T, error)) ([]T, error) {
 	var out []T
 	var valueErr error
@@ -215,7 +216,7 @@ func gather[T any](ctx context.Context, c conn, q op, dest []any, value func() (
 	return out, err
 }
 
-// take returns *b and sets it to nil, so that the next row does not overwrite the bytes.
+// take returns *b and sets *b to nil. Otherwise the next row would overwrite the bytes.
 func take(b *[]byte) []byte {
 	out := slices.Clip(*b)
 	*b = nil

@@ -20,9 +20,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// storedSample has the statements that storagetest.WriteSample ran at commit c7bc028, one
-// batch per line, and then that commit's answers to DescribeSample, ExtendSample, and
-// DescribeSample again.
+// storedSample has what commit c7bc028 did with the sample (see storagetest/sample.go): the
+// statements of WriteSample, one batch per line, and then the answers of DescribeSample,
+// ExtendSample, and a second DescribeSample.
 const storedSample = "testdata/sample.jsonl.gz"
 
 // Exactly one field is set.
@@ -135,7 +135,7 @@ func replaySample(t *testing.T, c conn) []string {
 		switch {
 		case err != nil || line.Answer != "":
 		case len(line.Swap) > 0:
-			// The condition may not hold: the answers show the effect.
+			// The condition may not hold. CheckSample compares the effects.
 			_, err = c.swap(t.Context(), ops[0], map[string]any{})
 		default:
 			err = c.write(t.Context(), ops...)
@@ -147,11 +147,12 @@ func replaySample(t *testing.T, c conn) []string {
 	return sampleAnswers(t)
 }
 
-// storedKeyspace is a keyspace that commit c7bc028 wrote, with one CQL statement per line after a
-// description. The answers are in storedSample.
+// storedKeyspace is a keyspace that commit c7bc028 wrote with WriteSample: a description, and then
+// one CQL statement per line.
 const storedKeyspace = "testdata/keyspace.cql.gz"
 
-// If the clock is before this time, conditional statements have no effect.
+// Conditional statements wrote the stored keyspace before keyspaceStoredAt. If the clock is
+// earlier, new conditional statements get smaller timestamps and have no effect.
 var keyspaceStoredAt = time.Date(2026, 11, 22, 1, 24, 0, 0, time.UTC)
 
 func loadStoredKeyspace(t *testing.T, o Options) {
@@ -226,8 +227,7 @@ func TestModelOfAStoredKeyspace(t *testing.T) {
 	storagetest.CheckSample(t, open(c, sampleOptions(Options{})), want)
 }
 
-// The keyspace gets the current migrations. The answers stay the same, also after changes of the
-// data.
+// After the current migrations, the store gives the answers of commit c7bc028.
 func TestStoredKeyspaceIsServedUnchanged(t *testing.T) {
 	t.Parallel()
 	o := sampleOptions(realOptions(cluster.Cassandra(t, 1), fmt.Sprintf("stored_%x", time.Now().UnixNano()&0xffffffff)))

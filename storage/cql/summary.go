@@ -14,51 +14,51 @@ import (
 // # How a writer avoids reading the whole state
 //
 // A writer takes three steps (see state.go). In step 2, it reads the whole state of a user,
-// so the cost grows with the number of results. So a store caches a [summary] of each user
-// whom it changes: the tally, the version, and the static cells with a claim. Then step 2
-// only reads the static cells, and compares them with those of the summary. A store without
-// a summary may adopt one (see adopt.go).
+// so the cost grows with the number of results. Therefore a store caches a [summary] of each
+// user whom it changes: the tally, the version, and the static cells with a claim. With a
+// summary, step 2 only reads the static cells, and compares them with those of the summary.
+// A store without a summary may adopt one (see adopt.go).
 //
-// The claim names one store, the holder. Any other store writes its own claim with its
-// results. If the results need several batches, the first batch has the claim. The summary
-// of holder X includes all results that existed when X wrote its claim, and all results
-// that X wrote later.
+// The claim names one store, the holder. Any other store that writes results writes its own
+// claim in the first batch of the results. The summary of holder X includes all results
+// that existed when X wrote its claim, and all results that X wrote later.
 //
 // # Why an outdated summary does no harm
 //
 // Let the summary of X lack an acknowledged result of another store Y. This section shows
-// that the entry that remains includes the results of both. It leaves out adoptions (see
-// adopt.go).
+// that the entry that Cassandra keeps includes the results of both stores. For adoptions,
+// see adopt.go.
 //
-// Case 1: In step 1, Y knew that it was not the holder. So Y wrote a claim with the result.
+// Case 1: In step 1, Y knew that Y was not the holder. So Y wrote a claim with the result.
 //
-//   - If X reads this claim in its step 2, X writes a new claim and reads the whole state.
-//   - Otherwise, step 1 of Y ended after step 2 of X began. So Y completes step 1 last, and
-//     its entry remains (see the argument in state.go, where Y is L).
+//   - If X reads this claim in step 2, X writes a new claim and reads the whole state.
+//   - Otherwise, step 1 of Y ended after step 2 of X began. So Y completes step 1 after X, Y
+//     is the writer L of the argument in state.go, and Cassandra keeps the entry of Y.
 //
-// Case 2: In step 1, Y assumed that it was the holder. X replaces the claim of Y before or
-// after this step.
+// Case 2: In step 1, Y assumed that Y was the holder. X replaces the claim of Y before or
+// after step 1 of Y.
 //
-//   - If Y reads the claim of X in its step 2, Y writes a new claim and reads the whole
-//     state. The rest is as in case 1.
-//   - Otherwise, step 1 of Y ended before X completed the step with its claim. X then reads
-//     the whole state, and finds the result.
+//   - If Y reads the claim of X in step 2, Y writes a new claim and reads the whole state.
+//     The rest is as in case 1.
+//   - Otherwise, step 1 of Y ended before the claim of X was complete. Then X reads the
+//     whole state, and finds the result.
 //
 // Of two claims with the same number, the claim of the store with the greater name
-// prevails. The other store then writes the next claim ([Store.readResolved]).
+// prevails. The store with the smaller name then writes the next claim
+// ([Store.readResolved]).
 //
 // A summary may also lack the result of a writer that died between steps 1 and 2. The
-// sender sends the result again, and the store looks it up in the [matchSet]:
+// sender sends this result again. The store looks up its match in the [matchSet]:
 //
-//   - The match has the same result: there is nothing to do.
-//   - The match has another result: the store reads the match from the table. If that is
-//     not enough to decide, it reads the whole state.
-//   - The set lacks the match: the store writes the result without a read. If the table has
-//     this result, it now counts. If the table has another result of the match, nobody
-//     acknowledged it. The new result counts as if it had arrived first. When the sender
-//     repeats the other result, the store merges both.
+//   - If the set has the match with this result, the store does nothing.
+//   - If the set has the match with another result, the store reads the match from the
+//     table. If the match is not enough to decide, the store reads the whole state.
+//   - If the set lacks the match, the store writes the result without a read. The table may
+//     already have this result, which now counts. Or the table has another result of the
+//     match, which was never acknowledged. Then the new result counts as if it had arrived
+//     first. When the sender repeats the unacknowledged result, the store merges both.
 
-// A summary is what a store caches about a user while the store is the holder.
+// A summary is the data that a store caches about a user while the store is the holder.
 type summary struct {
 	statics
 	size
@@ -66,30 +66,29 @@ type summary struct {
 	entry leaderboard.Entry
 	rules int // with which the tally and the entry were computed: see incarnation.rules
 	set   matchSet
-	// last has the results of the holder's last batch. It is empty if the holder has read
-	// the whole state since. A store that adopts the summary must check that the table has
-	// these results.
+	// last has the results of the holder's last batch. If the holder has read the whole
+	// state after this batch, last is empty. A store that adopts the summary must check that
+	// the table has the results in last.
 	last []listedMatch
-	// unchecked means that the summary was adopted, and that entry is not set yet
+	// unchecked means that the summary was adopted (see adopt.go), and entry is not set yet
 	unchecked bool
 }
 
-// A matchSet has the matches of a user's state, sorted by hash. If it is nil, they are
-// unknown.
+// A matchSet has the matches of a user's state, sorted by hash. If the set is nil, the
+// matches are unknown.
 type matchSet []matchElement
 
 type matchElement struct {
 	hash   uint32     // of the match id; two ids may have the same hash
-	result resultHash // zero if the match has refusals only
+	result resultHash // zero if the match has no result
 }
 
 // A resultHash identifies the result that stands: the first 16 bytes of the SHA-256 of its
-// content, revision and match id. If two results had the same hash, the store would treat a
-// correction as a repetition. 16 bytes make this improbable.
+// content, revision and match id.
 type resultHash [16]byte
 
-// maxMatchSet bounds the memory of a matchSet. If a user has more matches, no set is kept.
-// Each Apply then reads the matches of its results from the table.
+// maxMatchSet bounds the memory of a matchSet. For a user with more matches, the store keeps
+// no set, and Apply reads the matches of its results from the table.
 const maxMatchSet = 512
 
 var matchSeed = maphash.MakeSeed()
@@ -107,7 +106,7 @@ func elementOf(id leaderboard.MatchID, result *leaderboard.MatchResult) matchEle
 
 func compareElements(x, y matchElement) int { return cmp.Compare(x.hash, y.hash) }
 
-// matchSet returns the set of the whole state st, or nil.
+// matchSet returns the set of the whole state st, or nil if the set would be too large.
 func (st *state) matchSet() matchSet {
 	if len(st.matches) > maxMatchSet {
 		return nil
@@ -120,9 +119,9 @@ func (st *state) matchSet() matchSet {
 	return set
 }
 
-// lookUp reports whether r stands, or whether the set lacks its match. Otherwise the caller
-// must read the table. If r.Assigned is set, stands is false: the store keeps the earliest
-// assigned time, and the set has no times to compare.
+// lookUp reports whether r stands, or whether the set lacks the match of r. If both are false,
+// the caller must read the table. If r.Assigned is set, stands is false: the store keeps the
+// earliest assigned time, and the set has no times to compare.
 func (set matchSet) lookUp(r *leaderboard.MatchResult) (stands, unseen bool) {
 	if set == nil {
 		return false, false
@@ -160,7 +159,6 @@ type claim [16]byte
 
 func (c claim) number() uint64 { return binary.BigEndian.Uint64(c[:8]) }
 
-// newClaim returns a statement that writes the next claim, and updates st.
 func (s *Store) newClaim(key *userKey, st *statics) op {
 	st.claim, st.adoption = s.claimAfter(st.claim), claim{}
 	return op{setOwner, key.args(st.account.Epoch<<epochShift|int64(st.claim.number()), s.dc, bytes.Clone(st.claim[:]))}

@@ -7,8 +7,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The hashes of a correction and of the result that stands agree in 32 bits. The store must
-// not regard the correction as a repetition.
+// A correction and the result that stands have the same hash of 32 bits (shortHash). The store
+// must not take the correction for a repetition.
 func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
@@ -26,7 +26,7 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 			content  leaderboard.ContentID
 		}{r.Revision, r.ContentID()}) >> 32)
 	}
-	const scores = 300_000 // enough for about twenty collisions between the two revisions
+	const scores = 300_000 // enough for about twenty corrections with the short hash of an original result
 	scoreByHash := map[uint32]leaderboard.Score{}
 	for score := range leaderboard.Score(scores) {
 		r := result(0, score)
@@ -40,7 +40,7 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 			continue
 		}
 		original := result(0, originalScore)
-		user := leaderboard.UserID(rune('a' + collisions)) // one user for each collision
+		user := leaderboard.UserID(rune('a' + collisions))
 		for i, r := range []*leaderboard.MatchResult{&original, &correction} {
 			r.User = user
 			report, err := s.Apply(t.Context(), &b, []leaderboard.MatchResult{*r})
@@ -48,7 +48,7 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := report.Outcomes[0].Status; got != leaderboard.Applied {
-				t.Errorf("Apply of revision %d with score %d after score %d returns status %v, want %v", i, r.Score, originalScore, got, leaderboard.Applied)
+				t.Errorf("Apply of revision %d with score %d returns status %v, want %v; revision 0 has score %d", i, r.Score, got, leaderboard.Applied, originalScore)
 			}
 		}
 		e, err := s.Entry(t.Context(), original.SeasonKey, user)
@@ -62,5 +62,5 @@ func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
 			return
 		}
 	}
-	t.Fatalf("found %d collisions in %d scores, want 3", collisions, scores)
+	t.Fatalf("%d corrections out of %d have the short hash of an original result, want 3", collisions, scores)
 }

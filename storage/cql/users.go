@@ -51,10 +51,10 @@ func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
 	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
 }
 
-// updateSeason updates the copy of the account and the user's entry after a ban, if the ban
-// concerns the board. If the season has data from before an erasure, it erases the data.
-// announced means that table rank_changes already has all erasures of the account, with
-// this season.
+// If the ban concerns the board, updateSeason updates the season's copy of the account, and
+// the user's entry. If the season has data from before an erasure, updateSeason erases this
+// data. announced means that a row of table rank_changes already has the account's erasures
+// and this season.
 func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, userAcc *userAccount, announced bool) (leaderboard.Change, error) {
 	for range maxTries {
 		b, inc, err := s.boardOf(ctx, key)
@@ -62,7 +62,7 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 			return leaderboard.Change{}, err
 		}
 		if !inc.openFor(&b) || inc.number != key.incarnation || !ban.Concerns(&b) {
-			return leaderboard.Change{}, nil // the season was deleted, or the ban is for another board
+			return leaderboard.Change{}, nil
 		}
 		s.dropSummary(key)
 		acc := userAcc.accountOn(&b)
@@ -82,8 +82,8 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 		}
 		if !st.registered && acc.Serial > 0 {
 			// Another writer is registering the user with the old account, or an erasure
-			// has removed the season from the user's list. Register the user first: writers
-			// that find the account do not register the user.
+			// has removed the season from the user's list. Register the user before writing
+			// the account: a writer that finds an account does not register the user.
 			st.account = acc
 			if err := s.register(ctx, &b, key, inc, &st); err != nil {
 				return leaderboard.Change{}, err
@@ -106,7 +106,8 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 	return leaderboard.Change{}, fmt.Errorf("cql: season %q of board %q changed during %d attempts to change a user; repeat the call: %w", key.Season, key.Board, maxTries, leaderboard.ErrUnavailable)
 }
 
-// boardOf returns the board with the rules of the incarnation. A deleted board is zero.
+// boardOf returns the board with the rules of the incarnation. If the board was deleted, it
+// returns a zero board.
 func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, incarnation, error) {
 	stored, err := s.readBoard(ctx, key.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -127,8 +128,8 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 }
 
 // Erase removes all data of a user. If it is interrupted, FinishRankChange or the next
-// Erase completes it. An erasure begins a new epoch. Its deletions hide all writes of
-// earlier epochs, but no write of the new epoch.
+// Erase completes it. An erasure begins a new epoch. The deletions hide all writes of earlier
+// epochs, but no write of the new epoch.
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
 	unlock, err := s.lock(ctx, user)
 	if err != nil {
@@ -208,8 +209,9 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	if err := s.eraseFinal(ctx, key); err != nil {
 		return leaderboard.Change{}, err
 	}
-	// A repeated Erase finds the rows by the divisions in the partition of the results, and
-	// the partition by the user's list of seasons. So delete in this order.
+	// A repeated Erase finds the rows by the divisions in the user's partition of the table
+	// match_results. It finds the partition by the user's list of seasons. So delete the
+	// rows, the partition and the list element in this order.
 	timestamp := acc.Epoch << epochShift
 	if b.Matches {
 		if err := s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), slices.Sorted(maps.Keys(st.matches)), timestamp); err != nil {
