@@ -68,13 +68,13 @@ func (a *Admin) EnsureDefaultBoard(ctx context.Context) error {
 		Season: leaderboard.Schedule{Kind: leaderboard.Monthly, TimeZone: "UTC", Grace: leaderboard.DefaultGrace},
 	})
 	if errors.Is(err, leaderboard.ErrBoardExists) {
-		return nil // another process has just created the board
+		return nil
 	}
 	return err
 }
 
-// AmendBoard changes settings of a board: change receives a copy of the stored board. Errors:
-// [leaderboard.ErrBoardNotFound]; the errors of [leaderboard.Board.Amend]; a
+// AmendBoard changes settings of a board. It calls the function change with a copy of the stored
+// board. Errors: [leaderboard.ErrBoardNotFound]; the errors of [leaderboard.Board.Amend]; a
 // [leaderboard.FieldError] if a sealed season would accept results again, or if a season with
 // results would close at once.
 func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
@@ -94,8 +94,8 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	return b, err
 }
 
-// acceptOnSource adds the attributes of b to those that the source accepts. A server without b
-// can then import an export of the source.
+// acceptOnSource adds the attributes of b to the accepted attributes of the source. A server
+// that has the source but not b can then import results with these attributes.
 func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error {
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
@@ -108,8 +108,8 @@ func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error 
 	return err
 }
 
-// New windows of a linked board start a fill, because the source may have results in them. New
-// divisions start a recount of all users.
+// New windows of a linked board start a fill, because the source may have results in these windows.
+// New divisions start a recount of all users.
 func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
 		before := b.Clone()
@@ -122,7 +122,7 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 			b.RecountLease = leaderboard.Truncate(a.now())
 		}
 		if b.Source != nil && len(b.Season.Windows) > len(before.Season.Windows) {
-			b.FillLease = leaderboard.Truncate(a.now()) // a fill in progress loses its lease, and a new fill begins
+			b.FillLease = leaderboard.Truncate(a.now()) // a fill in progress loses its lease
 		}
 		for i := range seasons {
 			if err := checkOpenOrSealed(&before, b, &seasons[i], a.now()); err != nil {
@@ -166,8 +166,8 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}
-	// Drop the ranks first: if that fails, the board still exists, and the caller can retry.
-	// Drop them again at the end, because a reader may reload a season meanwhile.
+	// Drop the ranks before the board: if Drop fails, the caller can repeat DeleteBoard. Drop
+	// them again at the end, because a reader may have reloaded a season.
 	drop := func() error {
 		for _, r := range seasons {
 			if err := a.index.Drop(ctx, r.SeasonKey); err != nil {
@@ -192,7 +192,8 @@ func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
 
 // Export calls send for each result that stands in the selected seasons, including
 // retractions. Unless includeEnded is true, Export omits results after the early end of a
-// season: a board without this end would count them. Export stops at the first error of send.
+// season: a board without this end would count these results. Export stops at the first error of
+// send.
 func (a *Admin) Export(ctx context.Context, sel Selection, includeEnded bool, send func(leaderboard.MatchResult) error) error {
 	return sel.eachSeason(ctx, a.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
 		for user, err := range a.store.Users(ctx, key) {
@@ -215,7 +216,7 @@ func (a *Admin) Export(ctx context.Context, sel Selection, includeEnded bool, se
 	})
 }
 
-// ExportEnds calls send for each early end of a season of a board. An empty season means all.
+// ExportEnds calls send for the early end of a season, or of each season if season is empty.
 func (a *Admin) ExportEnds(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID, send func(leaderboard.EarlyEnd) error) error {
 	b, err := a.store.Board(ctx, id)
 	if err != nil {

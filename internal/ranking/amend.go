@@ -20,17 +20,17 @@ const (
 // # Amendments of sealed seasons
 //
 // After a change of an entry in a sealed season, rankWriter.update writes a durable mark of
-// the user, before the change is acknowledged. Every process that sweeps amends each marked
-// season once for all its marks, and then removes these marks. If the process dies, its marks
-// remain, and another process finds them. A second amendment for the same entries changes
-// nothing: see [leaderboard.SeasonStore].Amend.
+// the user, before the change is acknowledged. A process that sweeps amends each marked season
+// once for all marks of the season, and then removes these marks. If the process dies before
+// the removal, another process amends the season again. For the same entries, the second
+// amendment changes nothing: see [leaderboard.SeasonStore].Amend.
 //
-// The consumer does not wait for amendments. Calls of clients and administrators do: see
-// finishAmendments and tryAmendments.
+// The consumer does not wait for amendments. Calls of clients and administrators wait: see
+// finishAmendments.
 
 // AmendMarked amends the final standings of all marked users: see
-// [leaderboard.SeasonStore].MarkFinal. If a season fails, AmendMarked continues, and returns
-// all errors.
+// [leaderboard.SeasonStore].MarkFinal. After an error, AmendMarked continues with the next
+// season. It returns all errors.
 func (s *shared) AmendMarked(ctx context.Context) error {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for m, err := range s.store.FinalMarks(ctx) {
@@ -42,8 +42,8 @@ func (s *shared) AmendMarked(ctx context.Context) error {
 	list := slices.Collect(maps.Keys(keys))
 	errs := make([]error, len(list))
 	err := eachRead(ctx, len(list), func(ctx context.Context, i int) error {
-		// If another process or call is amending the season, a later AmendMarked amends for
-		// the remaining marks.
+		// If another process or call has the lease, a later AmendMarked amends for the
+		// remaining marks.
 		_, errs[i] = s.withLease(ctx, list[i], func(ctx context.Context) error { return s.amendSeason(ctx, list[i]) })
 		return ctx.Err()
 	})
@@ -65,7 +65,7 @@ func (s *shared) finishAmendments(ctx context.Context, keys map[leaderboard.Seas
 			return err
 		}
 		_, sealed, err := s.seasonRecord(ctx, b, season)
-		if err == nil && !sealed && s.mayBeSealed(season) { // another process may just have sealed it
+		if err == nil && !sealed && s.mayBeSealed(season) { // another process may just have sealed the season
 			var record leaderboard.SeasonRecord
 			record, err = s.store.Season(ctx, list[i])
 			sealed = !record.SealedAt.IsZero()
@@ -77,8 +77,8 @@ func (s *shared) finishAmendments(ctx context.Context, keys map[leaderboard.Seas
 	})
 }
 
-// tryAmendments is finishAmendments, but logs [leaderboard.ErrUnavailable] and returns nil:
-// the marks are durable, and AmendMarked amends the season later.
+// tryAmendments calls finishAmendments. It logs [leaderboard.ErrUnavailable] and returns nil,
+// because the marks are durable and AmendMarked amends the season later.
 func (s *shared) tryAmendments(ctx context.Context, keys map[leaderboard.SeasonKey]bool) error {
 	err := s.finishAmendments(ctx, keys)
 	if errors.Is(err, leaderboard.ErrUnavailable) {
@@ -100,8 +100,8 @@ func entrySeasons(lists ...[]leaderboard.Entry) map[leaderboard.SeasonKey]bool {
 	return keys
 }
 
-// Calls during an amendment share the next amendment. When ctx is done, amendMarked returns,
-// but the amendment continues.
+// Calls of amendMarked during an amendment share the season's next amendment. When ctx is done,
+// amendMarked returns, but the amendment continues.
 func (s *shared) amendMarked(ctx context.Context, key leaderboard.SeasonKey) error {
 	_, err := runToEnd(ctx, s.tasks, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, s.amends.Do(ctx, key, struct{}{})
@@ -138,7 +138,7 @@ func (s *shared) marksOf(ctx context.Context, key leaderboard.SeasonKey) (marks 
 	return marks, nil
 }
 
-// amendSeason keeps the marks of users with damaged data.
+// amendSeason keeps the marks of users whose stored data are damaged.
 func (s *shared) amendSeason(ctx context.Context, key leaderboard.SeasonKey) error {
 	marks, err := s.marksOf(ctx, key)
 	if err != nil {

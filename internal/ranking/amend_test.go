@@ -31,8 +31,8 @@ func retraction(f *fixture, key leaderboard.ResultKey) leaderboard.MatchResult {
 	return leaderboard.MatchResult{ResultKey: key, Revision: 1, Retracted: true, ReceivedAt: f.clock.now()}
 }
 
-// The process dies after a batch with 50 retractions. Another process amends the sealed season
-// once, for all of them.
+// A process applies a batch with 50 retractions, and dies. Another process amends the sealed
+// season once, for all retractions.
 func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -55,7 +55,7 @@ func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 	}
 	report, err := first.Apply(t.Context(), first.board("b"), append(batch, other))
 	if err != nil || report.Outcomes[n].Status != leaderboard.Applied {
-		t.Fatalf("Apply while no season can be amended: %v, %+v; want all results applied", err, report.Outcomes[n:])
+		t.Fatalf("Apply while Amend fails: error %v, outcome of the last result %+v; want no error and the last result applied", err, report.Outcomes[n:])
 	}
 	for _, repair := range []bool{false, true} {
 		var found int
@@ -66,7 +66,7 @@ func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 			return nil
 		})
 		if repair && !errors.Is(err, errDied) || !repair && (err != nil || found != n) {
-			t.Errorf("Verify (repair %v) found %d changes that await an amendment, error %v; want %d changes without repair, and the error of Amend with repair", repair, found, err, n)
+			t.Errorf("Verify with repair=%v: error %v, %d changes that are not in the final standings; with repair=true, want the error of Amend; otherwise want no error and %d changes", repair, err, found, n)
 		}
 	}
 	if err := first.AmendMarked(t.Context()); !errors.Is(err, errDied) {
@@ -85,7 +85,7 @@ func TestABatchDoesNotWaitForAmendments(t *testing.T) {
 	second.wantList(dayQuery, "ann 5 1")
 	record, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "b", Season: day})
 	if err != nil || len(record.Amendments) != 1 || record.Amendments[0].Reason != "late correction" || store.calls != 1 {
-		t.Errorf("%d calls of Amend and the amendments %+v, error %v; want one for all retractions", store.calls, record.Amendments, err)
+		t.Errorf("%d calls of Amend, amendments %+v, error %v; want one call, and one amendment with the reason \"late correction\"", store.calls, record.Amendments, err)
 	}
 	for m, err := range f.store.FinalMarks(t.Context()) {
 		t.Errorf("after the amendment, the store has the mark %+v, error %v; want none", m, err)
@@ -102,8 +102,8 @@ func (s *countedAmends) Amend(ctx context.Context, b *leaderboard.Board, season 
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// A repeated retraction calls Amend again, because an amendment in another process may have
-// read an older entry. It writes no mark.
+// The final standings already contain a repeated retraction, so Apply writes no mark. Apply calls
+// Amend, because an amendment in another process may have read an older entry.
 func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -132,11 +132,12 @@ func TestARepeatedChangeOfASealedSeasonIsAmendedAgain(t *testing.T) {
 	}
 	record, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "b", Season: day})
 	if err != nil || len(record.Amendments) != 1 {
-		t.Errorf("the amendments are %+v, error %v; want one", record.Amendments, err)
+		t.Errorf("the amendments are %+v, error %v; want one amendment", record.Amendments, err)
 	}
 }
 
-// A process whose clock is ahead leaves a season to the others when it has amended it.
+// After an amendment by a process whose clock is ahead, another process can amend the season at
+// once.
 func TestAnEndedLeaseHasEndedForSlowClocksToo(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -209,7 +210,7 @@ func TestASeasonThatFailsDoesNotStopAmendments(t *testing.T) {
 		left = append(left, m.Board)
 	}
 	if !slices.Equal(left, []leaderboard.BoardID{board(0)}) {
-		t.Errorf("seasons of the boards %q are not amended, want only %q", left, board(0))
+		t.Errorf("marks of the boards %q remain, want only those of %q", left, board(0))
 	}
 }
 
@@ -241,8 +242,7 @@ func (s damagedAmends) Amend(ctx context.Context, b *leaderboard.Board, season l
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// A retraction, a ban and an erasure of other users still succeed. Only the mark of the user
-// with damaged data remains.
+// Amend fails for user "bad". A retraction, a ban and an erasure of other users succeed.
 func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -270,12 +270,11 @@ func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 	}
 }
 
-// cutStore is a store whose data center cannot reach the others while cut is true. It rejects
-// calls that need a quorum of all data centers.
+// cutStore rejects calls that need a quorum of all data centers while cut is true.
 type cutStore struct {
 	leaderboard.Store
 	cut        bool
-	incomplete bool // final standings of the other data center have not arrived
+	incomplete bool // while cut is true, FinalLookup fails too
 }
 
 func (s *cutStore) Reserve(ctx context.Context, r leaderboard.Reservation) (bool, error) {
@@ -299,8 +298,8 @@ func (s *cutStore) Amend(ctx context.Context, b *leaderboard.Board, season leade
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// The consumer reads the log again. A change that the final standings already contain must not
-// stop the consumer.
+// The consumer reads the log again while the other data center is lost. The final standings
+// already contain the retraction, but Amend fails. So Apply must write a mark and succeed.
 func TestARepeatedChangeDoesNotWaitForALostDataCenter(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -329,18 +328,18 @@ func TestARepeatedChangeDoesNotWaitForALostDataCenter(t *testing.T) {
 	for _, store.incomplete = range []bool{false, true} {
 		store.cut = true
 		if err := apply(); err != nil || marks() != 1 {
-			t.Errorf("incomplete %v: the repeated retraction: error %v, %d marks; want no error and one mark", store.incomplete, err, marks())
+			t.Errorf("incomplete=%v: Apply of the repeated retraction: error %v, %d marks; want no error and one mark", store.incomplete, err, marks())
 		}
 		store.cut = false
 		if err := s.AmendMarked(t.Context()); err != nil || marks() != 0 {
-			t.Errorf("incomplete %v: AmendMarked: error %v, %d marks; want none", store.incomplete, err, marks())
+			t.Errorf("incomplete=%v: AmendMarked: error %v, %d marks; want no error and no marks", store.incomplete, err, marks())
 		}
 	}
 	s.wantList(dayQuery, "bob 4 1")
 }
 
-// Bans, unbans and erasures reach open seasons at once, and the sealed season when the other
-// data center is back.
+// While the other data center is lost, bans, unbans and erasures change only the open season.
+// When this data center is back, AmendMarked amends the sealed season.
 func TestBansDoNotWaitForAmendments(t *testing.T) {
 	embeddedStore, index := embedded.Open(t)
 	store := &cutStore{Store: embeddedStore}
