@@ -33,8 +33,8 @@ func (a *Applier) Synced(seasons ...leaderboard.SeasonKey) bool { return a.index
 // Apply makes results of a board durable, on the linked boards too, and updates the ranks.
 // AmendMarked later amends the final standings of sealed seasons.
 //
-// When ctx is done, Apply begins no further writes, and completes those that have begun. The
-// outcomes of the other results have an Err, and the caller can retry them.
+// When ctx is done, Apply begins no further writes, but completes the writes that have begun.
+// Each result that was not applied has an Err in its outcome, and the caller can retry it.
 func (a *Applier) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
 	a.tasks.running.Add(1)
 	defer a.tasks.running.Done()
@@ -92,8 +92,8 @@ func unchangedEntries(report *leaderboard.ApplyReport) (entries []leaderboard.En
 }
 
 // Refresh recomputes a user's entry from the stored results, copies results to linked boards
-// that lack them, and updates the ranks. It does not stop when ctx is done. Errors:
-// [leaderboard.ErrBoardNotFound].
+// that lack them, and updates the ranks. Once begun, it does not stop when ctx is done.
+// Errors: [leaderboard.ErrBoardNotFound].
 func (a *Applier) Refresh(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	if err := ctx.Err(); err != nil {
 		return leaderboard.Change{}, err
@@ -136,9 +136,9 @@ func (a *Applier) KeysAt(ctx context.Context, key leaderboard.SeasonKey, positio
 }
 
 // Complete sets the match id and the times if the result omits them, and the season that
-// contains AchievedAt. A retry of a result of the previous season gets that result's season
-// and time. Errors: [leaderboard.ErrSeasonNotFound] if the board has no season at AchievedAt;
-// a [leaderboard.FieldError] if the board is linked.
+// contains AchievedAt. If r retries a result of the previous season, Complete copies the
+// season and time of that result: see completeRetry. Errors: [leaderboard.ErrSeasonNotFound]
+// if the board has no season at AchievedAt; a [leaderboard.FieldError] if the board is linked.
 func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	r.Board = b.ID
 	if err := b.CheckDirect(); err != nil {
@@ -169,9 +169,9 @@ func (a *Applier) Complete(ctx context.Context, b *leaderboard.Board, r leaderbo
 	return r, nil
 }
 
-// completeRetry moves r into the previous season if that season has a result of the match, and
-// the service assigned the time of this result too. r is then a retry or correction of this
-// result, and the match must count once.
+// completeRetry moves r into the previous season if that season has the user's result of the
+// match, and the service assigned the time of this stored result. r is then a retry or
+// correction of the stored result, and the match must count once.
 func (a *Applier) completeRetry(ctx context.Context, b *leaderboard.Board, season leaderboard.Season, r *leaderboard.MatchResult) error {
 	previous, ok := b.Season.Previous(season)
 	if !ok || r.User.Validate() != nil || r.Match.Validate() != nil {

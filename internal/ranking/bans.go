@@ -15,10 +15,9 @@ import (
 const maxReasonBytes = 256
 
 // SetBan bans a user, or lifts a ban, on one board or on every board, also in past and sealed
-// seasons. It sets At and Revision of ban, and returns the ban that then stands. The results
-// of a banned user still count, so the ranks include them after the ban. Errors:
-// [leaderboard.ErrBoardNotFound] if ban.Banned is true and the board does not exist; a
-// [leaderboard.FieldError].
+// seasons. It sets At and Revision of ban, and returns the stored ban. Results that a banned
+// user submits count once the ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if
+// ban.Banned is true and the board does not exist; a [leaderboard.FieldError].
 func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
 	if err := a.completeBan(ctx, &ban); err != nil {
 		return leaderboard.Ban{}, err
@@ -43,8 +42,7 @@ func banAmendmentReason(banned bool) string {
 	return "unban a user"
 }
 
-// CheckBan checks a ban as SetBan does, but changes nothing. It returns the ban that is stored
-// now.
+// CheckBan checks a ban as SetBan does, but changes nothing. It returns the stored ban.
 func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard.Ban, error) {
 	if err := a.checkBan(ctx, ban); err != nil {
 		return leaderboard.Ban{}, err
@@ -90,7 +88,7 @@ func (s *shared) storedBan(ctx context.Context, key leaderboard.BanKey) (leaderb
 }
 
 // setBan also updates the ranks of entries that it does not change: an earlier process may
-// have changed them and died.
+// have changed these entries, and died before it updated the ranks.
 func (a *Admin) setBan(ctx context.Context, ban leaderboard.Ban, reason string) error {
 	changes, err := a.store.SetBan(ctx, ban)
 	if err != nil {
@@ -175,7 +173,7 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 		if b.Banned && !b.InForce(a.now()) {
 			setAt := b.At
 			b = lifted(&b)
-			b.At = setAt // with the later At of lifted, the ban would survive an erasure
+			b.At = setAt // lifted sets a later At; an erasure does not apply to bans set after it
 		}
 		if _, err := runToEnd(ctx, a.tasks, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, a.setBan(ctx, b, banAmendmentReason(b.Banned))
@@ -186,8 +184,8 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	return nil
 }
 
-// lifted returns the state of ban b after its end. It depends on b only, so every process
-// writes the same state. Until stays set until the ranks include the user again: see
+// lifted returns the state of ban b after its end. The state depends on b only, so every
+// process writes the same state. Until stays set until the ranks include the user again: see
 // liftEnded.
 func lifted(b *leaderboard.Ban) leaderboard.Ban {
 	state := leaderboard.Ban{User: b.User, Board: b.Board, Revision: b.Revision + 1, Reason: "the ban ended", At: b.Until, Until: b.Until}
@@ -197,9 +195,9 @@ func lifted(b *leaderboard.Ban) leaderboard.Ban {
 	return state
 }
 
-// liftEnded lifts a ban that has ended. It clears Until last: if the process dies before,
-// [leaderboard.UserStore].BansEnding yields the ban again, and the next call repeats all
-// steps.
+// liftEnded lifts a ban that has ended. Its last step clears Until: if the process dies before
+// this step, [leaderboard.UserStore].BansEnding yields the ban again, and the next call
+// repeats all steps.
 func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	if b.Banned {
 		b = lifted(&b)
@@ -218,7 +216,7 @@ func (a *Admin) liftEnded(ctx context.Context, b leaderboard.Ban) error {
 	return err
 }
 
-// liftAct depends on b only, so the audit log keeps one act if several processes lift the ban.
+// The act depends on b only, so the audit log keeps one act if several processes lift the ban.
 func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	sum := sha256.Sum256([]byte(string(b.User) + "\n" + string(b.Board)))
 	return leaderboard.Act{
@@ -227,8 +225,8 @@ func liftAct(b *leaderboard.Ban) leaderboard.Act {
 	}
 }
 
-// liftEndedBans omits bans of users with damaged data. It returns the next end of a ban, or
-// the zero time if no ban ends before until.
+// liftEndedBans skips users with damaged data, and returns their errors. nextEnd is the next
+// end of a ban, or the zero time if no other ban ends before until.
 func (a *Admin) liftEndedBans(ctx context.Context, until time.Time) (nextEnd time.Time, err error) {
 	var errs []error
 	for b, err := range a.store.BansEnding(ctx, until) {
@@ -258,8 +256,8 @@ func (s *shared) planLift() {
 	}
 }
 
-// liftBans returns at the next tick, or when ctx is done. interval is the time between two
-// ticks.
+// liftBans lifts each ban at its end. It returns at the next tick, or when ctx is done.
+// interval is the time between two ticks.
 func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval time.Duration) {
 	for {
 		nextEnd, err := a.liftEndedBans(ctx, a.now().Add(interval))
@@ -284,9 +282,8 @@ func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval ti
 // BanQuery selects bans. Empty fields select all.
 type BanQuery struct {
 	Board leaderboard.BoardID // on this board or on every board
-	User  string              // a part of the user id; case is ignored
-	// Reason and Actor are parts of the ban's Reason and Actor. Case is ignored.
-	Reason, Actor string
+	// User, Reason and Actor are parts of the ban's fields. Case is ignored.
+	User, Reason, Actor string
 	// Lifted includes bans that were lifted or have ended.
 	Lifted bool
 	After  leaderboard.BanKey // the last ban of the previous page

@@ -106,7 +106,6 @@ func TestBanEndsByItself(t *testing.T) {
 	}
 }
 
-// If a ban is extended or loses its end, the earlier end has no effect.
 func TestALaterBanReplacesTheEnd(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -158,7 +157,6 @@ func TestAnInterruptedEndOfABanIsCompleted(t *testing.T) {
 	}
 }
 
-// The bans are set before and during SweepEvery.
 func TestSweepEveryLiftsBansAtTheirEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := open(t)

@@ -41,9 +41,9 @@ func (c *BoardCache) Board(ctx context.Context, id leaderboard.BoardID) (leaderb
 	return *b, nil
 }
 
-// The caller must not change the board. An expired version gives correct ranks in its
-// divisions and seasons: the order, the policy, the half-life and the tie-breakers of a board
-// never change.
+// The caller must not change the board. An expired copy still gives correct ranks in the
+// divisions and seasons that it has: the order, the policy, the half-life and the tie-breakers
+// of a board never change.
 func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := getCached(ctx, c, &c.boards, id, nil, func(ctx context.Context) (leaderboard.Board, error) {
 		if err := id.Validate(); err != nil {
@@ -57,8 +57,8 @@ func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leader
 	return b, err
 }
 
-// BoardSince returns a version of a board that was read from the store after since, a time in
-// the past. Errors: [leaderboard.ErrBoardNotFound].
+// BoardSince returns a board as it was read from the store after since, a time in the past.
+// Errors: [leaderboard.ErrBoardNotFound].
 func (c *BoardCache) BoardSince(ctx context.Context, id leaderboard.BoardID, since time.Time) (leaderboard.Board, error) {
 	b, err := c.boardSince(ctx, id, since)
 	if err != nil {
@@ -106,9 +106,8 @@ func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, sea
 	return *r, !r.SealedAt.IsZero(), nil
 }
 
-// mayBeSealed reports whether a season has ended. The clock of the sealing process may be up
-// to sealDelay ahead. The grace does not matter: an administrator may extend it after the
-// seal.
+// mayBeSealed reports whether a season has ended by any process's clock, which may be up to
+// sealDelay ahead. It ignores the grace, which an administrator may extend after the seal.
 func (c *BoardCache) mayBeSealed(season leaderboard.Season) bool {
 	return !season.End.IsZero() && c.now().Add(sealDelay).After(season.End)
 }
@@ -124,8 +123,8 @@ func putCached[V any](c *BoardCache, values *sync.Map, key any, value V, readAt 
 	values.Store(key, &cached[V]{value, c.now().Add(c.ttl), readAt})
 }
 
-// If the store does not answer, getCached returns the expired value, else fallback, else the
-// error. It then fetches again after refreshCooldown.
+// If the store does not answer, getCached returns the expired value, or fallback if no value is
+// cached, and fetches again after refreshCooldown. Without both, it returns the error.
 func getCached[V any](ctx context.Context, c *BoardCache, values *sync.Map, key any, fallback *V, fetch func(context.Context) (V, error)) (*V, error) {
 	loaded, _ := values.Load(key)
 	previous, _ := loaded.(*cached[V])

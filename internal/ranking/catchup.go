@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// CatchUp drops a season with more users to refresh than max(minRebuilt,
-	// size/rebuiltShare). The size is the number of its users in the index.
+	// CatchUp drops a season if it must refresh more than minRebuilt users, and more than
+	// 1/rebuiltShare of the season's users in the index.
 	minRebuilt   = 1000
 	rebuiltShare = 8
 	refreshChunk = 512
@@ -21,20 +21,20 @@ const (
 )
 
 // CatchUp updates the index with the stored entries of users, in the season and on the linked
-// boards. It is called if a process may have died before it updated the index. The board in
-// key must not be linked. If users is nil, CatchUp updates all users.
+// boards. It is called if a process may have died before it updated the index. The board of
+// the season must not be a linked board. If users is nil, CatchUp updates all users.
 //
-// If CatchUp returns no error, and Synced then returns true, every process sees the entries or
+// Once CatchUp has returned no error and Synced returns true, every process sees the entries or
 // treats their season as not loaded. After an error, rest has the users whose entries are not
 // refreshed. CatchUp may be repeated, and may run while results are applied: the index ignores
 // older versions of an entry.
 //
 // If users is nil or long, it is cheaper to fill the season again. CatchUp then drops the
-// season and the unsealed seasons of the linked boards, and returns dropped as true. It does
-// not skip a season that is not loaded: another process may be filling it, and may have read
-// the entries before they changed.
+// season and the unsealed seasons of the linked boards, and returns dropped as true. CatchUp
+// also updates a season that is not loaded: another process may be filling the season, and may
+// have read the entries before they changed.
 //
-// Errors: [leaderboard.ErrRankUnavailable] if the index does not answer; those of the store.
+// Errors: [leaderboard.ErrRankUnavailable] if the index does not answer; errors of the store.
 func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) (rest []leaderboard.UserID, dropped bool, err error) {
 	links, err := a.linksOf(ctx, key.Board)
 	if err != nil {
@@ -59,7 +59,7 @@ func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users 
 	}
 	boards := append([]*leaderboard.Board{links.source}, links.boards...)
 	for len(users) > 0 {
-		// A failed Update makes the season unavailable. So first check that the index answers.
+		// A failed Update makes the season unavailable, so first check that the index answers.
 		if _, err := a.index.Loaded(ctx, key); err != nil {
 			return users, false, err
 		}
@@ -84,10 +84,9 @@ func (a *Applier) isLargePart(ctx context.Context, key leaderboard.SeasonKey, us
 	return int64(len(users)) > view.Size/rebuiltShare, err
 }
 
-// RepairIndex updates the index with a user's entry, in the background. Another process could
-// not make this update. If RepairIndex fails, or too many entries are waiting, it invalidates
-// the season: see [leaderboard.Index].Invalidate. Otherwise the index could return old ranks
-// after an outage.
+// RepairIndex makes, in the background, an update of a user's entry that another process could
+// not make. If RepairIndex fails, or too many entries are waiting, it invalidates the season
+// ([leaderboard.Index].Invalidate), so that the index does not return old ranks after an outage.
 func (a *Applier) RepairIndex(key leaderboard.SeasonKey, user leaderboard.UserID) {
 	added, start := a.repairs.add(leaderboard.EntryKey{SeasonKey: key, User: user})
 	if !added {
@@ -134,9 +133,9 @@ type repairs struct {
 	running bool // a goroutine takes the pending entries
 }
 
-// add adds an entry. If too many entries are pending, add instead removes the pending entries
-// of the season, and returns added as false. If start is true, the caller must start a
-// goroutine that calls take.
+// add adds an entry. If too many entries are pending, add removes the season's entries instead
+// and returns added as false; the caller must invalidate the season. If start is true, the
+// caller must start a goroutine that calls take.
 func (r *repairs) add(k leaderboard.EntryKey) (added, start bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -161,8 +160,8 @@ func (r *repairs) take() map[leaderboard.EntryKey]struct{} {
 	return taken
 }
 
-// CatchUpAll is CatchUp for all users of all seasons. It drops all unsealed seasons from the
-// index.
+// CatchUpAll does the work of CatchUp for all users of all seasons: it drops all unsealed
+// seasons from the index.
 func (a *Applier) CatchUpAll(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {
@@ -205,8 +204,9 @@ func (s *shared) dropSeason(ctx context.Context, key leaderboard.SeasonKey) erro
 	return s.index.Drop(ctx, key)
 }
 
-// refreshIndex updates the index with the entries of users: in season key of boards[0], and in
-// all seasons of the other boards, which are linked to boards[0].
+// refreshIndex updates the index with the entries of users. boards[0] is the board of key, and
+// boards[1:] are linked to it. Of boards[0], refreshIndex updates only the season of key, and of
+// linked boards all seasons.
 func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	keys := make([][]leaderboard.EntryKey, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
@@ -237,8 +237,8 @@ func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board,
 	return nil
 }
 
-// refreshEntries also updates a season that is not loaded: another process may be filling it.
-// It leaves out users with damaged data.
+// refreshEntries also updates a season that is not loaded: see CatchUp. It leaves out users with
+// damaged data.
 func (a *Applier) refreshEntries(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	entries := make([]leaderboard.Entry, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) (err error) {

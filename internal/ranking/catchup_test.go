@@ -38,8 +38,7 @@ func waitUntil(t *testing.T, condition string, ok func() bool) {
 	}
 }
 
-// Another process stored a result, but could not update the index. During the repair, the
-// season stays loaded.
+// Another process stored a result, but could not update the index.
 func TestRepairIndex(t *testing.T) {
 	f := openOutage(t)
 	f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
@@ -57,7 +56,7 @@ func TestRepairIndex(t *testing.T) {
 	f.checkRanks("ann 9 1", "bob 7 2", "cyd 7 2", "dan 1 4")
 }
 
-// When the index answers again, reads do not return the old ranks.
+// The repairs fail. When the index answers again, reads return the new ranks.
 func TestRepairIndexWhileTheIndexIsDown(t *testing.T) {
 	f := openOutage(t)
 	f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")
@@ -79,7 +78,7 @@ func TestRepairIndexWhileTheIndexIsDown(t *testing.T) {
 	}
 }
 
-// brokenReads is a store whose reads of entries fail after the first n.
+// brokenReads is a store in which only the first n calls of Entry succeed.
 type brokenReads struct {
 	leaderboard.Store
 	n atomic.Int32
@@ -115,7 +114,7 @@ func TestCatchUpReturnsTheUsersThatAreLeft(t *testing.T) {
 	reads.n.Store(600)
 	rest, dropped, err := f.CatchUp(t.Context(), key, users)
 	if !errors.Is(err, leaderboard.ErrUnavailable) || dropped || len(rest) == 0 || len(rest) >= len(users) || rest[len(rest)-1] != users[len(users)-1] {
-		t.Fatalf("CatchUp: %d users are left, dropped %v, error %v; want some of %d users, and ErrUnavailable", len(rest), dropped, err, len(users))
+		t.Fatalf("CatchUp: %d users are left, dropped %v, error %v; want the last of %d users, false and ErrUnavailable", len(rest), dropped, err, len(users))
 	}
 	reads.n.Store(int32(len(rest)))
 	if rest, dropped, err := f.CatchUp(t.Context(), key, rest); err != nil || dropped || len(rest) > 0 {

@@ -21,7 +21,7 @@ func (a *Admin) FinishRankChanges(ctx context.Context) error {
 	}
 	var errs []error
 	for c, err := range a.store.RankChanges(ctx) {
-		if c.Board != "" { // FillDivisions finishes such a change
+		if c.Board != "" { // a change of divisions, which FillDivisions finishes
 			wake(a.newRules)
 			continue
 		}
@@ -45,7 +45,7 @@ var errNotSynced = fmt.Errorf("ranking: the index lacks updates: %w", leaderboar
 // updateRanks returns nil only if the index has the change, or every process treats the
 // changed seasons as not loaded.
 func (a *Admin) updateRanks(ctx context.Context, c *leaderboard.RankChange, entries []leaderboard.Entry) error {
-	if c.User == "" {
+	if c.User == "" { // the seasons were deleted
 		for _, key := range c.Seasons {
 			if err := a.index.Drop(ctx, key); err != nil {
 				return err

@@ -17,11 +17,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// regionStore is the store of a region. Regions share the stored data, but each has an index,
-// and a list of the changes that this index may lack.
+// regionStore is the store of a region. Regions share the stored data. Each region has its own
+// index, and a list of the changes that this index may lack.
 type regionStore struct {
 	leaderboard.Store
-	all []*regionStore
+	all []*regionStore // the regions that list each change made through this store
 
 	mu      sync.Mutex
 	changes []leaderboard.RankChange
@@ -121,7 +121,6 @@ type laggingIndex struct {
 
 func (x *laggingIndex) Synced(...leaderboard.SeasonKey) bool { return !x.lags }
 
-// A change remains in the list of a region until the region's index has it.
 func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 	store, _ := embedded.Open(t)
 	otherStore := &regionStore{Store: store}
@@ -147,7 +146,7 @@ func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 	}
 	for _, step := range []struct {
 		change        func()
-		before, after []string
+		before, after []string // the ladder of otherRegion before and after finish
 	}{
 		{func() { setBan(true) }, []string{"ann 5 1", "bob 3 2"}, []string{"bob 3 1"}},
 		{func() { setBan(false) }, []string{"bob 3 1"}, []string{"ann 5 1", "bob 3 2"}},
@@ -171,7 +170,7 @@ func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 		index.lags = true
 		finish()
 		if len(otherStore.listed()) == 0 {
-			t.Error("the list of changes is empty although the index lacks updates, want the change in it")
+			t.Error("while the index lacks updates, the list of changes is empty; want the change")
 		}
 		index.lags = false
 		finish()
@@ -182,7 +181,6 @@ func TestChangesOfRanksReachEveryRegion(t *testing.T) {
 	}
 }
 
-// The other region drops the season from its index when it repeats the erasure.
 func TestAnErasureDropsAnEmptySeasonInEveryRegion(t *testing.T) {
 	store, _ := embedded.Open(t)
 	otherStore := &regionStore{Store: store}
@@ -199,7 +197,7 @@ func TestAnErasureDropsAnEmptySeasonInEveryRegion(t *testing.T) {
 	}
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	if loaded, err := otherRegion.index.Loaded(t.Context(), key); loaded || err != nil {
-		t.Errorf("the other index has the season without users: %v, error %v; want it dropped", loaded, err)
+		t.Errorf("the empty season is loaded in the other region's index: %v, error %v; want false", loaded, err)
 	}
 }
 
@@ -234,7 +232,7 @@ func TestAChangeOfDivisionsReachesEveryRegion(t *testing.T) {
 	otherRegion.wantList(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "club", Value: "y"}}, "bob 8 1")
 }
 
-// The other region does not wait for its next sweep.
+// The other region finishes the change before its next sweep, an hour later.
 func TestAChangeOfDivisionsReachesEveryRegionSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, _ := embedded.Open(t)
@@ -269,7 +267,7 @@ func TestAChangeOfDivisionsReachesEveryRegionSoon(t *testing.T) {
 type amendCalls struct {
 	leaderboard.Store
 	n      int
-	during func()
+	during func() // runs at the start of the first Amend
 }
 
 func (s *amendCalls) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, am leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
@@ -279,8 +277,8 @@ func (s *amendCalls) Amend(ctx context.Context, b *leaderboard.Board, season lea
 	return s.Store.Amend(ctx, b, season, am, users)
 }
 
-// A process dies after it has set a ban. One process of the other region amends the sealed
-// season.
+// A process dies after it has set a ban. In the other region, only one of two processes amends
+// the sealed season.
 func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 	store, _ := embedded.Open(t)
 	amends := &amendCalls{Store: store}
@@ -315,12 +313,12 @@ func TestOneProcessAmendsASealedSeasonAfterABan(t *testing.T) {
 		t.Fatal(err)
 	}
 	if amends.n != 1 || len(otherStore.listed()) > 0 {
-		t.Errorf("%d calls of Amend and the changes %+v, want one call and no changes", amends.n, otherStore.listed())
+		t.Errorf("%d calls of Amend and the listed changes %+v, want one call and no listed changes", amends.n, otherStore.listed())
 	}
 	second.wantList(ranking.Query{Board: dailyBoard.ID, Season: day}, "bob 3 1")
 }
 
-// Two processes or tasks amend at the same time. The season gets one amendment.
+// Two processes, or two tasks of one process, amend the season at the same time.
 func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
 	for _, first := range []string{"the process that sets the ban", "another process", "a second task of the same process"} {
 		t.Run(first+" amends", func(t *testing.T) {
@@ -357,12 +355,13 @@ func TestABanAndItsRepetitionAmendASealedSeasonOnce(t *testing.T) {
 					go func() { done <- ban() }()
 					select {
 					case err := <-done:
-						t.Errorf("SetBan returns %v before the season is amended", err)
+						t.Errorf("SetBan returns %v before the season is amended; want it to wait", err)
 						done <- err
 					case <-time.After(300 * time.Millisecond):
 					}
 				}
-				// The process died after it had set the ban. A caller repeats the call.
+				// A process dies after it has set the ban. A caller sets the ban again while
+				// the function finish amends the season.
 				if _, err := region.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true, At: start}); err != nil {
 					t.Fatal(err)
 				}
@@ -400,7 +399,7 @@ func (s *sealBeforeMark) MarkFinal(ctx context.Context, b *leaderboard.Board, se
 	return s.Store.MarkFinal(ctx, b, season, users, reason)
 }
 
-// The season is sealed between the ban and the mark of the user.
+// The season is sealed after the store has the ban, so the final standings omit ann from the start.
 func TestASealDuringABanNeedsNoAmendment(t *testing.T) {
 	store, _ := embedded.Open(t)
 	sealing := &sealBeforeMark{Store: store}

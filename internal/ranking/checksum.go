@@ -20,13 +20,13 @@ const (
 
 type checksums struct {
 	cached *lru.Cache[checksumKey, string]
-	// turn holds a value while a checksum is computed. Only one is computed at a time, because
-	// each computation scans a season.
+	// turn holds a value while a checksum is computed. Checksums are computed one after
+	// another, because each computation scans a season.
 	turn chan struct{}
 }
 
-// checksumKey identifies the final standings of a season. Each amendment and erasure changes
-// it.
+// checksumKey identifies the final standings of a season. Each amendment and each erasure
+// changes the key.
 type checksumKey struct {
 	leaderboard.SeasonKey
 	createdAt, sealedAt, amendedAt int64 // microseconds
@@ -63,7 +63,7 @@ func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season lead
 			return true, nil
 		}
 		done := make(chan error, 1)
-		// The computation does not end with the caller, because the next caller needs it too.
+		// If the caller leaves, the computation continues: the next caller needs the result.
 		r.tasks.running.Go(func() {
 			defer func() { <-r.checksums.turn }()
 			done <- r.cacheChecksum(r.tasks.ctx, b, key)

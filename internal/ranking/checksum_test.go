@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// finalReads is a store that counts the reads of more than one final standing.
+// finalReads is a store that counts the calls of FinalStandings for more than one standing.
 type finalReads struct {
 	leaderboard.Store
 	n atomic.Int64
@@ -59,7 +59,7 @@ func TestChecksumOfASealedSeason(t *testing.T) {
 	firstReads := reads.n.Load()
 	check("of the second call", jp+bo+ann)
 	if n := reads.n.Load(); firstReads == 0 || n != firstReads {
-		t.Errorf("the first call made %d reads of final standings, both calls made %d; want the same number, above 0", firstReads, n)
+		t.Errorf("the first call made %d reads of final standings, both calls made %d; want reads in the first call only", firstReads, n)
 	}
 	f.clock.set(start.Add(time.Minute))
 	if _, err := f.Retract(t.Context(), &b, leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Season: "20261119"}, User: "b o", Match: "m"}, nil); err != nil {
@@ -72,7 +72,6 @@ func TestChecksumOfASealedSeason(t *testing.T) {
 	check("after an erasure", ann)
 }
 
-// Without users, the checksum is the hash of an empty text.
 func TestChecksumOfManyUsersAndWithoutUsers(t *testing.T) {
 	f := open(t)
 	f.clock.set(start.AddDate(0, 0, -1))

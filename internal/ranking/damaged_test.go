@@ -90,8 +90,8 @@ func TestBansEndDespiteADamagedUser(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"}, "ann 5 1")
 }
 
-// The void reaches every chunk of users and the linked boards. It stays unfinished, so the
-// next sweep repeats it.
+// The void applies to the other users of every chunk, also on the linked board. It stays
+// unfinished, so the next sweep repeats it.
 func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {
@@ -117,7 +117,7 @@ func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
 				t.Errorf("SetVoid with damage on %s: %v, want ErrFormat and the user", damagedBoard, err)
 			}
 			if state, err := f.store.Match(t.Context(), m.MatchKey); err != nil || state.Voids != 1 || state.Applied != 0 {
-				t.Errorf("damage on %s: the match is %+v, %v, want an unfinished void", damagedBoard, state, err)
+				t.Errorf("damage on %s: the match is %+v, %v, want Voids 1 and Applied 0 (an unfinished void)", damagedBoard, state, err)
 			}
 			bad := map[leaderboard.BoardID]string{"b": "bad 1 1", "copy": "bad 1 1"}
 			if bad["copy"] = "bad 6 1"; damagedBoard == "b" {
@@ -270,7 +270,7 @@ func TestVerifyNamesUsersWhomAFillLeftOut(t *testing.T) {
 	}
 }
 
-// A linked board need not have a result that it refused as late, or whose season was deleted.
+// A linked board may lack a result that it refused as late, or whose season was deleted.
 func TestVerifyAcceptsResultsThatALinkedBoardNeedNotHave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := linkedPair(t)

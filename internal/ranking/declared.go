@@ -7,12 +7,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// declaringBoards returns the boards with which the caller must check the results' attributes.
-// A board declares the attributes that it uses or accepts. If b declares all attributes of the
+// declaringBoards returns b and its linked boards, for the check of the results' attributes. A
+// board declares the attributes that it uses or accepts. If b declares all attributes of the
 // results, declaringBoards returns no linked boards.
 //
-// If the cached boards do not declare an attribute, another process may have changed the
-// boards. declaringBoards then reads the boards from the store.
+// If the cached boards do not declare an attribute, declaringBoards reads the boards from the
+// store: another process may have changed them.
 func (s *Submitter) declaringBoards(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (*leaderboard.Board, []*leaderboard.Board, error) {
 	allDeclared := func(linked []*leaderboard.Board) bool {
 		for i := range results {

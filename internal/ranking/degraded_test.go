@@ -35,7 +35,7 @@ func openOutage(t *testing.T) outage {
 	store, index := embedded.Open(t)
 	f := outage{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
 	f.fixture = serviceOver(t, f.store, f.index)
-	t.Cleanup(f.Service.Close) // cleanups run in reverse order: this one before the store's
+	t.Cleanup(f.Service.Close) // cleanups run in reverse order, so the service closes before the store
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Divisions: []string{"team"}})
 	for user, n := range map[string]int64{"ann": 5, "bob": 7, "cyd": 7, "dan": 1} {
 		r := points(user, "m", n)
@@ -89,7 +89,7 @@ func (f outage) checkDegraded() {
 			f.t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 		if !a.Degraded || a.Total != 0 || !a.AsOf.Equal(f.clock.now()) || a.Season.ID != leaderboard.SeasonAll {
-			f.t.Errorf("%s: %+v, want a degraded answer of the present time, without Total", what, a)
+			f.t.Errorf("%s: %+v, want Degraded, AsOf now, Season.ID %s and no Total", what, a, leaderboard.SeasonAll)
 		}
 	}
 	ctx := f.t.Context()
@@ -218,7 +218,7 @@ func TestAnAnswerWithARankIsNotOlderThanOneWithoutRanks(t *testing.T) {
 		f.index.Set(faults.Refuse)
 		check("8, degraded true")
 		f.index.Set(faults.Up)
-		time.Sleep(time.Minute) // closes the circuit breaker; the clock of the service stands still
+		time.Sleep(time.Minute) // the circuit breaker closes; f.clock does not advance
 		check("8, degraded true")
 		e := report.Changes[0].After
 		if err := f.index.Index.Update(t.Context(), e.SeasonKey, start, []leaderboard.Entry{e}); err != nil {
@@ -228,7 +228,7 @@ func TestAnAnswerWithARankIsNotOlderThanOneWithoutRanks(t *testing.T) {
 	})
 }
 
-// unsyncedIndex is an index whose server hangs. Page fails without a request to the server.
+// unsyncedIndex is an index whose server hangs. Page sends no request, and fails at once.
 type unsyncedIndex struct{ leaderboard.Index }
 
 func (unsyncedIndex) Page(context.Context, leaderboard.Ladder, int64, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
@@ -341,7 +341,7 @@ func collect(entries iter.Seq2[leaderboard.Entry, error]) (all []leaderboard.Ent
 	return all, nil
 }
 
-// A reader that starts after a write does not share an earlier read.
+// A reader that starts after a write does not share a read that began before the write.
 func TestReadersShareAPageWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -389,7 +389,6 @@ func (s *userReads) Users(ctx context.Context, key leaderboard.SeasonKey) iter.S
 	return s.Store.Users(ctx, key)
 }
 
-// For a while, later readers need no read of the store.
 func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -406,7 +405,7 @@ func TestReadersShareTheSearchForUsersWithoutTheIndex(t *testing.T) {
 			readers.Go(read)
 		}
 		readers.Wait()
-		// The first reader starts a read. The other readers share the next read.
+		// The first reader starts a read. Readers that come during this read share a second read.
 		if n := counted.reads.Load(); n < 1 || n > 2 {
 			t.Errorf("100 concurrent readers made %d reads of users, want 1 or 2", n)
 		}
@@ -431,7 +430,7 @@ func TestAReaderLeavesTheSearchForUsers(t *testing.T) {
 	if _, err := g.User(ctx, boardB, "ann", 1, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("User after the timeout of its caller: %v, want %v", err, context.DeadlineExceeded)
 	}
-	time.Sleep(2 * slow.delay) // the shared read ends now, and must not write to variables of User
+	time.Sleep(2 * slow.delay) // the shared read ends now; it must not write to variables of the ended User
 	if n := slow.reads.Load(); n != 1 {
 		t.Errorf("the store made %d reads of users, want 1", n)
 	}
@@ -491,8 +490,8 @@ func TestWritesSucceedWithoutTheIndex(t *testing.T) {
 	f.checkRanks("ann 14 1", "dan 1 2")
 }
 
-// The index keeps the ranks. If the board were deleted, a later board with the same id would
-// have these ranks.
+// An unavailable index keeps the board's ranks. If the board were deleted, a later board with
+// the same id would have these ranks.
 func TestBoardIsNotDeletedWithoutTheIndex(t *testing.T) {
 	f := openOutage(t)
 	f.index.Set(faults.Refuse)
@@ -520,7 +519,6 @@ func TestSeasonIsSealedWithoutTheIndex(t *testing.T) {
 	f.wantList(ranking.Query{Board: "d", Season: "20261120"}, "ann 5 1")
 }
 
-// Writes and reads of stored data fail.
 func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
 	for name, mode := range map[string]faults.Mode{"the server refuses": faults.Refuse, "the server hangs": faults.Hang} {
 		t.Run(name, func(t *testing.T) {
@@ -602,30 +600,29 @@ func TestReadsFailWithoutStoreAndIndex(t *testing.T) {
 
 type slowIndex struct {
 	leaderboard.Index
-	filled chan struct{}
+	mayFill chan struct{} // Restore waits until it is closed
 }
 
 func (x slowIndex) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
 	select {
-	case <-x.filled:
+	case <-x.mayFill:
 		return x.Index.Restore(ctx, b, s, at, scan)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Reads wait for a limited time, and then return scores without ranks.
 func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
-		filled := make(chan struct{})
-		f.fixture = serviceOver(t, f.store, slowIndex{memory.New(), filled})
+		mayFill := make(chan struct{})
+		f.fixture = serviceOver(t, f.store, slowIndex{memory.New(), mayFill})
 		t.Cleanup(f.Service.Close)
 		read := func() (bool, time.Duration) {
 			startedAt := time.Now()
 			page, err := f.Page(t.Context(), ranking.PageQuery{Query: boardB, Limit: 2})
 			if err != nil || len(page.Lines) != 2 || page.Degraded != (page.Lines[0].Rank == 0) {
-				t.Errorf("page: %+v, %v, want two lines, without ranks if degraded", page, err)
+				t.Errorf("page: %+v, %v, want two lines, with ranks unless the page is degraded", page, err)
 			}
 			return page.Degraded, time.Since(startedAt)
 		}
@@ -642,7 +639,7 @@ func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 		if n := runtime.NumGoroutine() - before; n > 10 {
 			t.Errorf("100 answered reads left %d goroutines, want at most 10", n)
 		}
-		close(filled)
+		close(mayFill)
 		synctest.Wait()
 		if degraded, _ := read(); degraded {
 			t.Error("a read after the load is degraded, want ranks")
@@ -650,7 +647,6 @@ func TestReadsDegradeWhileASeasonIsLoaded(t *testing.T) {
 	})
 }
 
-// No caller reads the season.
 func TestSweepLoadsALostSeason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)

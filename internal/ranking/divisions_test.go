@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// attributedResult returns result i of a series. The results have attributes, and many have
-// equal points.
+// attributedResult returns result number i of a series. The results have attributes, and many
+// have equal points.
 func attributedResult(i int) leaderboard.MatchResult {
 	r := points(fmt.Sprint("u", i%40), fmt.Sprint("m", i/40), int64(i%7))
 	r.AchievedAt = start.Add(time.Duration(i%11) * time.Second)
@@ -66,8 +66,8 @@ func (f *fixture) wantNoDifferences() {
 	}
 }
 
-// Two processes apply results during the change. Afterwards, the ladders equal those of a
-// board that always had these divisions.
+// Two processes apply results during the change. Afterwards, the ladders of the board "live"
+// equal those of the board "always", which was created with the new divisions.
 func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	f := open(t)
 	other := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, BoardTTL: time.Hour}) // caches the old divisions for an hour
@@ -102,7 +102,7 @@ func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	waiting.Wait()
 	b := f.amendDivisions("live", want...)
 	if fmt.Sprint(b.Divisions, b.Unfilled) != "[club gender+age age] [gender+age age]" || b.RecountLease.IsZero() {
-		t.Errorf("after the change: divisions %v, unfilled %v, lease %v; want the new divisions, [gender+age age] and a lease", b.Divisions, b.Unfilled, b.RecountLease)
+		t.Errorf("after the change: divisions %v, unfilled %v, lease %v; want the new divisions, unfilled [gender+age age] and a lease", b.Divisions, b.Unfilled, b.RecountLease)
 	}
 	age := ranking.PageQuery{Query: ranking.Query{Board: "live", Division: leaderboard.Division{Attribute: "age", Value: "31"}}, Limit: 10}
 	if page, err := f.Page(t.Context(), age); err != nil || !page.Filling {
@@ -114,7 +114,7 @@ func TestDivisionsOfALiveBoardChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b := f.board("live"); len(b.Unfilled) > 0 || !b.RecountLease.IsZero() {
-		t.Errorf("after the fill: unfilled %v, lease %v; want neither", b.Unfilled, b.RecountLease)
+		t.Errorf("after the fill: unfilled %v, lease %v; want no unfilled divisions and no lease", b.Unfilled, b.RecountLease)
 	}
 	if page, err := f.Page(t.Context(), age); err != nil || page.Filling {
 		t.Errorf("a list of the filled division: filling %v, error %v; want false", page.Filling, err)
@@ -138,7 +138,6 @@ func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	}
 }
 
-// Even a correction does not change the divisions.
 func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 	f := open(t)
 	schedule := leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}
@@ -186,7 +185,7 @@ func TestSealedSeasonsKeepTheirDivisions(t *testing.T) {
 	}
 }
 
-// The first process dies during a recount, and another process finishes it. A later change of
+// A process dies during a recount, and another process finishes the recount. A later change of
 // the divisions starts a new recount.
 func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	f := open(t)
@@ -222,7 +221,7 @@ func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	}
 }
 
-// The season loses its only user before the change, and gets users afterwards.
+// The season loses its only user before the divisions change, and gets a user afterwards.
 func TestDivisionsOfASeasonWithoutUsersChange(t *testing.T) {
 	f := open(t)
 	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})

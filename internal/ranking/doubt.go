@@ -14,8 +14,8 @@ func (a *Applier) Advance(ctx context.Context, positions []leaderboard.LogPositi
 	return a.index.Advance(ctx, positions, all)
 }
 
-// Reindex passes the stored entries of users to the index, also those on linked boards. It
-// never drops the season.
+// Reindex passes the stored entries of users to the index, also those on linked boards. Unlike
+// CatchUp, it never drops the season.
 func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	links, err := a.linksOf(ctx, key.Board)
 	if err != nil || links.source == nil {
@@ -24,8 +24,8 @@ func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users 
 	return a.refreshIndex(ctx, append([]*leaderboard.Board{links.source}, links.boards...), key, users, changedAt)
 }
 
-// Confirm states that the caller has repeated the updates of a season that may lack updates:
-// see [leaderboard.Doubt]. If the board was deleted, Confirm drops the season.
+// Confirm states that the caller has repeated the updates of a season in doubt: see
+// [leaderboard.Doubt]. If the board was deleted, Confirm drops the season.
 func (a *Applier) Confirm(ctx context.Context, d leaderboard.Doubt, positions []leaderboard.LogPosition, session leaderboard.LogSession) error {
 	b, err := a.BoardSince(ctx, d.Board, time.Now())
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {

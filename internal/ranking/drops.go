@@ -9,12 +9,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// sealedSeasons are sealed seasons that the index may still contain. No read needs them there;
-// they only take memory.
+// sealedSeasons are sealed seasons that the index may still contain. In the index, no read
+// needs them: they only take memory.
 type sealedSeasons struct {
 	mu sync.Mutex
-	// The value is true if a drop has failed, and false if the index may never have had the
-	// season.
+	// The value is true if a drop of the season has failed. It is false if the index may never
+	// have had the season.
 	seasons map[leaderboard.SeasonKey]bool
 }
 
@@ -39,8 +39,7 @@ func (s *sealedSeasons) list() map[leaderboard.SeasonKey]bool {
 	return maps.Clone(s.seasons)
 }
 
-// dropFinal drops a sealed season. If the index is unavailable, dropSealed drops the season
-// later.
+// dropFinal drops a sealed season. If the index is unavailable, dropSealed drops it later.
 func (x *rankIndex) dropFinal(ctx context.Context, key leaderboard.SeasonKey) error {
 	err := x.Index.Drop(ctx, key)
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
@@ -51,7 +50,7 @@ func (x *rankIndex) dropFinal(ctx context.Context, key leaderboard.SeasonKey) er
 	return err
 }
 
-// If the index is unavailable, a later call continues.
+// If the index is unavailable, a later call drops the remaining seasons.
 func (x *rankIndex) dropSealed(ctx context.Context) error {
 	seasons := x.sealed.list()
 	for key := range seasons {
@@ -67,8 +66,8 @@ func (x *rankIndex) dropSealed(ctx context.Context) error {
 	return nil
 }
 
-// If always is false, dropOne first checks that the season is loaded, which costs less than a
-// drop.
+// If always is false, dropOne drops the season only if it is loaded. This check costs less
+// than a drop.
 func (x *rankIndex) dropOne(ctx context.Context, key leaderboard.SeasonKey, always bool) error {
 	if !always {
 		if loaded, err := x.Index.Loaded(ctx, key); !loaded || err != nil {

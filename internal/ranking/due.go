@@ -18,15 +18,15 @@ const (
 	maxCalendarGrace = 100 * 365 * 24 * time.Hour
 )
 
-// seasonPlan is what a process knows about the seasons of a board. For an idle board, Sweep
-// and SweepEvery then read only the board itself from the store.
+// seasonPlan is what a process knows about the seasons of a board. While a plan holds and is
+// not due, Sweep and SweepEvery read only the board itself from the store.
 type seasonPlan struct {
 	board    leaderboard.Board
 	listedAt time.Time
 	wait     time.Duration // how long the plan holds, from listedAt
 	unsealed []leaderboard.SeasonID
 	// sealed has the SealedAt of the sealed seasons. It stays valid until the schedule
-	// changes: only then can a deleted season get results again.
+	// changes: without a change, a deleted season gets no more results.
 	sealed map[leaderboard.SeasonID]time.Time
 	// due is when a sweep must look at the board, even if the plan still holds. Zero means
 	// never.
@@ -38,7 +38,7 @@ func (p *seasonPlan) holds(b *leaderboard.Board, now time.Time) bool {
 	return p != nil && now.Before(p.listedAt.Add(p.wait)) && reflect.DeepEqual(&p.board, b)
 }
 
-// forBoard returns p if it is a plan for any version of b, else an empty plan.
+// forBoard returns p, or an empty plan if p is nil or is of a deleted board with the same id.
 func (p *seasonPlan) forBoard(b *leaderboard.Board) *seasonPlan {
 	if p == nil || !p.board.CreatedAt.Equal(b.CreatedAt) {
 		return &seasonPlan{}
@@ -113,8 +113,8 @@ func (s *shared) newPlan(ctx context.Context, b *leaderboard.Board) (*seasonPlan
 			p.sealed[id] = sealedAt
 		}
 	}
-	// The first result of the current season adds this season to the list. Until then, each
-	// plan holds twice as long as the previous one, from a minute to listInterval.
+	// The store lists the current season only once it has a result. Until this result, each
+	// plan holds twice as long as the previous plan, from a minute to listInterval.
 	if current, err := b.Season.At(now); err == nil && !slices.Contains(ids, current.ID) {
 		p.wait = min(max(2*previous.wait, time.Minute), listInterval)
 	}
@@ -139,7 +139,7 @@ func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Du
 	}
 	consider(b.Season.At(now))
 	if b.Season.Grace < maxCalendarGrace {
-		consider(b.Season.At(now.Add(-b.Season.Grace - sealDelay))) // the first season whose grace has not ended
+		consider(b.Season.At(now.Add(-b.Season.Grace - sealDelay))) // the first season that cannot be sealed yet
 		considerClose(b.CreatedAt.Add(b.Season.Grace))              // all seasons that ended before the board was created
 	}
 	for _, w := range b.Season.Windows {
@@ -151,8 +151,9 @@ func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Du
 	return until
 }
 
-// sealedAt drops a recently sealed season from the index, and leaves an older season to
-// dropSealed. wasOpen means that the previous plan has the season as unsealed.
+// sealedAt returns the SealedAt of a season. If the season was sealed recently, sealedAt drops
+// it from the index, else dropSealed does. wasOpen means that the season was unsealed in the
+// previous plan.
 func (s *shared) sealedAt(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, wasOpen bool) (time.Time, error) {
 	season, err := b.Season.ByID(id)
 	if err != nil || !s.mayBeSealed(season) {

@@ -170,8 +170,8 @@ func TestSweepReadsOnlyDueSeasons(t *testing.T) {
 
 const listInterval = time.Hour
 
-// On a board with matches, each sweep looks for unfinished voids in the open season, and
-// hourly in all seasons.
+// On a board with matches, each sweep looks for unfinished voids in the open season. Once an
+// hour, a sweep looks in all seasons.
 func TestASweepLooksForVoidsInOpenSeasons(t *testing.T) {
 	f, calls := serviceWithDailyResults(t, 1, 30, func(b *leaderboard.Board) { b.Matches = true })
 	f.sweep()
@@ -278,7 +278,7 @@ func TestASealThatSleepsChangesNothing(t *testing.T) {
 			other.sweep()
 			record, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "b0", Season: day})
 			if err != nil || record.SealedAt.IsZero() != (later == time.Second) {
-				t.Errorf("%v after the first process took the lease: season %+v, error %v; want a sealed season: %v", later, record, err, later == time.Minute)
+				t.Errorf("%v after the first process took the lease: season %+v, error %v; want sealed: %v", later, record, err, later == time.Minute)
 			}
 		}
 	}
@@ -344,7 +344,7 @@ func TestASeasonReopenedAfterItsDeletionIsSealedAgain(t *testing.T) {
 			f.submit(b.ID, points("ann", "m", 5))
 			f.afterDay()
 			f.sweep()
-			f.sweep() // lists the sealed season
+			f.sweep() // learns that the season is sealed
 			other := serviceOver(t, f.store, f.index)
 			other.clock.set(f.clock.now().Add(26 * time.Hour))
 			other.sweep()

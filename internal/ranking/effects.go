@@ -41,7 +41,7 @@ func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
 	}
 }
 
-// The changes of one user are consecutive. In some changes, the entry stays the same.
+// The changes of one user are consecutive. Some leave the entry as it is.
 func (s *Submitter) entryChanges(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Change, error) {
 	links, err := s.linksOf(ctx, b.ID)
 	if err != nil {
@@ -109,8 +109,9 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	tally, err := b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for stored, err := range s.store.Results(ctx, key.SeasonKey, key.User) {
 			if r, ok := results[stored.Match]; ok && err == nil {
-				// Merge needs no other fields of Known: r is a retraction or changes only
-				// Voids, and r was received after every erasure and deletion.
+				// Merge never refuses this r, so it needs no other fields of Known. r is a
+				// retraction or changes only Voids, and was received after every erasure
+				// and deletion.
 				if d := b.Merge(leaderboard.Known{Result: &stored}, r); d.Put != nil {
 					stored = *d.Put
 				}
@@ -176,8 +177,8 @@ func (s *Submitter) scoreEffects(ctx context.Context, changes []leaderboard.Chan
 }
 
 // rankEffects sets the ranks of the effects at the given indexes, all of one season. RankAfter
-// is the present rank of the new rank key, minus the changed entries that were above this key,
-// plus those that will be above.
+// is the present rank of the new rank key, minus the number of changed entries that are above
+// this key now, plus the number of changed entries that will be above it.
 func (s *Submitter) rankEffects(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, changes []leaderboard.Change, effects []ScoreEffect, indexes []int) error {
 	var before, after, keys []leaderboard.RankKey
 	for _, i := range indexes {
