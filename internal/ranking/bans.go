@@ -15,9 +15,9 @@ import (
 const maxReasonBytes = 256
 
 // SetBan bans a user, or lifts a ban, on one board or on every board, also in past and sealed
-// seasons. It sets At and Revision of ban, and returns the stored ban. Results that a banned
-// user submits count once the ban is lifted. Errors: [leaderboard.ErrBoardNotFound] if
-// ban.Banned is true and the board does not exist; a [leaderboard.FieldError].
+// seasons. It sets At and Revision of ban, and returns the stored ban. A ban only hides the
+// user: results still count. Errors: [leaderboard.ErrBoardNotFound] if ban.Banned is true and
+// the board does not exist; a [leaderboard.FieldError].
 func (a *Admin) SetBan(ctx context.Context, ban leaderboard.Ban) (leaderboard.Ban, error) {
 	if err := a.completeBan(ctx, &ban); err != nil {
 		return leaderboard.Ban{}, err
@@ -163,8 +163,8 @@ func (a *Admin) CheckImport(bans []leaderboard.Ban) error {
 	return nil
 }
 
-// ImportBans merges exported bans into the stored bans. A ban that is older than the stored
-// one has no effect.
+// ImportBans merges exported bans into the stored bans. A ban that is older than the stored ban
+// has no effect.
 func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 	if err := a.CheckImport(bans); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (a *Admin) ImportBans(ctx context.Context, bans []leaderboard.Ban) error {
 		if b.Banned && !b.InForce(a.now()) {
 			setAt := b.At
 			b = lifted(&b)
-			b.At = setAt // lifted sets a later At; an erasure does not apply to bans set after it
+			b.At = setAt // lifted moves At to the end; an erasure before At would spare the ban
 		}
 		if _, err := runToEnd(ctx, a.tasks, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, a.setBan(ctx, b, banAmendmentReason(b.Banned))
@@ -257,7 +257,6 @@ func (s *shared) planLift() {
 }
 
 // liftBans lifts each ban at its end. It returns at the next tick, or when ctx is done.
-// interval is the time between two ticks.
 func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval time.Duration) {
 	for {
 		nextEnd, err := a.liftEndedBans(ctx, a.now().Add(interval))
@@ -283,7 +282,8 @@ func (a *Admin) liftBans(ctx context.Context, tick <-chan time.Time, interval ti
 type BanQuery struct {
 	Board leaderboard.BoardID // on this board or on every board
 	// User, Reason and Actor are parts of the ban's fields. Case is ignored.
-	User, Reason, Actor string
+	User          string
+	Reason, Actor string
 	// Lifted includes bans that were lifted or have ended.
 	Lifted bool
 	After  leaderboard.BanKey // the last ban of the previous page

@@ -41,9 +41,9 @@ func (c *BoardCache) Board(ctx context.Context, id leaderboard.BoardID) (leaderb
 	return *b, nil
 }
 
-// The caller must not change the board. An expired copy still gives correct ranks in the
-// divisions and seasons that it has: the order, the policy, the half-life and the tie-breakers
-// of a board never change.
+// The caller must not change the board. An expired copy still gives correct ranks in its
+// divisions and seasons: the order, the policy, the half-life and the tie-breakers of a board
+// never change.
 func (c *BoardCache) board(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := getCached(ctx, c, &c.boards, id, nil, func(ctx context.Context) (leaderboard.Board, error) {
 		if err := id.Validate(); err != nil {
@@ -106,8 +106,8 @@ func (c *BoardCache) seasonRecord(ctx context.Context, b *leaderboard.Board, sea
 	return *r, !r.SealedAt.IsZero(), nil
 }
 
-// mayBeSealed reports whether a season has ended by any process's clock, which may be up to
-// sealDelay ahead. It ignores the grace, which an administrator may extend after the seal.
+// mayBeSealed reports whether a season may have ended by another process's clock, which may be
+// up to sealDelay ahead. It ignores the grace: an administrator may extend it after the seal.
 func (c *BoardCache) mayBeSealed(season leaderboard.Season) bool {
 	return !season.End.IsZero() && c.now().Add(sealDelay).After(season.End)
 }

@@ -84,9 +84,10 @@ func (a *Applier) isLargePart(ctx context.Context, key leaderboard.SeasonKey, us
 	return int64(len(users)) > view.Size/rebuiltShare, err
 }
 
-// RepairIndex makes, in the background, an update of a user's entry that another process could
-// not make. If RepairIndex fails, or too many entries are waiting, it invalidates the season
-// ([leaderboard.Index].Invalidate), so that the index does not return old ranks after an outage.
+// RepairIndex updates the index, in the background, with a user's entry that another process
+// could not write to it. If RepairIndex fails, or too many entries are waiting, it invalidates
+// the season ([leaderboard.Index].Invalidate). Otherwise the index could return old ranks after
+// an outage.
 func (a *Applier) RepairIndex(key leaderboard.SeasonKey, user leaderboard.UserID) {
 	added, start := a.repairs.add(leaderboard.EntryKey{SeasonKey: key, User: user})
 	if !added {
@@ -204,9 +205,8 @@ func (s *shared) dropSeason(ctx context.Context, key leaderboard.SeasonKey) erro
 	return s.index.Drop(ctx, key)
 }
 
-// refreshIndex updates the index with the entries of users. boards[0] is the board of key, and
-// boards[1:] are linked to it. Of boards[0], refreshIndex updates only the season of key, and of
-// linked boards all seasons.
+// refreshIndex updates the index with the entries of users: in one season (key) of boards[0],
+// and in all seasons of boards[1:], which are linked to boards[0].
 func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
 	keys := make([][]leaderboard.EntryKey, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {

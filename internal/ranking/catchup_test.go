@@ -56,7 +56,7 @@ func TestRepairIndex(t *testing.T) {
 	f.checkRanks("ann 9 1", "bob 7 2", "cyd 7 2", "dan 1 4")
 }
 
-// The repairs fail. When the index answers again, reads return the new ranks.
+// When the index answers again, reads return the new ranks.
 func TestRepairIndexWhileTheIndexIsDown(t *testing.T) {
 	f := openOutage(t)
 	f.checkRanks("bob 7 1", "cyd 7 1", "ann 5 3", "dan 1 4")

@@ -224,7 +224,7 @@ func TestAChangeOfDivisionsReachesEveryRegion(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(otherStore.listed()) > 0 != lags {
-			t.Errorf("the index lacks updates: %v; listed changes afterwards: %+v; want listed changes only while the index lacks updates", lags, otherStore.listed())
+			t.Errorf("lags is %v, and the listed changes are %+v; want changes only while the index lags", lags, otherStore.listed())
 		}
 	}
 	otherRegion.clock.set(start.Add(time.Minute))

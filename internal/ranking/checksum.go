@@ -25,8 +25,8 @@ type checksums struct {
 	turn chan struct{}
 }
 
-// checksumKey identifies the final standings of a season. Each amendment and each erasure
-// changes the key.
+// checksumKey identifies the final standings of a season. Each amendment and erasure changes
+// the key.
 type checksumKey struct {
 	leaderboard.SeasonKey
 	createdAt, sealedAt, amendedAt int64 // microseconds

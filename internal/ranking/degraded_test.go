@@ -430,7 +430,7 @@ func TestAReaderLeavesTheSearchForUsers(t *testing.T) {
 	if _, err := g.User(ctx, boardB, "ann", 1, false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("User after the timeout of its caller: %v, want %v", err, context.DeadlineExceeded)
 	}
-	time.Sleep(2 * slow.delay) // the shared read ends now; it must not write to variables of the ended User
+	time.Sleep(2 * slow.delay) // the shared read ends now; User has returned, so its variables must not change
 	if n := slow.reads.Load(); n != 1 {
 		t.Errorf("the store made %d reads of users, want 1", n)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// attributedResult returns result number i of a series. The results have attributes, and many
-// have equal points.
+// attributedResult returns result i of a series. The results have attributes, and many have
+// equal points.
 func attributedResult(i int) leaderboard.MatchResult {
 	r := points(fmt.Sprint("u", i%40), fmt.Sprint("m", i/40), int64(i%7))
 	r.AchievedAt = start.Add(time.Duration(i%11) * time.Second)
@@ -66,8 +66,8 @@ func (f *fixture) wantNoDifferences() {
 	}
 }
 
-// Two processes apply results during the change. Afterwards, the ladders of the board "live"
-// equal those of the board "always", which was created with the new divisions.
+// Two processes apply results during the change. Afterwards, the board has the ladders of a
+// board that was created with the new divisions.
 func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	f := open(t)
 	other := ranking.New(f.store, f.index, ranking.Options{Now: f.clock.now, BoardTTL: time.Hour}) // caches the old divisions for an hour

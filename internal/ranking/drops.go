@@ -13,7 +13,7 @@ import (
 // needs them: they only take memory.
 type sealedSeasons struct {
 	mu sync.Mutex
-	// The value is true if a drop of the season has failed. It is false if the index may never
+	// The value is true if a drop of the season has failed, and false if the index may never
 	// have had the season.
 	seasons map[leaderboard.SeasonKey]bool
 }

@@ -19,7 +19,7 @@ const (
 )
 
 // seasonPlan is what a process knows about the seasons of a board. While a plan holds and is
-// not due, Sweep and SweepEvery read only the board itself from the store.
+// not due, Sweep and SweepEvery do not read the seasons again.
 type seasonPlan struct {
 	board    leaderboard.Board
 	listedAt time.Time
@@ -151,9 +151,8 @@ func untilSeal(b *leaderboard.Board, now time.Time, limit time.Duration) time.Du
 	return until
 }
 
-// sealedAt returns the SealedAt of a season. If the season was sealed recently, sealedAt drops
-// it from the index, else dropSealed does. wasOpen means that the season was unsealed in the
-// previous plan.
+// sealedAt drops a recently sealed season from the index, and leaves an older season to
+// dropSealed. wasOpen means that the season was unsealed in the previous plan.
 func (s *shared) sealedAt(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, wasOpen bool) (time.Time, error) {
 	season, err := b.Season.ByID(id)
 	if err != nil || !s.mayBeSealed(season) {
