@@ -25,7 +25,7 @@ func (c *BoardCache) CachedSeasons() (n int) {
 	return n
 }
 
-// Seal seals one season immediately, unless it is sealed. Sweep would wait for sealDelay.
+// Seal seals a season that is not sealed yet. Unlike Sweep, Seal does not wait for sealDelay.
 func (a *Admin) Seal(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID) error {
 	b, err := a.board(ctx, id)
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *Reader) SeasonOfMatch(ctx context.Context, b *leaderboard.Board, user l
 	return r.seasonOfMatch(ctx, b, user, match)
 }
 
-// FinishVoids is finishVoids for all boards.
+// FinishVoids calls finishVoids for all boards, and includes sealed seasons.
 func (a *Admin) FinishVoids(ctx context.Context) error {
 	boards, err := a.store.Boards(ctx)
 	if err != nil {

@@ -19,7 +19,6 @@ const (
 	fillChunk = 1000
 )
 
-// A board without unit and decimals gets those of its source.
 func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
 	source, err := a.store.Board(ctx, b.Source.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -93,13 +92,13 @@ func (a *Admin) unlink(ctx context.Context, b *leaderboard.Board) error {
 	}
 	defer a.forgetBoard(b.Source.Board)
 	_, err := a.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
-		// A new board may already have the id. If a process creates a new board after this
-		// check, the fill of this board adds the id to Links again.
+		// If a new board already has the id of b, keep the link. If a process creates a new
+		// board after this check, the fill of the new board adds the link again.
 		if _, err := a.store.Board(ctx, b.ID); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 			return err
 		}
 		source.Links = slices.DeleteFunc(source.Links, func(id leaderboard.BoardID) bool { return id == b.ID })
-		source.Accept(b.Declared()) // the source has results with these attributes
+		source.Accept(b.Declared()) // stored results of the source may have these attributes
 		return nil
 	})
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -120,8 +119,8 @@ func wake(signal chan struct{}) {
 	}
 }
 
-// fillBoards fills after a signal, and at every interval: another process may have changed a
-// board, or died during a fill.
+// fillBoards fills boards after each signal, and at every interval: another process may have
+// changed a board, or died during a fill.
 func (s *shared) fillBoards(ctx context.Context, interval time.Duration) {
 	var loops sync.WaitGroup
 	loops.Go(func() { s.repeat(ctx, interval, s.newLink, "filling linked boards", s.FillLinked) })
@@ -146,7 +145,7 @@ func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-ch
 }
 
 // FillLinked fills each linked board that may lack results of its source, unless another
-// process fills it. It also opens and fills the windows that are due.
+// process fills it. It also opens and fills the windows of rolling boards: see windows.go.
 func (s *shared) FillLinked(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -172,7 +171,7 @@ type leaseField func(*leaderboard.Board) *time.Time
 func fillLeaseOf(b *leaderboard.Board) *time.Time    { return &b.FillLease }
 func recountLeaseOf(b *leaderboard.Board) *time.Time { return &b.RecountLease }
 
-// setLease sets a lease of a stored board, applies edits, and sets b to the stored board.
+// setLease sets a lease of the stored board, applies edits, and copies the stored board to b.
 // Errors: errMustNotFill if the stored lease differs from b's, or if b was deleted.
 func (s *shared) setLease(ctx context.Context, b *leaderboard.Board, field leaseField, until time.Time, edits ...func(*leaderboard.Board)) error {
 	return s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
@@ -187,8 +186,8 @@ func (s *shared) setLease(ctx context.Context, b *leaderboard.Board, field lease
 	})
 }
 
-// amendFill amends the stored board by edit, and sets b to it. Errors: errMustNotFill if b was
-// deleted.
+// amendFill applies edit to the stored board, and copies the stored board to b. Errors:
+// errMustNotFill if b was deleted.
 func (s *shared) amendFill(ctx context.Context, b *leaderboard.Board, edit func(*leaderboard.Board) error) error {
 	defer s.forgetBoard(b.ID)
 	amended, err := s.store.AmendBoard(ctx, b.ID, func(stored *leaderboard.Board) error {
@@ -201,7 +200,7 @@ func (s *shared) amendFill(ctx context.Context, b *leaderboard.Board, edit func(
 		return errMustNotFill
 	}
 	if err == nil {
-		*b = amended // a window may have been added
+		*b = amended // another process may have added a window
 	}
 	return err
 }
@@ -213,8 +212,8 @@ func (s *shared) renew(ctx context.Context, b *leaderboard.Board, field leaseFie
 	return s.setLease(ctx, b, field, s.nextLease())
 }
 
-// whileRenewing calls f, and renews a lease until f returns. If the lease is lost, the context
-// of f is done, and whileRenewing returns errMustNotFill.
+// whileRenewing calls f, and renews a lease until f returns. If this process loses the lease,
+// whileRenewing cancels the context of f, and returns errMustNotFill.
 func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, field leaseField, f func(context.Context) error) error {
 	limited, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -246,7 +245,8 @@ func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, field 
 }
 
 // FillDivisions recounts all users of each board whose divisions have changed, unless another
-// process has the lease. After a change by another region, it updates this region's index.
+// process has the RecountLease. If another region has changed divisions, FillDivisions also
+// updates this region's index.
 func (s *shared) FillDivisions(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -267,8 +267,8 @@ func (s *shared) FillDivisions(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// repeatDivisions finishes another region's change of divisions in this region's index. It
-// omits sealed seasons, because all regions share the final standings.
+// repeatDivisions repeats another region's change of divisions in this region's index. It omits
+// sealed seasons: their ranks are in the final standings, which all regions share.
 func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) error {
 	_, err := s.withLease(ctx, leaderboard.SeasonKey{Board: c.Board}, func(ctx context.Context) error {
 		return s.store.FinishRankChange(ctx, c, func([]leaderboard.Entry) error {
@@ -327,8 +327,8 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 	return err
 }
 
-// fillSeason first rebuilds the index: an index may ignore divisions that are newer than its
-// load of the season. If field is not nil, fillSeason renews this lease.
+// fillSeason rebuilds the index first, because an index may ignore divisions that were added
+// after it loaded the season. If field is not nil, fillSeason renews this lease.
 func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, field leaseField) error {
 	const reason = "divisions changed"
 	rebuild := func(ctx context.Context) error { return s.ranks.rebuild(ctx, b, key, reason) }
@@ -353,8 +353,8 @@ func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leade
 	})
 }
 
-// If sel selects all seasons, refill starts a fill of each selected linked board: a process
-// may have died before it copied results.
+// If sel selects all seasons, refill starts a fill of each selected linked board: a process may
+// have died before it copied results.
 func (s *shared) refill(ctx context.Context, sel Selection) error {
 	if sel.Season != "" {
 		return nil
@@ -375,9 +375,9 @@ func (s *shared) refill(ctx context.Context, sel Selection) error {
 
 func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add(fillLease)) }
 
-// fillLinked may be repeated, and may run while results arrive. It adds the board to the Links
-// of the source, and waits longer than Options.LinkTTL. Afterwards, every process applies new
-// results to the board too (see linksOf), and every earlier result is in the store.
+// fillLinked may be repeated, and may run while results arrive. It adds b to the Links of the
+// source, waits longer than Options.LinkTTL, and then reads the stored results. After the wait,
+// every process copies new results to b (see linksOf). All earlier results are in the store.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 	err := s.setLease(ctx, b, fillLeaseOf, s.nextLease())
 	if err == nil {
@@ -418,9 +418,9 @@ func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) err
 	})
 }
 
-// offerSeason offers (see links.go) the results of a season of the source, or of the linked
-// board. original returns the source's version of a result. offerSeason calls renew after each
-// chunk, and leaves out users with damaged data.
+// offerSeason offers (see links.go) the results of a season of the source or of a linked board.
+// The function original returns the form of a result on the source. offerSeason calls renew
+// after each chunk, and omits users with damaged data.
 func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
 	var results []leaderboard.MatchResult
 	flush := func() error {
@@ -458,7 +458,7 @@ func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, or
 	return flush()
 }
 
-// If newer results of the matches stand afterwards, offerResults offers these too.
+// offerResults also offers newer results of the matches that the source receives meanwhile.
 func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchResult) error {
 	matches := make([]*linkedMatch, len(results))
 	for i := range results {
@@ -472,8 +472,8 @@ func (l *linking) offerResults(ctx context.Context, results []leaderboard.MatchR
 }
 
 // eachIntact calls f with items, which are grouped by user. If f finds damaged data,
-// eachIntact calls f again for each half of the users. It calls skip for each user with
-// damaged data.
+// eachIntact splits the users into halves, and repeats for each half. For a single user with
+// damaged data, it calls skip.
 func eachIntact[T any](items []T, userOf func(T) leaderboard.UserID, f func([]T) error, skip func(leaderboard.UserID, error)) error {
 	err := f(items)
 	if !damaged(err) {

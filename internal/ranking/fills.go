@@ -33,12 +33,12 @@ type fills struct {
 }
 
 type seasonFill struct {
-	key    leaderboard.SeasonKey
-	start  time.Time
-	season int64        // the number of users when the season was last found loaded; 0 if unknown
-	whole  bool         // the fill reads all users of the season
-	size   atomic.Int64 // the expected number of users that the fill reads; 0 if unknown
-	read   atomic.Int64
+	key   leaderboard.SeasonKey
+	start time.Time
+	known int64        // the season's number of users, from sizes; 0 if unknown
+	whole bool         // the fill reads all users of the season
+	size  atomic.Int64 // the expected number of users that the fill reads; 0 if unknown
+	read  atomic.Int64
 }
 
 func newFills(now func() time.Time, log *slog.Logger) *fills {
@@ -49,7 +49,7 @@ func newFills(now func() time.Time, log *slog.Logger) *fills {
 
 func (f *fills) begin(key leaderboard.SeasonKey) *seasonFill {
 	s := &seasonFill{key: key, start: f.now()}
-	s.season, _ = f.sizes.Get(key)
+	s.known, _ = f.sizes.Get(key)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.running[s] = struct{}{}
@@ -58,7 +58,7 @@ func (f *fills) begin(key leaderboard.SeasonKey) *seasonFill {
 
 func (s *seasonFill) expect(part leaderboard.Part) {
 	s.whole = part.Of <= 1
-	s.size.Add(s.season / int64(max(part.Of, 1)))
+	s.size.Add(s.known / int64(max(part.Of, 1)))
 }
 
 func (f *fills) end(s *seasonFill) {
@@ -67,7 +67,7 @@ func (f *fills) end(s *seasonFill) {
 	delete(f.running, s)
 }
 
-// progress may be nil.
+// observe counts and logs the entries that a fill reads. progress may be nil.
 func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[leaderboard.Entry, error], progress Progress) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		logged := s.start
@@ -95,7 +95,7 @@ func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[le
 	}
 }
 
-// remaining returns 0 if the expected number of users is unknown or too small.
+// remaining estimates the time until the fill ends. It returns 0 if it cannot.
 func (s *seasonFill) remaining(now time.Time) time.Duration {
 	read, size := s.read.Load(), s.size.Load()
 	if read == 0 || size <= read {
@@ -108,12 +108,12 @@ func (s *seasonFill) remaining(now time.Time) time.Duration {
 type Filling struct {
 	Seasons int   // the number of fills
 	Users   int64 // the users that these fills have read
-	// Remaining is the estimated time until these fills end, or 0 if unknown: a process knows
-	// the size of a season only if the season was loaded before.
+	// Remaining is the estimated time until these fills end, or 0 if unknown. A process knows
+	// a season's number of users only if it has found the season loaded before.
 	Remaining time.Duration
 }
 
-// Filling returns the running fills.
+// Filling describes the running fills.
 func (s *Service) Filling() Filling { return s.index.fills.state() }
 
 func (f *fills) state() (all Filling) {

@@ -21,7 +21,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// slowScans is a store whose Scan yields each entry for many users, one in a millisecond.
+// slowScans is a store whose Scan copies each entry to many users, and yields one copy per
+// millisecond.
 type slowScans struct {
 	leaderboard.Store
 	users int
@@ -42,8 +43,8 @@ func (s slowScans) Scan(ctx context.Context, key leaderboard.SeasonKey, part lea
 	}
 }
 
-// The fill takes 50 seconds. A second fill knows the size of the season, so it estimates the
-// remaining time.
+// Each fill takes 50 seconds. The second fill knows the number of users from the first, and so
+// estimates the remaining time.
 func TestProgressOfAFill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, index := embedded.Open(t)
@@ -55,7 +56,7 @@ func TestProgressOfAFill(t *testing.T) {
 			Now: time.Now, Registerer: reg, Log: slog.New(slog.NewTextHandler(log, nil)),
 		})
 		t.Cleanup(service.Close)
-		fill := func(want, lines string) {
+		fill := func(want, line string) {
 			t.Helper()
 			log.Reset()
 			before := metrics(t, reg)["leaderboard_index_filled_users_total"]
@@ -79,8 +80,8 @@ func TestProgressOfAFill(t *testing.T) {
 			if got := service.Filling(); got != (ranking.Filling{}) {
 				t.Errorf("after the fill: %v, want no fill", got)
 			}
-			if n := strings.Count(log.String(), "filling the rank index"); n != 4 || !strings.Contains(log.String(), lines) {
-				t.Errorf("%d lines, want 4, one of them with %q:\n%s", n, lines, log)
+			if n := strings.Count(log.String(), "filling the rank index"); n != 4 || !strings.Contains(log.String(), line) {
+				t.Errorf("the fill logged %d lines, want 4, one of them with %q:\n%s", n, line, log)
 			}
 		}
 		fill("1 season, 20000 users read", "users=20480 expected=0 remaining=0s")
@@ -151,9 +152,9 @@ func TestLoadGivesUpWithoutAnIndex(t *testing.T) {
 	x.Set(faults.Refuse)
 	f = serviceOver(t, store, x)
 	if err := f.Load(t.Context(), nil); !errors.Is(err, leaderboard.ErrRankUnavailable) || !f.Ready() {
-		t.Errorf("Load: %v, ready %v, want ErrRankUnavailable and ready", err, f.Ready())
+		t.Errorf("Load: %v, ready %v, want ErrRankUnavailable, and ready without ranks", err, f.Ready())
 	}
 	if x.n != 10 {
-		t.Errorf("Load asked the index about %d seasons, want 10", x.n)
+		t.Errorf("Load asked the unavailable index about %d seasons, want it to give up after 10", x.n)
 	}
 }

@@ -59,8 +59,8 @@ func (f finalRanker) Survey(ctx context.Context, l leaderboard.Ladder, q leaderb
 	return leaderboard.SurveyByPages(ctx, f, l, q, methods...)
 }
 
-// readConsistently repeats read while read returns false: an amendment has then replaced the
-// final standings between the steps of read.
+// readConsistently repeats read while read returns false. read returns false if an amendment
+// replaced the final standings between its steps.
 func readConsistently(read func() (ok bool, err error)) error {
 	const tries = 10
 	for range tries {

@@ -7,7 +7,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// An amendment happens during every read.
 func TestReadConsistentlyReturnsAnError(t *testing.T) {
 	err := readConsistently(func() (bool, error) { return false, nil })
 	if !errors.Is(err, leaderboard.ErrUnavailable) {

@@ -44,8 +44,8 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 			_, _, err := x.Standings(ctx, leaderboard.Ladder{}, nil)
 			return err
 		}
-		// readers runs ten concurrent readers. It returns how many failed, and the time of the
-		// slowest. It checks the number of calls of the index.
+		// readers runs ten concurrent readers, and checks the number of calls of the index. It
+		// returns the number of readers that failed, and the time of the slowest reader.
 		readers := func(calls int64) (failed int64, slowest time.Duration) {
 			t.Helper()
 			before, start := index.calls.Load(), time.Now()
@@ -76,7 +76,7 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 		}
 		expect("the index answers", 10, 0, 0)
 		index.silent.Store(true)
-		expect("the index does not answer, which a probe finds", 11, 10, 2*probeTimeout)
+		expect("the index does not answer the readers and one probe", 11, 10, 2*probeTimeout)
 		expect("during the cooldown", 0, 10, 0)
 		for range 2 {
 			time.Sleep(indexCooldown + time.Millisecond)
@@ -87,9 +87,9 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), probeTimeout/2)
 		defer cancel()
 		if err := read(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("read whose caller stops waiting: %v, want DeadlineExceeded", err)
+			t.Errorf("a read whose caller stops waiting: %v, want DeadlineExceeded", err)
 		}
-		expect("after the caller of a test read stopped waiting", 1, 10, probeTimeout)
+		expect("after the cooldown, and after a caller of a probe stopped waiting", 1, 10, probeTimeout)
 
 		index.silent.Store(false)
 		time.Sleep(indexCooldown + time.Millisecond)
@@ -101,7 +101,7 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 	})
 }
 
-// longRead is an index whose Standings take three seconds, although it answers other calls.
+// longRead is an index whose Standings takes three seconds. Its Loaded answers immediately.
 type longRead struct{ leaderboard.Index }
 
 func (longRead) Standings(context.Context, leaderboard.Ladder, []leaderboard.UserID, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {

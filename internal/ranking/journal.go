@@ -7,23 +7,23 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Journal records index updates that no message of the log caused, for example updates by a
-// fill. If a server of the index loses such an update, a consumer of the log repeats it: see
-// [leaderboard.Index].Advance.
+// Journal writes messages to the log for index updates that no message of the log caused, for
+// example updates by a fill. If a server of the index loses such an update, a consumer of the
+// message repeats the update: see [leaderboard.Index].Advance.
 type Journal interface {
-	// Note writes a message for each user of a season. It returns nil once all messages are
-	// durable.
+	// Note writes a message for each of the users in a season. It returns nil once all messages
+	// are durable.
 	Note(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error
 }
 
 type loggedKey struct{}
 
-// fromLog returns a context for updates that need no Journal: they follow from a message of
-// the log, or a later FinishRankChanges repeats them.
+// fromLog returns a context for updates that need no Journal: a message of the log caused them,
+// or a later FinishRankChanges repeats them.
 func fromLog(ctx context.Context) context.Context { return context.WithValue(ctx, loggedKey{}, true) }
 
 // note writes the users of updated entries to the journal, unless ctx is from fromLog. The
-// caller must update the index first: an index position after the message then includes the
+// caller must update the index first. An index whose position is after the message then has the
 // update.
 func (w *rankWriter) note(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
 	if w.journal == nil || ctx.Value(loggedKey{}) != nil || len(users) == 0 {

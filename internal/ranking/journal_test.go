@@ -41,7 +41,7 @@ func openWith(t *testing.T, j *journal) *fixture {
 	return &fixture{service, t, store, index, c}
 }
 
-// A change that follows from a message of the log is not noted.
+// Submit and Refresh note nothing, because messages of the log cause them.
 func TestChangesOutsideTheLogAreNoted(t *testing.T) {
 	j := &journal{}
 	f := openWith(t, j)
@@ -88,6 +88,6 @@ func TestAChangeThatCannotBeNotedFails(t *testing.T) {
 	if err := f.FillLinked(t.Context()); !errors.Is(err, j.err) {
 		t.Errorf("FillLinked: error %v, want %v", err, j.err)
 	}
-	f.ban(leaderboard.Ban{User: "ann"}) // a later call of FinishRankChanges notes a ban
+	f.ban(leaderboard.Ban{User: "ann"}) // succeeds, because SetBan notes nothing: see fromLog
 	f.wantList(ranking.Query{Board: "b"})
 }

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// actLease is how long one process has the sole right to act on a season. If it dies,
-	// another process repeats the work.
+	// actLease is how long one process has the sole right to act on a season. If the process
+	// dies, another process repeats its work.
 	actLease   = time.Minute
 	leaseRetry = 100 * time.Millisecond
 )
@@ -36,10 +36,10 @@ func (l *seasonLeases) leave(key leaderboard.SeasonKey) {
 	delete(l.held, key)
 }
 
-// withLease calls act, and returns true, unless another process or call has the lease of a
-// season. A key without season is for a change of the board's divisions. If clocks differ or a
-// process is suspended, two processes may act at once. This costs time, but does no harm: see
-// [leaderboard.SeasonStore].
+// withLease calls act while it holds the lease of a season. If another process or call holds the
+// lease, withLease returns false. A key without a season is for a change of the board's
+// divisions. If clocks differ or a process was suspended, two processes may act at the same
+// time. This does no harm: see [leaderboard.SeasonStore].
 func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act func(context.Context) error) (bool, error) {
 	if !s.leases.enter(key) {
 		return false, nil
@@ -56,7 +56,7 @@ func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act f
 		if !held {
 			return
 		}
-		ended := time.Time{} // for processes with any clock
+		ended := time.Time{} // in the past on every clock
 		if _, err := reserve(context.WithoutCancel(ctx), ended); err != nil {
 			s.log.WarnContext(ctx, "lease of a season not ended; it will expire", "board", key.Board, "season", key.Season, "err", err)
 		}

@@ -17,13 +17,13 @@ type LinkedReceipt struct {
 	Score *leaderboard.Score
 	// Rank is the competition rank, or 0 if it is unknown or the user is banned.
 	Rank int64
-	// Skipped is why the season does not count the result, which came too late. It is empty if
-	// the season counts the result.
+	// Skipped is the reason why the season refused the result, which came too late. It is empty
+	// if the season accepted the result.
 	Skipped leaderboard.Reason
 }
 
-// AddLinked sets the Linked of each receipt of one Submit. The receipt of a result that is not
-// applied yet, or that concerns no linked board, gets no Linked.
+// AddLinked sets the field Linked of the receipts of one Submit. Linked stays empty if the result
+// is not applied yet, or concerns no linked board.
 func (s *Submitter) AddLinked(ctx context.Context, receipts []Receipt) error {
 	entries := map[leaderboard.SeasonKey][]leaderboard.Entry{}
 	for i := range receipts {

@@ -13,52 +13,51 @@ import (
 
 // # Linked boards
 //
-// Before the Applier acknowledges a result of a source, it applies the result to the linked
-// boards too. A linked board keeps a copy in the season that contains the event time. A
+// The Applier applies a result to the source, copies it to the linked boards, and then
+// acknowledges it. A linked board keeps a copy in the season that contains the event time. A
 // rolling board keeps a copy in each open window that contains the event time. These seasons
-// and windows are the result's places. A newer revision may have other places, or none. The
-// older revision's places must then get the newer revision, which does not count there (see
-// [leaderboard.Board.FromSource]).
+// and windows are the places of the result. A newer revision may have other places, or none.
+// The places of the older revision must also get the newer revision: it replaces the older
+// revision there, but does not count there (see [leaderboard.Board.FromSource]).
 //
 // A writer is a call of the Applier, of a fill, or of a repair that copies results to linked
-// boards. To offer a result to a place is to apply the result there. The place may refuse it.
-// For each match, a writer repeats these steps until step 1 reads the result that the writer
-// offered last:
+// boards. A writer offers a result to a place: it applies the result there, but the place may
+// refuse the result. For each match of a user, a writer repeats these steps until step 1 reads
+// the result that the writer offered last:
 //
 //  1. Read the result that stands on the source (the standing result).
-//  2. Offer the standing result to every place that has a result of the match and is not a place
-//     of the standing result.
+//  2. Offer the standing result to every season that has a result of the match, except the
+//     places of the standing result.
 //  3. Offer the standing result to its own places.
 //
-// Let S be the standing result when all writers have finished. No place then counts another
-// revision X:
+// When all writers have finished, no place counts any revision except the standing result S.
+// Suppose that a writer W offered another revision X to a place. Next, W does step 1:
 //
-//   - The writer W that offered X to the place read the source afterwards. If W read another
-//     result than X, W offered that result to the place too, so X does not count there.
-//   - If W read X, S was written to the source after this read. The writer of S then does steps
-//     2 and 3, and one of them replaces X. If the writer of S dies, another writer repeats its
+//   - If W reads another result than X, W offers that result to the place. The offer replaces X.
+//   - If W reads X, the writer of S applies S to the source later. That writer does steps 2 and
+//     3 afterwards, and one of them replaces X. If that writer dies, another writer repeats its
 //     work.
-//   - If W died before it read the source, another writer repeats the work of W, and its step 2
-//     or 3 replaces X.
+//   - If W dies before step 1, another writer repeats the work of W, and its step 2 or 3
+//     replaces X.
 //
 // Two shortcuts save reads:
 //
-//   - If a match had no result before, and the new result has revision 0, its writer begins with
-//     step 3.
-//   - If the writer itself applied S to the source, and the first place of S has S, the writer
-//     omits step 2: the writer that offered S to this place had done step 2. (The fill of a
-//     window omits step 2, but offers nothing to the first place of a result: see
-//     findForWindow.) A writer that repeats the work of a dead writer may omit step 2 too: the
-//     dead writer had applied S before it read the source, so it offered only S.
+//   - If the new result has revision 0, and the source had no result of the match, the writer
+//     begins with step 3.
+//   - If the writer itself applied S to the source, and the first place of S already has S, the
+//     writer omits step 2. Before another writer offered S to this place, it did step 2. (The
+//     fill of a window omits step 2, but never offers a result to its first place: see
+//     findForWindow.) If the writer repeats the work of a dead writer, the dead writer had also
+//     applied S before it read the source. So the dead writer offered only S, and no X.
 //
-// A changed field Voids of the standing result counts as a newer revision.
+// A change of the field Voids counts as a newer revision.
 //
-// A place refuses a result that comes too late. An older revision that came in time then still
-// counts.
+// Exception: a place refuses a revision that comes too late, and still counts an older revision
+// that came in time.
 //
-// Before a writer offers a result to a rolling board, it opens the windows that the result
-// needs (see [leaderboard.Board.NeedsWindow]). If another window was opened meanwhile, the
-// writer begins again: see windows.go.
+// Before a writer offers a result to a rolling board, the writer opens the windows that the
+// result needs (see [leaderboard.Board.NeedsWindow]). If another process opened a window
+// meanwhile, the writer begins again: see windows.go.
 
 var errLinkDeleted = errors.New("a linked board was deleted")
 
@@ -66,18 +65,18 @@ type linking struct {
 	*shared
 	source *leaderboard.Board
 	boards []*leaderboard.Board
-	// mostMatches means that the caller passes most matches of each user. places then reads
-	// all results of a user at once.
+	// mostMatches means that the caller passes most matches of each user. knownPlaces then
+	// reads all results of a user at once.
 	mostMatches bool
 	window      leaderboard.SeasonID // if not empty, the only place that gets results: see fillWindow
-	// copied is set when a result is offered. newWindow is set if the writer then learns of a
-	// new window: see openWindows.
+	// copied means that the writer has offered a result. newWindow means that the writer
+	// learned of a new window afterwards: see openWindows.
 	copied, newWindow bool
-	// entries are the users' entries on the linked boards before and after the offers, or nil
-	// if the caller does not need them.
+	// entries has the users' entries on the linked boards before and after the offers. It is
+	// nil if the caller does not need them.
 	entries map[leaderboard.EntryKey]*leaderboard.Change
-	// damaged are the users whose data on a linked board are damaged, and who do not get
-	// results there. If the map is nil, damaged data are an error.
+	// damaged has the users whose data on a linked board are damaged. They get no results
+	// there. If damaged is nil, a writer that finds damaged data returns an error.
 	damaged map[boardUser]bool
 }
 
@@ -86,9 +85,9 @@ type linkedMatch struct {
 	arrived  []leaderboard.MatchResult // the results that the caller applied to the source
 	standing *leaderboard.MatchResult  // the result that stands on the source, as read last
 	offered  *leaderboard.MatchResult  // the standing result that was offered last
-	// places are the seasons of linked boards to which a result was offered, with the reason
-	// why the season refused the standing result, or "".
-	places map[leaderboard.SeasonKey]leaderboard.Reason
+	// reasons has each season to which a result was offered. The value is the reason why the
+	// season refused the standing result, or "".
+	reasons map[leaderboard.SeasonKey]leaderboard.Reason
 }
 
 type offer struct {
@@ -96,9 +95,10 @@ type offer struct {
 	result leaderboard.MatchResult
 }
 
-// fanOut applies results to the linked boards, after they were applied to the source with the
-// given report. It adds the effects to the outcomes. A board with damaged data of a user does
-// not get the user's results: verify repairs this.
+// fanOut copies results to the linked boards. The caller has applied the results to the source,
+// with the given report. fanOut adds the effects on linked boards to the report's outcomes. If a
+// user's data on a linked board are damaged, the user's results are not copied to it: verify
+// repairs this.
 func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []leaderboard.MatchResult, report *leaderboard.ApplyReport) error {
 	for {
 		l, err := a.linksOf(ctx, id)
@@ -145,8 +145,8 @@ func (a *Applier) fanOut(ctx context.Context, id leaderboard.BoardID, results []
 	}
 }
 
-// mustRepeat returns true if the writer must begin again, because a linked board was deleted
-// or opened a window. Otherwise it returns err.
+// mustRepeat reports whether the writer must begin again, because a linked board was deleted
+// or opened a window. Otherwise, mustRepeat returns err.
 func (l *linking) mustRepeat(ctx context.Context, err error) (bool, error) {
 	if errors.Is(err, errLinkDeleted) {
 		return true, nil
@@ -159,7 +159,7 @@ func (l *linking) mustRepeat(ctx context.Context, err error) (bool, error) {
 
 func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
 	var effects []leaderboard.LinkedEffect
-	for key, skipped := range m.places {
+	for key, skipped := range m.reasons {
 		change := l.entries[leaderboard.EntryKey{SeasonKey: key, User: m.key.User}]
 		effects = append(effects, leaderboard.LinkedEffect{Change: *change, Skipped: skipped})
 	}
@@ -169,9 +169,9 @@ func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
 	return effects
 }
 
-// linksOf returns boards that were read from the store at most Options.LinkTTL ago. So a
-// result that is applied to the source more than LinkTTL after the creation of a linked board
-// reaches this board.
+// linksOf returns the linked boards of a source, read from the store at most Options.LinkTTL
+// ago. The writer must first apply results to the source. The results then reach every board
+// that was linked more than LinkTTL before.
 func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking, error) {
 	return s.linksSince(ctx, id, time.Now().Add(-s.linkTTL))
 }
@@ -249,8 +249,8 @@ func (l *linking) converge(ctx context.Context, matches []*linkedMatch) error {
 	}
 }
 
-// The field standing is nil if the user was erased, or if the source or its season was
-// deleted.
+// readStanding does step 1. It sets standing to nil if the user was erased, or if the source
+// or its season was deleted.
 func (l *linking) readStanding(ctx context.Context, matches []*linkedMatch) error {
 	return eachRead(ctx, len(matches), func(ctx context.Context, i int) error {
 		record, err := l.recordOf(ctx, matches[i].key)
@@ -299,8 +299,8 @@ func (l *linking) offerStandingTo(ctx context.Context, b *leaderboard.Board, mat
 	return nil
 }
 
-// forIntact adds the users whose data on a linked board are damaged to l.damaged, and calls f
-// with the matches of the other users. If l.damaged is nil, forIntact only calls f.
+// forIntact adds users with damaged data on b to l.damaged, and calls f with the matches of the
+// other users. If l.damaged is nil, forIntact calls f with all matches.
 func (l *linking) forIntact(ctx context.Context, b *leaderboard.Board, matches []*linkedMatch, f func([]*linkedMatch) error) error {
 	if l.damaged == nil {
 		return f(matches)
@@ -322,9 +322,9 @@ type matchOffers struct {
 	b *leaderboard.Board
 	m *linkedMatch
 
-	replaced  []offer // of results that step 2 replaces, to unfilled windows: see addReplaced
-	replacing []offer // step 2
-	own       []offer // step 3
+	replaced  []offer // offers of replaced results to unfilled windows: see addReplaced
+	replacing []offer // offers of step 2
+	own       []offer // offers of step 3
 }
 
 func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
@@ -344,7 +344,7 @@ func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 			slices.ContainsFunc(o.m.arrived, func(a leaderboard.MatchResult) bool { return sameResult(&a, o.m.standing) })
 	}
 	var places []leaderboard.SeasonID
-	// Some windows are open, but not filled yet: see windows.go.
+	// unfilled means that some open windows are not filled yet: see windows.go.
 	unfilled := !done && o.m.standing.Revision > 0 && o.b.Season.Kind == leaderboard.Rolling && o.b.Rolling.Filled < o.b.Rolling.Opened
 	if unfilled {
 		places = append(places, ownPlaces...)
@@ -370,9 +370,9 @@ func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 	return o.findReplaced(ctx, slices.Compact(places), ownPlaces, unfilled)
 }
 
-// findReplaced finds the offers of step 2 to the given places, except ownPlaces, the places of
-// the standing result. unfilled means that the board may have unfilled windows, which may then
-// need offers too.
+// findReplaced finds the offers of step 2. The seasons in places may have a result of the match.
+// ownPlaces are the places of the standing result. If unfilled is true, findReplaced also finds
+// offers to unfilled windows.
 func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []leaderboard.SeasonID, unfilled bool) error {
 	for _, p := range places {
 		var replaced *leaderboard.MatchResult
@@ -396,10 +396,10 @@ func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []lead
 	return nil
 }
 
-// older is a revision that the linked board has. addNewer offers each newer revision to the
-// unfilled windows that contain the time of older, but not the time of the newer revision.
-// Without this, if the newer revision is late in all its own windows, another writer could
-// copy older to such a window: see addReplaced.
+// addNewer gets older, a revision that the linked board has. It offers each newer revision to
+// the unfilled windows that contain the time of older, but not the time of the newer revision.
+// If all windows of the newer revision refuse it as late, the board keeps older. Another writer
+// could then copy older to an unfilled window (see addReplaced), and older must not count there.
 func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	original, err := o.b.ToSource(o.source, older)
 	if err != nil {
@@ -419,9 +419,9 @@ func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	return nil
 }
 
-// r is an arrived result that is older than the standing result. addOlder offers r to the
-// places of the standing result. If a place refuses the standing result as late, r stands
-// there. Even if r does not count in the place, r replaces an older result there.
+// addOlder gets r, an arrived result that is older than the standing result. It offers r to
+// places, the places of the standing result. If a place refuses the standing result as late,
+// r must stand there. Even if r does not count in a place, r replaces an older result there.
 func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	if sameResult(r, o.m.standing) {
 		return nil
@@ -436,8 +436,8 @@ func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, 
 			if record.Result == nil {
 				continue
 			}
-			// Both the standing result and r may be late in other places. The result that r
-			// replaces then counts there.
+			// r replaces record.Result in p. But if another place refuses both r and the
+			// standing result as late, record.Result must count there.
 			own := o.b.LinkedSeasons(r)
 			both := slices.DeleteFunc(slices.Clone(places), func(p leaderboard.SeasonID) bool { return !slices.Contains(own, p) })
 			if err := o.addReplaced(record.Result, both); err != nil {
@@ -459,9 +459,9 @@ func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) 
 	return record.Result, err
 }
 
-// addReplaced offers a replaced result to the unfilled windows among places. Such a window may
-// refuse the standing result as late, and must then count the replaced result. The fill would
-// not find the replaced result, because the fill reads standing results.
+// addReplaced offers a replaced result to the unfilled windows among places. If a window refuses
+// the standing result as late, the window must count the replaced result. The fill of the window
+// cannot copy the replaced result, because a fill reads only results that have not been replaced.
 func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	for _, p := range places {
 		if o.b.Season.Kind != leaderboard.Rolling || p <= o.b.Rolling.Filled {
@@ -478,11 +478,11 @@ func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []le
 	return nil
 }
 
-// knownPlaces caches the places of each user. A writer must create it after step 1: an older
-// cache may lack places.
+// knownPlaces caches the seasons of each user. A writer must create the cache after step 1: an
+// older cache may lack seasons.
 type knownPlaces struct {
 	*linking
-	mu      sync.Mutex // held while the maps are used, not during reads
+	mu      sync.Mutex // held while the maps are used, not during reads of the store
 	seasons map[leaderboard.UserID]func() ([]leaderboard.SeasonKey, error)
 	results map[boardUser]func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error)
 }
@@ -510,7 +510,8 @@ func once[K comparable, V any](mu *sync.Mutex, answers map[K]func() (V, error), 
 	return f()
 }
 
-// Unless mostMatches is true, places may also return seasons without the match.
+// places returns the seasons of b that may have a result of the match. If mostMatches is true,
+// each of them has one.
 func (k *knownPlaces) places(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) (places []leaderboard.SeasonID, err error) {
 	keys, err := once(&k.mu, k.seasons, user, func() ([]leaderboard.SeasonKey, error) { return k.store.UserSeasons(ctx, user) })
 	if err != nil {
@@ -595,11 +596,11 @@ func (l *linking) addEffects(offers []offer, report *leaderboard.ApplyReport) {
 			e.SeasonKey, e.User = r.SeasonKey, r.User
 			l.entries[key] = &leaderboard.Change{Before: e, After: e}
 		}
-		if m.places == nil {
-			m.places = map[leaderboard.SeasonKey]leaderboard.Reason{}
+		if m.reasons == nil {
+			m.reasons = map[leaderboard.SeasonKey]leaderboard.Reason{}
 		}
-		if _, known := m.places[r.SeasonKey]; !known || sameResult(r, m.standing) {
-			m.places[r.SeasonKey] = o.Reason
+		if _, known := m.reasons[r.SeasonKey]; !known || sameResult(r, m.standing) {
+			m.reasons[r.SeasonKey] = o.Reason
 		}
 	}
 }

@@ -22,7 +22,6 @@ import (
 
 const century = 100 * 365 * 24 * time.Hour
 
-// lapBoards returns a source and its linked boards.
 func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Board, linked []leaderboard.Board) {
 	ties := []leaderboard.TieBreaker{{Name: "wins"}, {Name: "faults", Order: leaderboard.LowerFirst}}
 	schedule := func(k leaderboard.ScheduleKind) leaderboard.Schedule {
@@ -129,8 +128,8 @@ func (f *linkedFixture) isVoid(r *leaderboard.MatchResult) bool {
 	return state.IsVoid()
 }
 
-// setRandomVoid voids or restores a random match. If the call fails, setRandomVoid repeats it,
-// or leaves the match to finishVoids.
+// setRandomVoid voids or restores a random match. If SetVoid fails, setRandomVoid repeats the
+// call, or leaves the match to finishVoids.
 func (f *linkedFixture) setRandomVoid(rng *rand.Rand) {
 	r := lap(rng)
 	r.Season = naiveSeason(f.source.Season.Kind, r.AchievedAt)
@@ -148,16 +147,17 @@ func (f *linkedFixture) setRandomVoid(rng *rand.Rand) {
 	}
 }
 
-// faultyStore is a store that fails some calls, before or after their effect.
+// faultyStore is a store that fails some calls. Each call has two steps, one before and one
+// after its effect.
 type faultyStore struct {
 	leaderboard.Store
 	mu        sync.Mutex
 	rng       *rand.Rand
-	maxCalls  int // the largest number of calls between two faults; 0 means no faults
-	remaining int // calls until the next fault
+	maxCalls  int // the largest number of steps from one fault to the next; 0 means no faults
+	remaining int // steps until the next fault
 }
 
-// fails counts a step of a call, and reports whether the step must fail.
+// fails counts a step, and reports whether the step must fail.
 func (s *faultyStore) fails() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +177,6 @@ func (s *faultyStore) stop() {
 	s.maxCalls = 0
 }
 
-// faulty calls a method of the store. It may return errDied instead of the call, or after the
-// call has succeeded.
 func faulty[T any](s *faultyStore, call func() (T, error)) (T, error) {
 	var zero T
 	if s.fails() {
@@ -203,13 +201,13 @@ func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 	return faulty(s, func() (leaderboard.Record, error) { return s.Store.Result(ctx, key) })
 }
 
-// In random histories, every ladder of every linked board equals a recount of the source. The
-// histories contain:
+// In random histories, every ladder of the source and of its linked boards equals a recount of
+// the source's results. The histories contain:
 //   - duplicates, retractions, and revisions in any order, some of them in another season
 //   - voids, restored matches, bans and erasures
-//   - concurrent writers, and store calls that fail between two boards
-//   - linked boards that are created and filled meanwhile
-//   - divisions, some of them crossed, that are added, removed and filled meanwhile
+//   - concurrent writers, and store calls that fail
+//   - creations and fills of linked boards
+//   - divisions, some of them crossed, that are added, removed and filled
 func TestLinkedBoardsEqualARecount(t *testing.T) {
 	runSeed := seed.New(t)
 	for n := range uint64(seed.Runs(t, 7)) {
@@ -394,8 +392,8 @@ func TestResultThatIsLateForALinkedSeasonIsSkippedThere(t *testing.T) {
 	f.wantList(november)
 }
 
-// sealNovember seals the closed seasons of all boards, an hour later. November must then be
-// sealed on the given board.
+// sealNovember moves the clock by an hour, and seals the closed seasons of all boards. One of
+// them must be November on the given board.
 func (f *fixture) sealNovember(t *testing.T, id leaderboard.BoardID) {
 	t.Helper()
 	f.clock.set(f.clock.now().Add(time.Hour))
@@ -408,8 +406,8 @@ func (f *fixture) sealNovember(t *testing.T, id leaderboard.BoardID) {
 	}
 }
 
-// The linked season is closed or sealed. If a process died before the copy, a refresh copies
-// the correction.
+// The linked season is closed or sealed. Correct copies a correction. Refresh copies a correction
+// that a dead process has applied only to the source.
 func TestCorrectionOfAClosedSeasonReachesClosedLinkedSeasons(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the linked season is sealed: %v", sealed), func(t *testing.T) {
@@ -538,8 +536,8 @@ func TestLinkedBoardCreatedAgainIsFilled(t *testing.T) {
 	f.wantList(november, "ann 12 1")
 }
 
-// The source accepts the attributes that only the deleted board declared. CreateBoard with the
-// original settings still succeeds.
+// The source accepts the attributes that its deleted linked board declared. CreateBoard of the
+// source with the original settings still succeeds.
 func TestSourceIsCreatedAgainAfterALinkIsDeleted(t *testing.T) {
 	f := open(t)
 	rules := leaderboard.Board{ID: "src", Policy: leaderboard.Sum, StrictSubmits: true, AcceptedAttributes: []string{"mode"}}
@@ -554,7 +552,7 @@ func TestSourceIsCreatedAgainAfterALinkIsDeleted(t *testing.T) {
 	}
 }
 
-// The source has results in the new window already.
+// The source has a result in the new window before the window is added.
 func TestWindowAddedToALinkedBoardIsFilled(t *testing.T) {
 	f := linkedPair(t)
 	window := func(month time.Month) leaderboard.Season {
@@ -630,7 +628,8 @@ func TestRepairFillsLinkedBoards(t *testing.T) {
 	}
 }
 
-// meetingStore is a store whose first UserSeasons returns only after a second call has begun.
+// meetingStore is a store whose first call of UserSeasons returns only after a second call has
+// begun.
 type meetingStore struct {
 	leaderboard.Store
 	running atomic.Int64
@@ -649,7 +648,7 @@ func (s *meetingStore) UserSeasons(ctx context.Context, user leaderboard.UserID)
 	return s.Store.UserSeasons(ctx, user)
 }
 
-// Places are the users' seasons on the linked boards.
+// UserSeasons returns the places (see links.go) of a user.
 func TestPlacesOfUsersAreReadConcurrently(t *testing.T) {
 	store, index := embedded.Open(t)
 	f := serviceOver(t, store, index)

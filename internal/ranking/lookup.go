@@ -18,14 +18,14 @@ type LookupPage struct {
 	About
 	// Lines are in standing order, with their ranks in the whole ladder.
 	Lines []Line
-	// ListRanks are the ranks of Lines among the users of the lookup, by the same method.
+	// ListRanks are the ranks of Lines among the users of the lookup, by the query's method.
 	ListRanks []int64
 	// Missing are the users without an entry, in the order of the query.
 	Missing []leaderboard.UserID
 }
 
-// Lookup returns the entries of up to [MaxLookup] users, each once. If the rank index cannot
-// answer, Degraded is set, and only the ListRanks are known.
+// Lookup returns the entries of up to [MaxLookup] users, and ignores repeated users. If the rank
+// index cannot answer, Degraded is set, and only ListRanks has ranks.
 func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID) (LookupPage, error) {
 	unique, err := uniqueUsers(users)
 	if err != nil {

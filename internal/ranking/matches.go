@@ -17,9 +17,9 @@ func CheckMatches(b *leaderboard.Board) error {
 	return &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q was created without \"matches\": true, so its matches cannot be voided; retract the results of the match", b.ID)}
 }
 
-// MatchSeason returns the season of a match. If the season in key is empty, it searches the
-// newest maxSearchedSeasons seasons for results or a void of the match. Errors: a
-// [leaderboard.FieldError] if it finds no season, or several.
+// MatchSeason returns the season of a match. If the season in key is empty, MatchSeason searches
+// the newest maxSearchedSeasons seasons for results or a void of the match. Errors: a
+// [leaderboard.FieldError] if MatchSeason finds no season, or several.
 func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey) (leaderboard.SeasonID, error) {
 	if err := key.Match.Validate(); err != nil {
 		return "", err
@@ -67,9 +67,9 @@ func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key lead
 	return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because the match has results in %d seasons: %q", len(seasons), seasons)}
 }
 
-// SetVoid voids or restores a match. While the match is void, none of its results counts, not
-// even a later one. m has the key, the reason and the actor. A repeated call finishes an
-// interrupted one. SetVoid returns the state of the match.
+// SetVoid voids or restores a match, and returns its state. While the match is void, none of its
+// results counts, not even a result that arrives later. m has the key, the reason and the actor.
+// A repeated call finishes an interrupted call.
 func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState, void bool) (leaderboard.MatchState, error) {
 	if err := errors.Join(CheckMatches(b), m.Match.Validate(), CheckReason(m.Reason)); err != nil {
 		return leaderboard.MatchState{}, err
@@ -90,14 +90,14 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 	})
 }
 
-// applyVoids sets the Voids of all results of a match, and of their copies on linked boards,
-// to those of state. Then it sets Applied to Voids, which records that all results have these
-// Voids. It may be repeated, and run concurrently.
+// applyVoids stores state, and sets the field Voids of all results of the match, and of their
+// copies on linked boards, to state.Voids. Then it sets Applied to Voids, as a record that all
+// results have this value. It may be repeated, and may run concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
-	// Store the state before MatchUsers, even if the caller has read it: another process or
-	// region may still be storing it.
+	// Call SetMatch before MatchUsers, even if the caller read state from the store: another
+	// process or region may still be storing state, and results that arrive now could miss it.
 	state, err := s.store.SetMatch(ctx, b, state)
-	if err != nil || state.Voids == 0 { // the season was deleted, and the void with it
+	if err != nil || state.Voids == 0 { // Voids is 0 if the season was deleted
 		return state, err
 	}
 	var errs []error
@@ -115,7 +115,7 @@ func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state lea
 	return s.store.SetMatch(ctx, b, state)
 }
 
-// If applyVoidsTo fails for a user, it continues, and returns all errors.
+// If applyVoidsTo fails for a user, it continues with the other users, and returns all errors.
 func (s *shared) applyVoidsTo(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, users []leaderboard.UserID) error {
 	results := make([]leaderboard.MatchResult, len(users))
 	for i, user := range users {
@@ -158,9 +158,9 @@ func (s *shared) convergeLinked(ctx context.Context, source leaderboard.BoardID,
 	}
 }
 
-// finishVoids finishes interrupted calls of SetVoid, and calls in other regions. The matches
-// of these calls have a lower Applied than Voids. It continues after errors. Unless
-// includeSealed is true, it omits seasons that this process knows to be sealed.
+// finishVoids finishes calls of SetVoid that were interrupted, or made in another region: in the
+// states of their matches, Applied is less than Voids. finishVoids continues after errors.
+// Unless includeSealed is true, it omits seasons that this process knows to be sealed.
 func (a *Admin) finishVoids(ctx context.Context, b *leaderboard.Board, includeSealed bool) error {
 	if !b.Matches {
 		return nil

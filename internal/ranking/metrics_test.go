@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// metrics returns the value of each metric, by name. If the metric has a label, the key is the
-// name, a space, and the value of the label.
+// metrics returns the values of metrics. The key is "name", or "name label" with the value of the
+// label.
 func metrics(t *testing.T, reg prometheus.Gatherer) map[string]float64 {
 	t.Helper()
 	families, err := reg.Gather()
@@ -105,7 +105,7 @@ func TestVerifyMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(unrepaired) == 0 != repair {
-			t.Errorf("with repair=%v, Verify left the differences %v, want some without repair, and none with repair", repair, unrepaired)
+			t.Errorf("with repair=%v, Verify left the differences %v, want any differences: %v", repair, unrepaired, !repair)
 		}
 		got := metrics(t, reg)
 		if got["leaderboard_verify_last_timestamp_seconds"] == 0 {

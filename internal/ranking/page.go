@@ -17,8 +17,8 @@ type Page struct {
 	Lines []Line
 	// Next is the token of the next page. It is empty on the last page.
 	Next string
-	// InRange is the number of entries in PageQuery.Scores, perhaps counted shortly after the
-	// read of the page. It is nil if the query has no range or Degraded is true.
+	// InRange is the number of entries whose scores are in PageQuery.Scores. It may be counted
+	// shortly after the page is read. It is nil if the query has no range or Degraded is true.
 	InRange *int64
 }
 
@@ -48,9 +48,9 @@ func (q *PageQuery) validate() error {
 }
 
 // Page returns a page of a ladder. If the rank index cannot answer, the page comes from the
-// store, and Degraded is set. If Start is more than 1, Page returns
-// [leaderboard.ErrRankUnavailable] instead. In consecutive pages by token, each entry that
-// does not move meanwhile appears exactly once.
+// store, and Degraded is set. But if Start is more than 1, Page returns
+// [leaderboard.ErrRankUnavailable]. In consecutive pages by token, each entry that does not move
+// meanwhile appears exactly once.
 func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
 	if err := q.validate(); err != nil {
 		return Page{}, err
@@ -93,7 +93,7 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 	return page, err
 }
 
-// With a range of scores, page returns up to Limit+1 standings, and the last ones may be
+// If q has a range of scores, page returns up to Limit+1 standings, and the last of them may be
 // outside the range.
 func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
 	after, err := v.startKey(&q)
@@ -150,7 +150,7 @@ type storePage struct {
 	limit  int
 }
 
-// storePageTimeout bounds a shared read of a page. Later readers wait for that read.
+// storePageTimeout bounds a read of the store that several callers share.
 const storePageTimeout = 10 * time.Second
 
 // readStorePage reads a page and one more entry, for all readers of the page. In Cassandra the
@@ -170,7 +170,7 @@ func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]lead
 			return err
 		}
 		if listed[e.User] {
-			continue // the entry moved down during the read; both of its positions were correct
+			continue // the entry moved down during the read: list only its first position
 		}
 		listed[e.User] = true
 		if entries = append(entries, e); len(entries) > p.limit {

@@ -18,15 +18,15 @@ type BanPreview struct {
 	// there are more than maxEffects.
 	Entries   []EntryEffect
 	Truncated bool
-	// Boards and Seasons are the numbers of boards, and of seasons of all boards, in which the
-	// user would appear or disappear.
+	// Boards and Seasons are the numbers of boards and seasons in which the user would appear or
+	// disappear.
 	Boards, Seasons int
 	// Degraded means that at least one rank is unknown.
 	Degraded bool
 }
 
-// EntryEffect is an overall entry that would appear or disappear. A rank is 0 if the user is
-// hidden or the rank is unknown.
+// EntryEffect is an entry of an overall ladder that would appear or disappear. A rank is 0 if the
+// user is hidden or the rank is unknown.
 type EntryEffect struct {
 	leaderboard.SeasonKey
 	Score                 leaderboard.Score
@@ -88,7 +88,8 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 	return p, nil
 }
 
-// The competition rank of a rank key is the same whether or not the ladder contains the entry.
+// The competition rank of e depends on other entries only. So addEntryEffect can read it even if
+// the ladder does not contain e.
 func (a *Admin) addEntryEffect(ctx context.Context, p *BanPreview, e *leaderboard.Entry) error {
 	b, err := a.board(ctx, e.Board)
 	if err != nil {
