@@ -25,7 +25,7 @@ func (c *BoardCache) CachedSeasons() (n int) {
 	return n
 }
 
-// Seal seals a season that is not sealed yet. Unlike Sweep, Seal does not wait for sealDelay.
+// Seal seals a season immediately. Unlike Sweep, Seal does not wait for sealDelay.
 func (a *Admin) Seal(ctx context.Context, id leaderboard.BoardID, season leaderboard.SeasonID) error {
 	b, err := a.board(ctx, id)
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 // A fill copies the earlier results of a source to a linked board. A fill of divisions
 // recounts all users of a board after its divisions have changed.
 const (
-	// fillLease is how long one process has the sole right to fill a board.
 	fillLease = time.Minute
 	fillChunk = 1000
 )

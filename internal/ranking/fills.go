@@ -67,7 +67,7 @@ func (f *fills) end(s *seasonFill) {
 	delete(f.running, s)
 }
 
-// observe counts and logs the entries that a fill reads. progress may be nil.
+// progress may be nil.
 func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[leaderboard.Entry, error], progress Progress) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		logged := s.start

@@ -152,7 +152,7 @@ func TestLoadGivesUpWithoutAnIndex(t *testing.T) {
 	x.Set(faults.Refuse)
 	f = serviceOver(t, store, x)
 	if err := f.Load(t.Context(), nil); !errors.Is(err, leaderboard.ErrRankUnavailable) || !f.Ready() {
-		t.Errorf("Load: %v, ready %v, want ErrRankUnavailable, and ready without ranks", err, f.Ready())
+		t.Errorf("Load: %v, ready %v, want ErrRankUnavailable and ready", err, f.Ready())
 	}
 	if x.n != 10 {
 		t.Errorf("Load asked the unavailable index about %d seasons, want it to give up after 10", x.n)

@@ -118,7 +118,6 @@ func (f *fixture) list(q ranking.Query, n int) []string {
 	}
 }
 
-// wantList checks the lines of a ladder: see list.
 func (f *fixture) wantList(q ranking.Query, want ...string) {
 	f.t.Helper()
 	if want == nil {

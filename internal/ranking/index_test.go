@@ -44,8 +44,7 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 			_, _, err := x.Standings(ctx, leaderboard.Ladder{}, nil)
 			return err
 		}
-		// readers runs ten concurrent readers, and checks the number of calls of the index. It
-		// returns the number of readers that failed, and the time of the slowest reader.
+		// readers runs ten concurrent readers, and checks the number of calls of the index.
 		readers := func(calls int64) (failed int64, slowest time.Duration) {
 			t.Helper()
 			before, start := index.calls.Load(), time.Now()
@@ -101,7 +100,6 @@ func TestOneReaderTestsASilentIndex(t *testing.T) {
 	})
 }
 
-// longRead is an index whose Standings takes three seconds. Its Loaded answers immediately.
 type longRead struct{ leaderboard.Index }
 
 func (longRead) Standings(context.Context, leaderboard.Ladder, []leaderboard.UserID, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {

@@ -7,9 +7,9 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Journal writes messages to the log for index updates that no message of the log caused, for
-// example updates by a fill. If a server of the index loses such an update, a consumer of the
-// message repeats the update: see [leaderboard.Index].Advance.
+// Journal writes messages to the log for index updates that no other message of the log caused,
+// for example updates by a fill. If a server of the index loses such an update, a consumer of the
+// log repeats the update: see [leaderboard.Index].Advance.
 type Journal interface {
 	// Note writes a message for each of the users in a season. It returns nil once all messages
 	// are durable.

@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// actLease is how long one process has the sole right to act on a season. If the process
-	// dies, another process repeats its work.
 	actLease   = time.Minute
 	leaseRetry = 100 * time.Millisecond
 )

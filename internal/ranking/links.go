@@ -45,8 +45,8 @@ import (
 //   - If the new result has revision 0, and the source had no result of the match, the writer
 //     begins with step 3.
 //   - If the writer itself applied S to the source, and the first place of S already has S, the
-//     writer omits step 2. Before another writer offered S to this place, it did step 2. (The
-//     fill of a window omits step 2, but never offers a result to its first place: see
+//     writer omits step 2. The writer that offered S to this place had already done step 2. (The
+//     fill of a window omits step 2, but never offers S to the first place of S: see
 //     findForWindow.) If the writer repeats the work of a dead writer, the dead writer had also
 //     applied S before it read the source. So the dead writer offered only S, and no X.
 //
@@ -169,9 +169,9 @@ func (l *linking) effects(m *linkedMatch) []leaderboard.LinkedEffect {
 	return effects
 }
 
-// linksOf returns the linked boards of a source, read from the store at most Options.LinkTTL
-// ago. The writer must first apply results to the source. The results then reach every board
-// that was linked more than LinkTTL before.
+// linksOf returns boards that were read from the store at most Options.LinkTTL ago. The results
+// must be on the source already. They then reach every board that was linked more than LinkTTL
+// before the call.
 func (s *shared) linksOf(ctx context.Context, id leaderboard.BoardID) (*linking, error) {
 	return s.linksSince(ctx, id, time.Now().Add(-s.linkTTL))
 }
@@ -300,7 +300,7 @@ func (l *linking) offerStandingTo(ctx context.Context, b *leaderboard.Board, mat
 }
 
 // forIntact adds users with damaged data on b to l.damaged, and calls f with the matches of the
-// other users. If l.damaged is nil, forIntact calls f with all matches.
+// other users.
 func (l *linking) forIntact(ctx context.Context, b *leaderboard.Board, matches []*linkedMatch, f func([]*linkedMatch) error) error {
 	if l.damaged == nil {
 		return f(matches)
@@ -323,8 +323,8 @@ type matchOffers struct {
 	m *linkedMatch
 
 	replaced  []offer // offers of replaced results to unfilled windows: see addReplaced
-	replacing []offer // offers of step 2
-	own       []offer // offers of step 3
+	replacing []offer // step 2
+	own       []offer // step 3
 }
 
 func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
@@ -371,8 +371,7 @@ func (o *matchOffers) find(ctx context.Context, known *knownPlaces) error {
 }
 
 // findReplaced finds the offers of step 2. The seasons in places may have a result of the match.
-// ownPlaces are the places of the standing result. If unfilled is true, findReplaced also finds
-// offers to unfilled windows.
+// If unfilled is true, findReplaced also finds offers to unfilled windows.
 func (o *matchOffers) findReplaced(ctx context.Context, places, ownPlaces []leaderboard.SeasonID, unfilled bool) error {
 	for _, p := range places {
 		var replaced *leaderboard.MatchResult
@@ -419,9 +418,9 @@ func (o *matchOffers) addNewer(older *leaderboard.MatchResult) error {
 	return nil
 }
 
-// addOlder gets r, an arrived result that is older than the standing result. It offers r to
-// places, the places of the standing result. If a place refuses the standing result as late,
-// r must stand there. Even if r does not count in a place, r replaces an older result there.
+// addOlder offers r, an older result than the standing result, to places, the places of the
+// standing result. If a place refuses the standing result as late, r must stand there. Even if r
+// does not count in a place, r replaces an older result there.
 func (o *matchOffers) addOlder(ctx context.Context, r *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	if sameResult(r, o.m.standing) {
 		return nil
@@ -461,7 +460,7 @@ func (o *matchOffers) addReplacing(ctx context.Context, p leaderboard.SeasonID) 
 
 // addReplaced offers a replaced result to the unfilled windows among places. If a window refuses
 // the standing result as late, the window must count the replaced result. The fill of the window
-// cannot copy the replaced result, because a fill reads only results that have not been replaced.
+// cannot copy the replaced result, because fills read only results that stand.
 func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []leaderboard.SeasonID) error {
 	for _, p := range places {
 		if o.b.Season.Kind != leaderboard.Rolling || p <= o.b.Rolling.Filled {
@@ -482,7 +481,7 @@ func (o *matchOffers) addReplaced(replaced *leaderboard.MatchResult, places []le
 // older cache may lack seasons.
 type knownPlaces struct {
 	*linking
-	mu      sync.Mutex // held while the maps are used, not during reads of the store
+	mu      sync.Mutex // held while the maps are used, not during reads
 	seasons map[leaderboard.UserID]func() ([]leaderboard.SeasonKey, error)
 	results map[boardUser]func() (map[leaderboard.MatchID][]leaderboard.SeasonID, error)
 }

@@ -95,7 +95,7 @@ func (a *Admin) SetVoid(ctx context.Context, b *leaderboard.Board, m leaderboard
 // results have this value. It may be repeated, and may run concurrently.
 func (s *shared) applyVoids(ctx context.Context, b *leaderboard.Board, state leaderboard.MatchState) (leaderboard.MatchState, error) {
 	// Call SetMatch before MatchUsers, even if the caller read state from the store: another
-	// process or region may still be storing state, and results that arrive now could miss it.
+	// process or region may still be storing state, and Apply may not see it yet.
 	state, err := s.store.SetMatch(ctx, b, state)
 	if err != nil || state.Voids == 0 { // Voids is 0 if the season was deleted
 		return state, err

@@ -105,7 +105,7 @@ func TestVerifyMetrics(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(unrepaired) == 0 != repair {
-			t.Errorf("with repair=%v, Verify left the differences %v, want any differences: %v", repair, unrepaired, !repair)
+			t.Errorf("with repair=%v, Verify left the differences %v, want some only without repair", repair, unrepaired)
 		}
 		got := metrics(t, reg)
 		if got["leaderboard_verify_last_timestamp_seconds"] == 0 {

@@ -170,7 +170,7 @@ func (r *Reader) readStorePage(_ context.Context, p storePage, readers []*[]lead
 			return err
 		}
 		if listed[e.User] {
-			continue // the entry moved down during the read: list only its first position
+			continue // the entry moved down during the read; list it once
 		}
 		listed[e.User] = true
 		if entries = append(entries, e); len(entries) > p.limit {

@@ -123,7 +123,7 @@ type BoardPreview struct {
 	Changed, Removed int
 }
 
-// SeasonEffect is a season that would change. Zero times mean never.
+// SeasonEffect is a season that would change. A zero time means never.
 type SeasonEffect struct {
 	leaderboard.Season
 	Added                       bool // the board does not have the season yet
