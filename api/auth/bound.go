@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// maxBoards limits a key's boards and prefixes together.
+// maxBoards limits the boards plus the prefixes of a key.
 const maxBoards = 100
 
 // Bound is the set of boards that a caller may use. The zero Bound has all boards.
@@ -38,7 +38,7 @@ func (b Bound) Allows(id leaderboard.BoardID) bool {
 		})
 }
 
-// boundClaims rejects a token with empty claims, because an empty Bound has all boards.
+// boundClaims rejects claims that are present but empty, because an empty Bound has all boards.
 func boundClaims(t jwt.Token) (Bound, error) {
 	if !t.Has(boardsClaim) && !t.Has(prefixesClaim) {
 		return Bound{}, nil
@@ -85,13 +85,13 @@ type BoardError struct{ Board leaderboard.BoardID }
 
 func (e *BoardError) Error() string {
 	if e.Board == "" {
-		return "this call concerns all boards, but the key or token is for some boards only: name a board if the call has such a field, or use a key for all boards"
+		return "this call concerns all boards, but the key or token is for some boards only: name a board if the method accepts one, or use a key for all boards"
 	}
 	return fmt.Sprintf("the key or token is not for board %q", string(e.Board))
 }
 
-// CheckBoards joins a [leaderboard.FieldError] for each fault of a key's boards and
-// prefixes.
+// CheckBoards checks a key's boards and prefixes. Its error joins a
+// [leaderboard.FieldError] for each fault.
 func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	if n := len(boards) + len(prefixes); n > maxBoards {
 		return &leaderboard.FieldError{Field: "boards", Problem: fmt.Sprintf("has %d values together with board_prefixes, at most %d are allowed", n, maxBoards)}
@@ -106,8 +106,7 @@ func CheckBoards(boards []leaderboard.BoardID, prefixes []string) error {
 	return errors.Join(errs...)
 }
 
-// checkBoard checks a board id, or a prefix, which must be a valid board id too. repeated
-// means that an earlier value is equal.
+// checkBoard checks a board id or a prefix. A prefix must be a valid board id too.
 func checkBoard(field string, i int, id leaderboard.BoardID, repeated bool) error {
 	field = fmt.Sprintf("%s[%d]", field, i)
 	var invalid *leaderboard.FieldError

@@ -36,8 +36,8 @@ type ScopeError struct{ Need Scope }
 func (e *ScopeError) Error() string { return fmt.Sprintf("the %s scope is required", e.Need) }
 
 const (
-	// keyTTL is how long a cached API key is used without another read. A revoked key stays
-	// valid for this time.
+	// keyTTL is how long the guard uses a cached API key before it reads the key again. A
+	// revoked key may stay valid for this time.
 	keyTTL = 5 * time.Second
 	// While the store is unavailable, a cached key stays valid for keyGrace after its last
 	// read, even if it was revoked.
@@ -50,7 +50,7 @@ const (
 type cachedKey struct {
 	leaderboard.APIKey
 	loadedAt    time.Time
-	refreshFrom time.Time // when to read the key again
+	refreshFrom time.Time
 }
 
 // Options are the settings of a [Guard].
@@ -58,7 +58,7 @@ type Options struct {
 	// Open is the scope of callers without credentials. If Open is [Admin], the guard
 	// ignores credentials.
 	Open Scope
-	// JWT.Algorithm may be empty: the guard then accepts no JSON web tokens.
+	// If JWT.Algorithm is empty, the guard accepts no JSON web tokens.
 	JWT    JWT
 	Limits Limits
 	Now    func() time.Time
@@ -74,9 +74,9 @@ type Guard struct {
 	byKey      *buckets
 	byUser     *buckets
 	byPeer     *buckets
-	// invalid limits the invalid credentials from one address. Above the limit, the guard
-	// refuses all credentials from the address except cached keys.
-	invalid *buckets
+	// invalidByPeer limits calls with invalid credentials from one address. Above the limit,
+	// the guard refuses all credentials from the address except cached keys.
+	invalidByPeer *buckets
 }
 
 // NewGuard returns an error if it cannot read the keys of o.JWT, or if a setting of o.JWT
@@ -88,7 +88,7 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 	}
 	g := &Guard{
 		keys: keys, options: o, cachedKeys: cached,
-		byKey: newBuckets(o.Limits.PerKey), byUser: newBuckets(o.Limits.PerUser), byPeer: newBuckets(o.Limits.PerPeer), invalid: newBuckets(o.Limits.PerPeer),
+		byKey: newBuckets(o.Limits.PerKey), byUser: newBuckets(o.Limits.PerUser), byPeer: newBuckets(o.Limits.PerPeer), invalidByPeer: newBuckets(o.Limits.PerPeer),
 	}
 	if o.JWT.Algorithm != "" {
 		if g.jwt, err = newVerifier(ctx, o.JWT, o.Now); err != nil {
@@ -98,11 +98,10 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 	return g, nil
 }
 
-// Admit identifies the caller by the values of the Authorization header, checks for the
-// scope required, and counts the call against the caller's rate. The server must call Admit
-// once per call, before it reads the body. peer is the caller's address, which a trusted
-// proxy may have forwarded, or nil. Errors: [ErrUnauthenticated], [*ScopeError],
-// [*RateError], and errors of the store.
+// Admit identifies the caller by the values of the Authorization header, checks that the
+// caller has the required scope, and counts the call against the caller's rate. The server
+// must call Admit once per call, before it reads the body. peer is the caller's address, if
+// known. Errors: [ErrUnauthenticated], [*ScopeError], [*RateError], and errors of the store.
 func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, required Scope) (Caller, error) {
 	c, err := g.authenticate(ctx, peer, authorization)
 	var rate *RateError
@@ -113,7 +112,7 @@ func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string
 }
 
 func (g *Guard) checkInvalidRate(peer net.Addr) error {
-	if wait := g.invalid.wait(PeerKey(peer), g.options.Now()); wait > 0 {
+	if wait := g.invalidByPeer.wait(PeerKey(peer), g.options.Now()); wait > 0 {
 		return &RateError{"calls with invalid credentials", g.options.Limits.PerPeer, wait}
 	}
 	return nil
@@ -206,7 +205,7 @@ func (g *Guard) Forget() { g.cachedKeys.Purge() }
 
 func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope) error {
 	if errors.Is(authErr, ErrUnauthenticated) {
-		g.invalid.take(PeerKey(peer), g.options.Now())
+		g.invalidByPeer.take(PeerKey(peer), g.options.Now())
 	}
 	if authErr != nil || c.ID == "" {
 		if wait := g.byPeer.take(PeerKey(peer), g.options.Now()); wait > 0 && g.options.Open != Admin {
@@ -226,9 +225,9 @@ func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope
 	return &ScopeError{min(required, Admin)}
 }
 
-// TakeUsers counts the number of results of each user id against the user's rate. If any
-// user exceeds the rate, TakeUsers counts nothing, and returns a [*RateError] about the user
-// with the longest wait.
+// TakeUsers counts results[id] against the rate of each user id. If any user exceeds
+// the rate, TakeUsers counts nothing, and returns a [*RateError] about the user with the
+// longest wait.
 func (g *Guard) TakeUsers(results map[string]int) error {
 	if user, wait := g.byUser.takeAll(results, g.options.Now()); wait > 0 {
 		return &RateError{fmt.Sprintf("results of user %q", user), g.options.Limits.PerUser, wait}

@@ -109,7 +109,7 @@ func TestJWTAlgorithms(t *testing.T) {
 			if err != nil || c.ID != "jwt:player-7" || c.Scope != Read {
 				t.Errorf("a player's token: caller %+v, error %v; want jwt:player-7 with scope read", c, err)
 			}
-			// Refuse a wrong key, and a wrong algorithm even with the right key.
+			// The verifier must refuse a wrong key, and a wrong algorithm even with the right key.
 			other := []byte(strings.Repeat("x", 64))
 			for _, wrong := range []struct {
 				alg jwa.SignatureAlgorithm
@@ -240,7 +240,7 @@ func TestJWKSRefresh(t *testing.T) {
 			t.Errorf("%s: the token is accepted: %t (%v), want %t", what, err == nil, err, want)
 		}
 		if got := reads.Load(); got != wantReads {
-			t.Errorf("%s: the key set was loaded %d times, want %d", what, got, wantReads)
+			t.Errorf("%s: the key set was requested %d times, want %d", what, got, wantReads)
 		}
 	}
 	check("the first token", signWithID(t, "old", oldKey), true, 1)
@@ -263,9 +263,9 @@ func TestJWKSRefresh(t *testing.T) {
 	served.Store(keySetJSON(t, map[string]*ecdsa.PrivateKey{"next": newKey}))
 	now = now.Add(time.Hour)
 	if _, err := v.verify(t.Context(), signWithID(t, "next", newKey)); err != nil {
-		t.Errorf("a known key, when the key set is older than Refresh: %v, want the token accepted", err)
+		t.Errorf("a known key, after the key set became older than Refresh: error %v, want the token accepted", err)
 	}
-	waitFor(t, "the key set to be reloaded in the background", func() bool {
+	waitFor(t, "a background reload, which drops the key \"old\"", func() bool {
 		_, err := v.verify(t.Context(), signWithID(t, "old", oldKey))
 		return err != nil
 	})
@@ -320,9 +320,9 @@ func TestJWTForm(t *testing.T) {
 		{"exp as a string", header, claims(`,"exp":"` + unix(time.Hour) + `"`), "", false},
 		{"exp that is null", header, claims(`,"exp":null`), "", false},
 		{"iat as a string", header, claims(`,"iat":"1","exp":` + unix(time.Hour)), "", false},
-		{"just within the maximum lifetime", header, claims(`,"iat":` + unix(-time.Hour) + `,"exp":` + unix(23*time.Hour)), "", true},
-		{"a longer lifetime since iat", header, claims(`,"iat":` + unix(-24*time.Hour) + `,"exp":` + unix(time.Hour)), "", false},
-		{"a longer lifetime from now", header, claims(`,"exp":` + unix(25*time.Hour)), "", false},
+		{"exactly the maximum lifetime", header, claims(`,"iat":` + unix(-time.Hour) + `,"exp":` + unix(23*time.Hour)), "", true},
+		{"a longer lifetime from iat", header, claims(`,"iat":` + unix(-24*time.Hour) + `,"exp":` + unix(time.Hour)), "", false},
+		{"a longer lifetime from now, without iat", header, claims(`,"exp":` + unix(25*time.Hour)), "", false},
 	} {
 		if c, err := v.verify(t.Context(), signRaw(key, tt.header, tt.claims)+tt.suffix); (err == nil) != tt.want {
 			t.Errorf("%s: the token is accepted: %t (caller %+v, error %v), want %t", tt.name, err == nil, c, err, tt.want)

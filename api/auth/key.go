@@ -34,7 +34,7 @@ func KeyFrom(text secret.Text, name string, scopes []string, now time.Time) lead
 // ConfiguredKeyID is the id of the admin key from the configuration.
 const ConfiguredKeyID = "admin-key"
 
-// IsAdmin reports whether k allows every call, at the time now, on a server that requires
+// IsAdmin reports whether k has not expired, and allows every call on a server that requires
 // keys.
 func IsAdmin(k *leaderboard.APIKey, now time.Time) bool {
 	return highestScope(k.Scopes) == Admin && boundOf(k).AllBoards() && !k.Insecure && !expired(k, now)

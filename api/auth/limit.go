@@ -25,8 +25,8 @@ type Limits struct {
 	PerPeer Rate
 }
 
-// buckets evicts the least recently used bucket above maxBuckets. The key of this bucket then
-// starts with a full bucket. nil buckets limit nothing.
+// buckets has a token bucket for each key, and evicts the least recently used one above
+// maxBuckets. A key without a bucket gets a full one. A nil *buckets limits nothing.
 type buckets struct {
 	limit rate.Limit
 	burst int
@@ -50,9 +50,9 @@ func newBuckets(r Rate) *buckets {
 	return &buckets{rate.Limit(r.PerSecond), burst, byKey}
 }
 
-// reserve takes n tokens, at most a full bucket. If the bucket has too few, reserve takes
-// none and returns the time until the bucket has enough. CancelAt of the reservation puts
-// the tokens back. b must not be nil.
+// reserve takes n tokens, but at most b.burst. If the bucket has too few, reserve takes none
+// and returns the time until the bucket has enough. CancelAt of the reservation puts the
+// tokens back.
 func (b *buckets) reserve(key string, n int, now time.Time) (*rate.Reservation, time.Duration) {
 	l, ok := b.byKey.Get(key)
 	if !ok {
@@ -93,8 +93,8 @@ func (b *buckets) wait(key string, now time.Time) time.Duration {
 }
 
 // takeAll takes tokens[key] tokens from the bucket of each key. If one bucket has too few,
-// takeAll takes none, and returns the key with the longest wait and this wait. A full bucket
-// always has enough tokens: its number of tokens may become negative.
+// takeAll takes none, and returns the longest wait and its key. A full bucket is enough for
+// any number of tokens: the bucket's number of tokens may become negative.
 func (b *buckets) takeAll(tokens map[string]int, now time.Time) (slowest string, longest time.Duration) {
 	if b == nil {
 		return "", 0
@@ -138,8 +138,8 @@ func (e *RateError) Error() string {
 	return fmt.Sprintf("too many %s: %g a second are allowed; try again in %v", e.What, e.Rate.PerSecond, e.Wait.Round(time.Millisecond))
 }
 
-// PeerKey returns the key under which the calls from an address are counted: the IPv4
-// address, or the /64 of an IPv6 address, because one caller usually has a whole /64.
+// PeerKey returns the key of an address for limits: the IPv4 address, or the /64 of an IPv6
+// address. One caller usually has a whole /64.
 func PeerKey(addr net.Addr) string {
 	if addr == nil {
 		return ""

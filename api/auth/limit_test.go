@@ -40,7 +40,7 @@ func TestBuckets(t *testing.T) {
 	if wait := b.take("k", now); wait != 400*time.Millisecond {
 		t.Errorf("an empty bucket: wait %v, want 400ms", wait)
 	}
-	// The refused calls took no tokens.
+	// The refused call took no token.
 	if wait := b.take("k", now.Add(400*time.Millisecond)); wait != 0 {
 		t.Errorf("400 ms after the bucket was empty: wait %v, want 0", wait)
 	}

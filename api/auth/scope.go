@@ -24,8 +24,8 @@ var scopeNames = [...]string{Public: "", Read: "read", Submit: "submit", Admin: 
 
 func (s Scope) String() string { return scopeNames[s] }
 
-// CheckScopes returns a [leaderboard.FieldError] unless names has at least one name, and
-// each is read, submit or admin.
+// CheckScopes returns a [leaderboard.FieldError] if names is empty, or has a name other than
+// read, submit and admin.
 func CheckScopes(names []string) error {
 	if len(names) == 0 {
 		return &leaderboard.FieldError{Field: "scopes", Problem: "is required: one or more of read, submit and admin"}

@@ -57,9 +57,9 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 	return board, errors.Join(errs...)
 }
 
-// toEnum converts an enum value of a message to the same value in the root package. The root
-// package counts values from 0. Messages count from 1, and 0 means the first value. For an
-// unknown number, toEnum returns an error about field.
+// toEnum converts an enum value of a message to the same value in the root package. The first
+// value is 0 in the root package, and 0 or 1 in messages. For an unknown number, toEnum
+// returns an error about field.
 func toEnum(field string, v protoreflect.Enum) (int, error) {
 	if v.Descriptor().Values().ByNumber(v.Number()) == nil {
 		return 0, &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("%d is not %s", v.Number(), EnumNames(v.Descriptor()))}

@@ -91,8 +91,8 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		return "", nil
 	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
 		problem = TooDeep
-	// A message is at most 6 times as long as its JSON: each 0 of a list has 11 bytes, and in
-	// JSON 2. So the JSON of a message above 8 times the limit is too long.
+	// A message is at most 6 times as long as its JSON: in the worst case, a list of zeros, each
+	// has 11 bytes against 2. So above 8 times the limit, the JSON is too long.
 	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
 		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
 	default:
@@ -105,8 +105,8 @@ func toMetadata(s *structpb.Struct) (string, error) {
 	return "", &leaderboard.FieldError{Field: "metadata", Problem: problem}
 }
 
-// MaxNumberBytes limits JSON numbers. The time to parse a number exactly grows with the
-// square of its length.
+// MaxNumberBytes limits the length of a JSON number. The time to parse a number exactly grows
+// with the square of its length.
 const MaxNumberBytes = 64
 
 // NumberProblem returns the reason why metadata cannot contain a number, or "". Messages
@@ -119,7 +119,7 @@ func NumberProblem(number json.Number) string {
 }
 
 // isDouble reports whether number equals the shortest decimal number that parses to the same
-// double. So 0.1 is a double.
+// double. For 0.1, isDouble returns true.
 func isDouble(number string) bool {
 	if len(number) <= 15 && !strings.ContainsAny(number, "eE") {
 		return true // a double holds any 15 digits
@@ -128,7 +128,7 @@ func isDouble(number string) bool {
 	if err != nil || len(number) > MaxNumberBytes {
 		return false
 	}
-	if f == 0 { // a zero may have any exponent, and tiny numbers also parse to 0
+	if f == 0 { // number may be a zero with an exponent, or a tiny number
 		digits, _, _ := strings.Cut(strings.ToLower(number), "e")
 		return !strings.ContainsAny(digits, "123456789")
 	}
@@ -171,7 +171,7 @@ func FromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
 	} else {
 		result.Score = &score
 	}
-	// Stores remove trailing zeros. A repeated submit may need all values.
+	// Stores remove trailing zeros from tie-breakers. A submit of this message may need all values.
 	result.TieBreakers = make([]int64, len(b.TieBreakers))
 	copy(result.TieBreakers, b.ResultTieBreakers(r))
 	result.Attributes = r.Attributes

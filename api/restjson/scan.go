@@ -12,8 +12,8 @@ type scanner struct {
 	pos  int
 }
 
-// kind is the first byte of a value. Every number has the kind '0'. kind is 0 if no valid
-// value follows.
+// kind is the first byte of a value, or '0' for every number. The zero kind means that no
+// value begins here.
 type kind byte
 
 func (s *scanner) peek() kind {
@@ -132,7 +132,6 @@ func (s *scanner) readText() (string, textFault) {
 	return "", badSyntax
 }
 
-// start is the position after the opening quotation mark.
 func (s *scanner) readEscapedText(start int) (string, textFault) {
 	text := append([]byte(nil), s.data[start:s.pos]...)
 	fault := noFault
