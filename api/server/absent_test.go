@@ -16,7 +16,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-func fill(m protoreflect.Message, depth int) {
+func setFields(m protoreflect.Message, depth int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
 		fd := fields.Get(i)
@@ -28,13 +28,13 @@ func fill(m protoreflect.Message, depth int) {
 				m.Mutable(fd).Map().Set(key, protoreflect.ValueOfString("F"))
 				continue
 			}
-			fill(m.Mutable(fd).Map().Mutable(key).Message(), depth-1)
+			setFields(m.Mutable(fd).Map().Mutable(key).Message(), depth-1)
 		case fd.IsList() && fd.Message() != nil:
-			fill(m.Mutable(fd).List().AppendMutable().Message(), depth-1)
+			setFields(m.Mutable(fd).List().AppendMutable().Message(), depth-1)
 		case fd.IsList():
 			m.Mutable(fd).List().Append(scalar(fd))
 		case fd.Message() != nil:
-			fill(m.Mutable(fd).Message(), depth-1)
+			setFields(m.Mutable(fd).Message(), depth-1)
 		case fd.ContainingOneof() == nil || fd.ContainingOneof().IsSynthetic() || m.WhichOneof(fd.ContainingOneof()) == nil:
 			m.Set(fd, scalar(fd))
 		}
@@ -60,8 +60,8 @@ func scalar(fd protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// dropFields calls f with copies of root. Each copy lacks one field of the message that find
-// returns, or of a message inside this message.
+// dropFields calls f with copies of root. Each copy lacks the field that path names: a field
+// of the message find(root), or of a message inside find(root).
 func dropFields(root proto.Message, find func(protoreflect.Message) protoreflect.Message, path string, f func(path string, m proto.Message)) {
 	find(root.ProtoReflect()).Range(func(fd protoreflect.FieldDescriptor, _ protoreflect.Value) bool {
 		name := path + "." + string(fd.Name())
@@ -97,12 +97,12 @@ func TestAbsentFields(t *testing.T) {
 					calls++
 					err := h.invokeWith("admin", method, md, req)
 					if code := status.Code(err); code == codes.Internal || code == codes.Unknown {
-						t.Errorf("%s, absent: %s: error %v; want no INTERNAL or UNKNOWN", method, path, err)
+						t.Errorf("%s, absent: %s: error %v; want neither INTERNAL nor UNKNOWN", method, path, err)
 					}
 				}
 				call("all fields", typ.New().Interface())
 				full := typ.New()
-				fill(full, 4)
+				setFields(full, 4)
 				call("no field", full.Interface())
 				dropFields(full.Interface(), func(m protoreflect.Message) protoreflect.Message { return m }, string(md.Input().Name()), call)
 			}

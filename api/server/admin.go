@@ -97,7 +97,7 @@ var errLastAdminKey = newStatus(codes.FailedPrecondition, "this is the last admi
 
 // restoreIfLast stores the deleted key again if no admin key is left. Two servers may have deleted
 // the last two admin keys concurrently. Each server reads the keys after its own deletion, so the
-// server that reads later finds no admin key.
+// last server to read finds no admin key.
 func (s *Server) restoreIfLast(ctx context.Context, deleted *leaderboard.APIKey) error {
 	keys, err := s.keys.APIKeys(ctx)
 	if err != nil || s.hasAdmin(keys) {
@@ -138,7 +138,8 @@ func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServ
 	verify := func() (err error) {
 		report, err = s.service.Verify(ctx, sel, req.GetRepair(),
 			func(key leaderboard.SeasonKey, done int64) {
-				_ = send(&pb.VerifyResponse{Progress: progress(key, done)}) // if the caller has disconnected, ctx is done
+				// If the caller has disconnected, ctx is done, so Verify stops.
+				_ = send(&pb.VerifyResponse{Progress: progress(key, done)})
 			},
 			func(d ranking.Difference) error {
 				return send(&pb.VerifyResponse{Difference: &pb.VerifyResponse_Difference{
@@ -202,8 +203,8 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 	return &pb.BackupResponse{Name: name}, s.audit(ctx, act, func() error { return s.options.Backup(ctx, name) }, slog.String("backup", name))
 }
 
-// ExportResults streams the results of a board and, on request, its void matches, bans and early
-// ends.
+// ExportResults streams the results of a board and, on request, its void matches, its bans and the
+// seasons that ended early.
 func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
 	ctx, send, stop := prepareStream(s, stream, "")
 	defer stop()

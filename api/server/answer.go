@@ -159,9 +159,9 @@ func (m jsonMarshaler) Unmarshal(data []byte, v any) error {
 	return m.NewDecoder(bytes.NewReader(data)).Decode(v)
 }
 
-// NewDecoder returns a decoder of a request body. If r is a *body, Decode copies the message that
-// admit has decoded. For a PATCH, the gateway passes another reader, and Decode decodes the bytes
-// again. Decode accepts a message or a pointer to a message.
+// NewDecoder returns a decoder of a request body. If r is a *body, Decode takes the message that
+// gateway.admit has decoded. For a PATCH, the gateway passes another reader of the bytes, and Decode
+// decodes them again. Decode accepts a message or a pointer to a message.
 func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		if b, ok := r.(*body); ok {

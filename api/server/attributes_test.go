@@ -23,14 +23,14 @@ func TestUndeclaredAttributes(t *testing.T) {
 	}
 	checkRefused("a submit", submit("club"))
 	if a := submit("gender"); a.status != http.StatusBadRequest {
-		t.Errorf("a repeated key: %d %s, want 400", a.status, a.raw)
+		t.Errorf("an attribute given twice: %d %s, want 400", a.status, a.raw)
 	}
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":1,"attributes":{"mode":"a","gender":"F"}}`)
 	checkRefused("a correction", h.do("submit", "PATCH", "/v1/boards/cup/results/ann/m", `{"attributes":{"club":"x"}}`))
 	h.must("submit", "PATCH", "/v1/boards/cup/results/ann/m", `{"attributes":{"club":"","mode":"b"}}`)
 	batch := h.must("submit", "POST", "/v1/results:batch", `{"results":[{"board_id":"cup","user_id":"bob","match_id":"m","score":1,"attributes":{"club":"x"}},{"board_id":"cup","user_id":"cyd","score":1}]}`)
 	if got := fmt.Sprint(statuses(batch)); got != "[cup REJECTED cup APPLIED]" || !strings.Contains(fmt.Sprint(batch), "club") {
-		t.Errorf("a batch has %v, want its first result rejected because of club", batch)
+		t.Errorf("a batch: %v, want its first result rejected because of club", batch)
 	}
 	// The server still caches the board without the attribute club.
 	if _, err := h.store.AmendBoard(t.Context(), "cup", func(b *leaderboard.Board) error {
@@ -44,11 +44,11 @@ func TestUndeclaredAttributes(t *testing.T) {
 	}
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"racers","source":{"board_id":"cup","match":{"kart":"red"}}}`)
 	if a := submit("kart"); a.status != http.StatusOK {
-		t.Errorf("an attribute of a linked board: %d %s, want 200", a.status, a.raw)
+		t.Errorf("a submit with the attribute that selects the results of a linked board: %d %s, want 200", a.status, a.raw)
 	}
 	h.must("admin", "PATCH", "/v1/boards/cup", `{"attributes":["*"]}`)
 	if a := submit("anything"); a.status != http.StatusOK {
-		t.Errorf("any attribute: %d %s, want 200", a.status, a.raw)
+		t.Errorf("a submit with any attribute, on a board that accepts all: %d %s, want 200", a.status, a.raw)
 	}
 	for _, body := range []string{`{"attributes":["a","*"]}`, `{"attributes":["A"]}`, `{"attributes":"mode"}`} {
 		if a := h.do("admin", "PATCH", "/v1/boards/cup", body); a.status != http.StatusBadRequest || !strings.Contains(a.raw, "attributes") {

@@ -57,7 +57,7 @@ func TestEveryAdministrativeActHasARecord(t *testing.T) {
 		}
 		acts := h.acts("")
 		if request, _ := acts[0]["request_id"].(string); len(acts) != before+1 || acts[0]["action"] != recorded[name] || !strings.HasPrefix(acts[0]["actor"].(string), "key:") || request == "" {
-			t.Errorf("%s appended %d records, the last is %v; want 1 record of the action %s with a key and a request id", name, len(acts)-before, acts[0], recorded[name])
+			t.Errorf("%s appended %d records, the last is %v; want 1 record of the action %s, with a key as actor and a request id", name, len(acts)-before, acts[0], recorded[name])
 		}
 	}
 	h.must("admin", "DELETE", "/v1/keys/"+get(key, "key", "key_id").(string), nil)
@@ -115,7 +115,7 @@ func TestAuditLogIsFilteredAndPaged(t *testing.T) {
 	}
 	acts := h.acts("?board=b&action=board")
 	if len(acts) != 3 || acts[0]["failed"] != true || acts[1]["failed"] != false || acts[0]["request_id"] != acts[1]["request_id"] {
-		t.Errorf("acts on boards: %v, want 3: the first failed, with the request id of the second", acts)
+		t.Errorf("acts on boards: %v, want 3, newest first: the first has failed, and has the request id of the second", acts)
 	}
 	if acts := h.acts("?user_id=ann"); len(acts) != 2 || get(acts[0], "before", "banned") != true || acts[1]["before"] != nil || get(acts[0], "after", "reason") != "aimbot" {
 		t.Errorf("acts on ann: %v, want two bans with reason aimbot, of which only the newer has a \"before\"", acts)
@@ -198,17 +198,17 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	}
 	for i, act := range acts {
 		if r := got[len(acts)-i]; r["action"] != act.action || r["erased"] != true || !strings.HasPrefix(r["actor"].(string), "key:") {
-			t.Errorf("record %d is %v, want %s, erased, with its actor", i, r, act.action)
+			t.Errorf("the record of act %d is %v, want action %s, erased, with its actor", i, r, act.action)
 		}
 	}
 }
 
-type unrecordingStore struct {
+type brokenAuditLog struct {
 	leaderboard.Store
 	broken bool
 }
 
-func (u *unrecordingStore) AppendAct(ctx context.Context, a leaderboard.Act) error {
+func (u *brokenAuditLog) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	if u.broken {
 		return leaderboard.ErrUnavailable
 	}
@@ -217,7 +217,7 @@ func (u *unrecordingStore) AppendAct(ctx context.Context, a leaderboard.Act) err
 
 func TestActsHappenOnlyAfterTheirRecord(t *testing.T) {
 	store, index := embedded.Open(t)
-	u := &unrecordingStore{Store: store}
+	u := &brokenAuditLog{Store: store}
 	svc := ranking.New(u, index, ranking.Options{})
 	if err := svc.EnsureDefaultBoard(t.Context()); err != nil {
 		t.Fatal(err)
@@ -245,11 +245,11 @@ func TestActsHappenOnlyAfterTheirRecord(t *testing.T) {
 	u.broken = true
 	for _, act := range acts {
 		if a := h.do("admin", act[0], act[1], act[2]); a.status != http.StatusServiceUnavailable {
-			t.Errorf("%s %s without a record: %d %s, want 503", act[0], act[1], a.status, a.raw)
+			t.Errorf("%s %s while the audit log is down: %d %s, want 503", act[0], act[1], a.status, a.raw)
 		}
 	}
 	if diff := cmp.Diff(before, state()); diff != "" {
-		t.Errorf("acts without a record changed the state (-before +after):\n%s", diff)
+		t.Errorf("acts during the failure of the audit log changed the state (-before +after):\n%s", diff)
 	}
 	u.broken = false
 	for _, act := range acts {

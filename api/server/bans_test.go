@@ -29,13 +29,13 @@ func TestBansAreSeenByAdministratorsOnly(t *testing.T) {
 		t.Errorf("an administrator sees %v, want the ban on b with its reason, and banned false", data)
 	}
 	h.must("admin", "POST", "/v1/users/u:ban", `{"reason":"secret reason"}`)
-	for _, scope := range []string{"read", "submit", "a caller without a key"} {
+	for _, scope := range []string{"read", "submit", "none"} {
 		for _, call := range [][3]string{
 			{"GET", "/v1/users/u/scores"}, {"GET", "/v1/boards/b/scores/u"}, {"GET", "/v1/boards/b/results/u/m"}, {"GET", "/v1/boards/b/results/u"},
 			{"GET", "/v1/boards/b/scores"}, {"GET", "/v1/boards/b/stats"}, {"POST", "/v1/boards/b/scores:lookup", `{"user_ids":["u"]}`},
 		} {
 			a := h.do(scope, call[0], call[1], call[2])
-			if a.status != http.StatusOK && a.status != http.StatusNotFound && scope != "a caller without a key" {
+			if a.status != http.StatusOK && a.status != http.StatusNotFound && scope != "none" {
 				t.Errorf("%s %s with scope %s: %d %s, want an answer", call[0], call[1], scope, a.status, a.raw)
 			}
 			if showsBan(a.raw) {
@@ -78,8 +78,8 @@ func showsBan(answer string) bool {
 	return strings.Contains(strings.ToLower(answer), "banned") || strings.Contains(answer, "secret")
 }
 
-// The answer to a submit for a banned user has the reason USER_BANNED. The result counts after the
-// ban.
+// The answer to a submit for a banned user has the reason USER_BANNED. The result counts once the
+// ban is lifted.
 func TestSubmitOfABannedUserHasTheReason(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","season":{"schedule":"NONE"}}`)

@@ -70,7 +70,7 @@ func (s *Server) BatchSubmitScores(ctx context.Context, req *pb.BatchSubmitScore
 const parallelBoards = 32
 
 // BatchSubmitResults records results of many boards. Each result has an outcome. The failure of a
-// board affects only its own results. If no board was written and a retry may succeed,
+// board affects only the results of this board. If every board failed and a retry may succeed,
 // BatchSubmitResults returns an error.
 func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResultsRequest) (*pb.BatchSubmitResultsResponse, error) {
 	res := &pb.BatchSubmitResultsResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
@@ -134,7 +134,7 @@ func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes
 	return nil
 }
 
-// forEach calls f for 0 to n-1, at most parallelBoards at a time. If a call panics, forEach panics
+// forEach calls f(0) to f(n-1), at most parallelBoards at a time. If a call panics, forEach panics
 // in its caller's goroutine.
 func forEach(n int, f func(i int)) {
 	var calls errgroup.Group

@@ -58,7 +58,7 @@ func TestBatchAcrossBoards(t *testing.T) {
 		t.Errorf("the result without a match has %v, want a match id", o)
 	}
 	if o := get(h.must("submit", "POST", "/v1/results:batch", body), "outcomes", 2); get(o, "status") != "DUPLICATE" || get(o, "new_score") != number(7) {
-		t.Errorf("the repeated result has %v, want a duplicate", o)
+		t.Errorf("the repeated result has %v, want DUPLICATE with the score 7", o)
 	}
 	if o := get(h.must("submit", "POST", "/v1/results:batch", `{"results":[{"board_id":"nowhere","user_id":"u","points":1}]}`), "outcomes", 0); get(o, "status") != "REJECTED" {
 		t.Errorf("the only result, of an unknown board, has %v, want REJECTED", o)
@@ -83,7 +83,7 @@ func TestBadBatchesAcrossBoards(t *testing.T) {
 	}{
 		{"no results", "submit", "/v1/results:batch", `{}`, http.StatusBadRequest, "results"},
 		{"too many results", "submit", "/v1/results:batch", tooMany, http.StatusBadRequest, "5000"},
-		{"a board in the body of the request", "submit", "/v1/results:batch", `{"board":"cup","results":[` + ada + `]}`, http.StatusBadRequest, "board"},
+		{"a field board beside the results", "submit", "/v1/results:batch", `{"board":"cup","results":[` + ada + `]}`, http.StatusBadRequest, "board"},
 		{"a number as the board", "submit", "/v1/results:batch", `{"results":[{"board_id":7}]}`, http.StatusBadRequest, "board_id"},
 		{"the scope read", "read", "/v1/results:batch", `{"results":[` + ada + `]}`, http.StatusForbidden, "scope"},
 		{"no key", "", "/v1/results:batch", `{"results":[` + ada + `]}`, http.StatusUnauthorized, ""},
@@ -92,7 +92,7 @@ func TestBadBatchesAcrossBoards(t *testing.T) {
 		{"an unknown parameter", "submit", "/v1/results:batch?points=3", `{"results":[` + ada + `]}`, http.StatusBadRequest, "points"},
 	} {
 		if a := h.do(tt.scope, "POST", tt.path, tt.body); a.status != tt.status || !strings.Contains(a.raw, tt.names) {
-			t.Errorf("%s: %d %.300s, want %d that names %s", tt.name, a.status, a.raw, tt.status, tt.names)
+			t.Errorf("%s: %d %.300s, want %d with the text %q", tt.name, a.status, a.raw, tt.status, tt.names)
 		}
 	}
 	if a := h.do("read", "GET", "/v1/boards/cup/scores/ada", nil); a.status != http.StatusNotFound {
@@ -101,7 +101,7 @@ func TestBadBatchesAcrossBoards(t *testing.T) {
 	now = now.Add(time.Minute)
 	h.must("submit", "POST", "/v1/results:batch", `{"results":[`+ada+`,{"user_id":"ada","match_id":"m","points":1}]}`)
 	if a := h.do("submit", "POST", "/v1/scores", `{"user_id":"ada","points":1}`); a.status != http.StatusTooManyRequests {
-		t.Errorf("a submit after two results: %d %s, want 429", a.status, a.raw)
+		t.Errorf("a submit after the user's burst of two results: %d %s, want 429", a.status, a.raw)
 	}
 	if o := get(h.must("bound", "POST", "/v1/boards/cup/scores:batch", `{"results":[`+strings.ReplaceAll(ada, "ada", "bob")+`,{"board_id":"default","user_id":"cyd","points":1}]}`), "outcomes", 1); get(o, "status") != "REJECTED" {
 		t.Errorf("a result of another board in a batch of one board has %v, want REJECTED", o)

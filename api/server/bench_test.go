@@ -61,7 +61,8 @@ func BenchmarkREST(b *testing.B) {
 }
 
 // BenchmarkWatchers measures the processor time and the pages sent in a second of watching. The
-// gRPC clients are in this process too, so the time includes receiving messages, but not decoding.
+// gRPC clients are in this process too, so the time includes receiving messages, but not
+// decoding them.
 func BenchmarkWatchers(b *testing.B) {
 	for _, form := range []string{"rest", "grpc"} {
 		for _, n := range []int{1, 10_000} {
@@ -105,7 +106,7 @@ func benchmarkWatchers(b *testing.B, form string, n int, busy bool) {
 	for sent.Load() < int64(n) {
 		time.Sleep(10 * time.Millisecond)
 	}
-	time.Sleep(2 * time.Second) // until the garbage of the start is collected
+	time.Sleep(2 * time.Second) // until the work of the start has ended
 	runtime.GC()
 	pages, cpu := sent.Load(), processorTime(b)
 	for b.Loop() {

@@ -54,8 +54,8 @@ func (s *Server) fromBoard(ctx context.Context, b *leaderboard.Board) *pb.Board 
 	return board
 }
 
-// boardObject returns a board for the audit log. It omits the source and the linked boards, which
-// not every reader may see.
+// boardObject returns a board as JSON for the audit log, without the source and the linked boards,
+// which not every reader of the log may see.
 func boardObject(b *leaderboard.Board) string {
 	board := protoconv.FromBoard(b)
 	board.Source, board.LinkedBoards = nil, nil
@@ -65,7 +65,7 @@ func boardObject(b *leaderboard.Board) string {
 // CreateBoard creates a board. Creating the same board again changes nothing.
 func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*pb.CreateBoardResponse, error) {
 	b, err := protoconv.ToBoard(req.GetBoard())
-	if err == nil && b.Validate() == nil { // otherwise s.service.CreateBoard reports the errors
+	if err == nil && b.Validate() == nil { // s.service.CreateBoard returns the error of Validate
 		err = b.ValidateNew()
 	}
 	if err != nil {
@@ -141,8 +141,8 @@ func (s *Server) fromBoardPreview(ctx context.Context, p *ranking.BoardPreview) 
 // applyMask copies the fields in paths from src to dst. Without paths, it copies all fields that
 // src has.
 func applyMask(dst, src protoreflect.Message, paths []string) error {
-	// namesField reports whether the request names a field other than board_id. The gateway
-	// converts the body {} to the path "".
+	// namesField reports whether the request names a field to change. For the body {}, the
+	// gateway sends the single path "".
 	namesField := len(paths) > 0 && paths[0] != ""
 	if len(paths) == 0 {
 		src.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -175,7 +175,7 @@ func applyMask(dst, src protoreflect.Message, paths []string) error {
 	return nil
 }
 
-// DeleteBoard deletes a board with all of its results.
+// DeleteBoard deletes a board and its results.
 func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*pb.DeleteBoardResponse, error) {
 	id := leaderboard.BoardID(req.GetBoard()) // an empty id must not mean the default board
 	if err := id.Validate(); err != nil {

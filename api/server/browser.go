@@ -24,7 +24,7 @@ func newCORS(origins []string) *cors.Cors {
 }
 
 // newCrossOriginProtection returns a protection that rejects a browser's writes, except from pages
-// of this server or of origins.
+// of this server or of the given origins.
 func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, error) {
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range origins {
