@@ -91,8 +91,8 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		return "", nil
 	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
 		problem = TooDeep
-	// A message is at most 6 times as long as its JSON: in the worst case, a list of zeros, each
-	// has 11 bytes against 2. So above 8 times the limit, the JSON is too long.
+	// A message is at most 6 times as long as its JSON. The worst case is a list of zeros, with
+	// 11 bytes for each zero instead of 2. So above 8 times the limit, the JSON is too long.
 	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
 		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
 	default:
@@ -118,8 +118,8 @@ func NumberProblem(number json.Number) string {
 	return fmt.Sprintf("%.40q cannot be stored exactly, because it is not a double-precision number: send it as a string", string(number))
 }
 
-// isDouble reports whether number equals the shortest decimal number that parses to the same
-// double. For 0.1, isDouble returns true.
+// isDouble reports whether number equals the shortest decimal form of its nearest double, as
+// 0.1 does.
 func isDouble(number string) bool {
 	if len(number) <= 15 && !strings.ContainsAny(number, "eE") {
 		return true // a double holds any 15 digits

@@ -104,10 +104,10 @@ func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ r
 }
 
 func matches(pattern, path string) bool {
-	pattern, verb, hasVerb := strings.Cut(pattern, ":")
-	if hasVerb {
+	pattern, suffix, hasSuffix := strings.Cut(pattern, ":")
+	if hasSuffix {
 		var ok bool
-		if path, ok = strings.CutSuffix(path, ":"+verb); !ok {
+		if path, ok = strings.CutSuffix(path, ":"+suffix); !ok {
 			return false
 		}
 	}

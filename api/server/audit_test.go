@@ -50,7 +50,7 @@ func TestEveryAdministrativeActHasARecord(t *testing.T) {
 			call[2] = `{"repair":true}`
 		}
 		before := len(h.acts(""))
-		h.do("submit", call[0], call[1], call[2])
+		h.do("submit", call[0], call[1], call[2]) // refused, so not recorded
 		if a := h.do("admin", call[0], call[1], call[2]); a.status != http.StatusOK {
 			t.Errorf("%s: answer %d %s, want 200", name, a.status, a.raw)
 			continue

@@ -199,7 +199,7 @@ func TestRetractionsDuringCorrections(t *testing.T) {
 		}
 		collides := round%2 == 1
 		if collides {
-			wg.Go(func() { submit(1) }) // a correction or the retraction may also get revision 1
+			wg.Go(func() { submit(1) })
 		}
 		wg.Go(func() {
 			retract := func() answer {
