@@ -136,8 +136,8 @@ func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leade
 func (s *Server) seesAll(a *admission) bool { return s.options.Insecure || !a.anonymous() }
 
 // publicBoard returns a board. Errors: [leaderboard.ErrBoardNotFound] if the board is private or
-// unknown. publicBoard must run before the handler, because errors of the handler show that a private
-// board exists.
+// unknown. publicBoard must run before the handler, because errors of the handler show that a
+// private board exists.
 func (s *Server) publicBoard(ctx context.Context, id leaderboard.BoardID) (*leaderboard.Board, error) {
 	b, err := s.service.Board(ctx, id)
 	if err == nil && b.Private {
