@@ -37,13 +37,13 @@ func TestResultsOfAUser(t *testing.T) {
 	h.must("submit", "POST", "/v1/boards/cup/results/ann/d:retract", `{}`)
 	later := firstOfNovember.AddDate(0, 1, 10)
 	clock.Store(&later)
-	submit("late", "ann", 3, october) // rejected and stored
+	submit("late", "ann", 3, october)
 	want := []string{"202611 c APPLIED", "202611 d RETRACTED", "202610 a APPLIED", "202610 b APPLIED", "202610 late REJECTED SEASON_CLOSED"}
 
 	const path = "/v1/boards/cup/results/ann"
 	all := h.must("read", "GET", path, nil)
 	if d := gocmp.Diff(want, resultLines(all)); d != "" || all["next_page_token"] != "" {
-		t.Errorf("the results, with the token %v, want no token (-want +got):\n%s", all["next_page_token"], d)
+		t.Errorf("next_page_token %v, want none; results (-want +got):\n%s", all["next_page_token"], d)
 	}
 	for limit := 1; limit <= 5; limit++ {
 		var got []string

@@ -12,7 +12,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// A dry run returns the ranks after all retractions.
+// A dry run returns the ranks after all its retractions.
 func TestRetractManyResults(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	for user, score := range map[string]int{"ann": 90, "bob": 80, "cyd": 70, "dan": 60} {
@@ -47,7 +47,7 @@ func TestRetractManyResults(t *testing.T) {
 		}
 	}
 	if act["effect"] != nil {
-		t.Errorf("the call has the effect %v, want none", act["effect"])
+		t.Errorf("the answer without dry_run has the effect %v, want no effect", act["effect"])
 	}
 	res, err := h.client().BatchRetractResults(h.as("submit"), &pb.BatchRetractResultsRequest{Board: "cup", Results: []*pb.BatchRetractResultsRequest_Key{{UserId: "cyd", MatchId: "m"}}})
 	if err != nil || len(res.GetOutcomes()) != 1 || res.GetOutcomes()[0].GetNewScore() != 15 {
@@ -71,7 +71,7 @@ func TestPurge(t *testing.T) {
 	const body = `"from":"2026-10-31T08:00:00Z","to":"2026-11-01T09:00:00Z"`
 	dry := h.must("submit", "POST", path, `{"dry_run":true,`+body+`}`)
 	if n, _ := dry["outcomes"].([]any); len(n) != 2 || fmt.Sprint(get(dry, "effect", "changed_count")) != "0" {
-		t.Errorf("dry run: %v, want 2 outcomes and no entry that changes", dry)
+		t.Errorf("dry run: %v, want 2 outcomes and changed_count 0", dry)
 	}
 	h.must("submit", "POST", path, `{`+body+`}`)
 	if got, want := state(), "202611 c RETRACTED, 202611 d APPLIED, 202610 a APPLIED, 202610 b RETRACTED"; got != want {

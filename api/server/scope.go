@@ -14,8 +14,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// requiredScopes has the scope that a caller of each method needs. The server refuses all calls of
-// other methods.
+// requiredScopes maps each method to the scope that its callers need. The server refuses calls of
+// methods without a scope here.
 var requiredScopes = map[string]auth.Scope{
 	pb.LeaderboardService_SubmitScore_FullMethodName:         auth.Submit,
 	pb.LeaderboardService_BatchSubmitScores_FullMethodName:   auth.Submit,
@@ -72,14 +72,13 @@ func scopeOf(method string) auth.Scope {
 }
 
 // admission is the guard's decision about a call. For an invalid REST request, the gateway sets
-// refusal and still makes the call, so that it is counted and logged.
+// refusal and still makes the call, so that the call is counted and logged.
 type admission struct {
 	caller  auth.Caller
-	request string // the id of the request
-	source  string // the caller's id, or the address of a caller without an id
-	refusal error  // nil if the call may proceed
-	// board is the board of the request if checkBoards has read it.
-	board *leaderboard.Board
+	request string             // the id of the request
+	source  string             // the caller's id, or the address of a caller without an id
+	refusal error              // nil if the call may proceed
+	board   *leaderboard.Board // of the request, if checkBoards has read it
 }
 
 type admissionKey struct{}
@@ -91,7 +90,6 @@ func admissionFrom(ctx context.Context) *admission {
 
 func (a *admission) anonymous() bool { return a == nil || a.caller.ID == "" }
 
-// admit lets the guard decide about a call.
 func (s *Server) admit(ctx context.Context, authorization []string, method string) *admission {
 	var addr net.Addr
 	if p, ok := peer.FromContext(ctx); ok {
@@ -101,8 +99,8 @@ func (s *Server) admit(ctx context.Context, authorization []string, method strin
 	return &admission{caller: caller, source: cmp.Or(caller.ID, auth.PeerKey(addr)), refusal: err}
 }
 
-// enter lets the guard decide about a call. For calls of the gateway, the guard has already
-// decided.
+// enter adds the admission of a call to ctx, and returns the refusal. The gateway has already
+// admitted its calls.
 func (s *Server) enter(ctx context.Context) (context.Context, error) {
 	a := admissionFrom(ctx)
 	if a == nil {

@@ -18,7 +18,7 @@ import (
 const endOctober = "/v1/boards/cup/seasons/202610:end"
 
 func TestEndSeason(t *testing.T) {
-	h, _ := newMonthlyHarness(t, firstOfNovember) // October is in its grace
+	h, _ := newMonthlyHarness(t, firstOfNovember) // October is in its grace period
 	for user, achievedAt := range map[string]string{"ann": "2026-10-20T08:00:00Z", "bob": "2026-10-25T08:00:00Z"} {
 		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"m","score":10,"achieved_at":%q}`, user, achievedAt))
 	}
@@ -102,11 +102,11 @@ func TestEndSeasonRefusesBadInput(t *testing.T) {
 	}
 	const imported = `{"reason":"import","at":"2026-10-19T00:00:00Z","decided_at":"2026-10-19T01:00:00Z"}`
 	if season := get(h.must("admin", "POST", endOctober, imported), "season"); get(season, "end") != "2026-10-19T00:00:00Z" || get(season, "status") != "closed" {
-		t.Errorf("the answer to the import of an end of a closed season is %v, want the earlier end and the status closed", season)
+		t.Errorf("an imported end of a closed season: %v, want the imported end and the status closed", season)
 	}
 	for include, want := range map[string]bool{"": false, "?include_ends=true": true} {
 		if a := h.do("admin", "GET", "/v1/boards/cup/results"+include, nil); strings.Contains(a.raw, `"end":{"season":"202610","at":"2026-10-19T00:00:00Z","decided_at":"2026-10-19T00:00:00Z"}`) != want {
-			t.Errorf("export%s: %s; want the early end in it: %v", include, a.raw, want)
+			t.Errorf("export%s: %s; contains the early end: want %v", include, a.raw, want)
 		}
 	}
 	_, err := h.client().EndSeason(h.as("admin"), &pb.EndSeasonRequest{Board: "cup", Season: "202611", Reason: "r", At: timestamppb.New(later.Add(time.Hour))})

@@ -64,8 +64,8 @@ type Options struct {
 	// MaxWatchers bounds the concurrent calls of WatchScores and of the health service's Watch.
 	// Default 10,000.
 	MaxWatchers int64
-	// MaxCallerWatchers bounds these calls for each key, or for each address without a key. An
-	// insecure server has no such bound. Default 1,000.
+	// MaxCallerWatchers bounds these calls for each key, and for all callers at one address without
+	// a key. It has no effect with Insecure. Default 1,000.
 	MaxCallerWatchers int64
 	// NoReflection switches off gRPC reflection, which needs no key.
 	NoReflection bool
@@ -84,7 +84,7 @@ type Options struct {
 	// ShutdownGrace is how long Serve waits for running calls. Default 15 s.
 	ShutdownGrace time.Duration
 
-	// Ready returns nil if the server can answer. A nil Ready means always.
+	// Ready returns nil if the server can answer. If Ready is nil, the server always can.
 	Ready func() error
 	// Backup copies the store to a backup with a name, which has no path separators. If Backup is
 	// nil, the API method fails with UNIMPLEMENTED.
@@ -92,7 +92,7 @@ type Options struct {
 	// TracerProvider, unless nil, records a span of each call, except watches, health checks and
 	// reflection. The parent of a span is the caller's traceparent.
 	TracerProvider trace.TracerProvider
-	// LogCalls logs calls without a fault of the server at level info, not debug.
+	// LogCalls logs calls at level info, not debug. Faults of the server have level warn or error.
 	LogCalls bool
 	// Log and Metrics may be nil.
 	Log     *slog.Logger
@@ -191,8 +191,7 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	return s, nil
 }
 
-// The server pings a connection that is idle for keepaliveTime. If the client does not answer
-// within keepaliveTimeout, the server closes the connection.
+// Keepalive pings of both listeners.
 const (
 	keepaliveTime    = time.Minute
 	keepaliveTimeout = 20 * time.Second
@@ -205,7 +204,6 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 		grpc.MaxRecvMsgSize(maxBatchBytes),
 		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
-		// Clients may send keepalive pings every 10 s, also between calls.
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveTime, Timeout: keepaliveTimeout, MaxConnectionIdle: s.options.IdleTimeout}),
 		grpc.ConnectionTimeout(s.options.HandshakeTimeout),
@@ -226,9 +224,9 @@ func (s *Server) Drain() { s.draining.Store(true) }
 // Handler returns the HTTP handler of REST, the probes, the metrics and the web page.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Serve answers REST on rest and gRPC on grpcListener, until ctx is done or a listener fails. Then
-// it ends streams with an error that tells clients to reconnect, and waits for running calls. It
-// returns an error if it had to cancel calls after ShutdownGrace.
+// Serve answers REST on rest and gRPC on grpcListener, until ctx is done or a listener fails. Serve
+// then ends streams with an error that tells clients to reconnect, and waits for running calls. After
+// ShutdownGrace, Serve cancels the remaining calls and returns an error.
 func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) error {
 	rest = netutil.LimitListener(rest, s.options.MaxConnections)
 	grpcListener = netutil.LimitListener(grpcListener, s.options.MaxConnections)
@@ -248,7 +246,7 @@ func (s *Server) Serve(ctx context.Context, rest, grpcListener net.Listener) err
 		return nil
 	})
 	g.Go(func() error {
-		// If shutdown runs first, Serve returns ErrServerStopped.
+		// If shutdown ran before, s.grpc.Serve returns ErrServerStopped.
 		if err := s.grpc.Serve(grpcListener); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			return fmt.Errorf("server: grpc: %w", err)
 		}

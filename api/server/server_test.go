@@ -77,7 +77,7 @@ func TestProbes(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("submit", "POST", "/v1/scores", `{"user_id":"secret-user","points":1}`)
-	h.must("submit", "POST", "/v1/scores?no_wait=true", `{"user_id":"secret-user","points":1}`) // this result must not be measured
+	h.must("submit", "POST", "/v1/scores?no_wait=true", `{"user_id":"secret-user","points":1}`) // not in visible_seconds
 	h.do("read", "GET", "/v1/scores/nobody", nil)
 	if _, err := h.client().ListBoards(h.as("read"), &pb.ListBoardsRequest{}); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func TestPage(t *testing.T) {
 		}
 	}
 	if strings.Contains(policy, "unsafe") {
-		t.Errorf("the Content-Security-Policy is %s, want it without unsafe sources", policy)
+		t.Errorf("the Content-Security-Policy is %s, want no unsafe sources", policy)
 	}
 	outside := regexp.MustCompile(`(?i)(?:src|href|action|import|fetch|url)\s*[=(]\s*["']?(?:https?:)?//`)
 	if match := outside.FindString(a.raw); match != "" {
@@ -171,7 +171,7 @@ func TestPage(t *testing.T) {
 	}
 	for _, pattern := range []string{`(?i)\son[a-z]+\s*=\s*["']`, `style="`, `innerHTML|insertAdjacentHTML|document\.write|eval\(`} {
 		if match := regexp.MustCompile(pattern).FindString(a.raw); match != "" {
-			t.Errorf("the page contains %q; the policy forbids it, or it could insert a user id as markup", match)
+			t.Errorf("the page contains %q, want no code that the policy forbids or that could insert a user id as markup", match)
 		}
 	}
 	if n := strings.Count(a.raw, "<script"); n != 1 || strings.Count(a.raw, "<style") != 1 {
@@ -231,6 +231,7 @@ func TestCrossOriginRequests(t *testing.T) {
 	}
 }
 
+// faulty calls page before each Page.
 type faulty struct {
 	*ranking.Service
 	page func(context.Context) error
@@ -278,8 +279,8 @@ func TestFaultsOfTheService(t *testing.T) {
 
 // fixedOutcomes is a [ranking.ResultLog] that returns fixed statuses and counts calls.
 type fixedOutcomes struct {
-	submit, accept    leaderboard.Status
-	submits, accepted atomic.Int64
+	submit, accept   leaderboard.Status
+	submits, accepts atomic.Int64
 }
 
 func (f *fixedOutcomes) Submit(_ context.Context, _ *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
@@ -288,11 +289,11 @@ func (f *fixedOutcomes) Submit(_ context.Context, _ *leaderboard.Board, results 
 }
 
 func (f *fixedOutcomes) Accept(_ context.Context, _ *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
-	f.accepted.Add(1)
+	f.accepts.Add(1)
 	return slices.Repeat([]leaderboard.Outcome{{Status: f.accept}}, len(results)), nil
 }
 
-// The answer about a result that is durable but not applied in time is 202 with success false.
+// If a result is durable but not applied in time, the answer is 202 with success false.
 func TestAccepted(t *testing.T) {
 	base := newHarness(t, Options{})
 	svc := ranking.New(base.store, nil, ranking.Options{Results: &fixedOutcomes{submit: leaderboard.Accepted, accept: leaderboard.Accepted}})
@@ -331,7 +332,7 @@ func TestNoWait(t *testing.T) {
 	} {
 		want, calls := "APPLIED", &log.submits
 		if tt.status == http.StatusAccepted {
-			want, calls = "ACCEPTED", &log.accepted
+			want, calls = "ACCEPTED", &log.accepts
 		}
 		before := calls.Load()
 		a := h.do("submit", "POST", tt.path, tt.body)
@@ -446,7 +447,7 @@ func TestTLS(t *testing.T) {
 
 	roots := x509.NewCertPool()
 	roots.AddCert(servers.cert)
-	call := func(client *authority) (*http.Response, error, error) {
+	callWith := func(client *authority) (*http.Response, error, error) {
 		c := &tls.Config{RootCAs: roots}
 		if client != nil {
 			pair, err := tls.LoadX509KeyPair(client.issue(t, 3))
@@ -470,12 +471,12 @@ func TestTLS(t *testing.T) {
 		_, grpcErr := pb.NewLeaderboardServiceClient(conn).ListScores(h.as("read"), &pb.ListScoresRequest{})
 		return res, restErr, grpcErr
 	}
-	res, restErr, grpcErr := call(clients) //nolint:bodyclose // call closes it
+	res, restErr, grpcErr := callWith(clients) //nolint:bodyclose // callWith closes the body
 	if restErr != nil || grpcErr != nil || res.StatusCode != http.StatusOK || res.ProtoMajor != 2 || res.Header.Get("Strict-Transport-Security") == "" {
 		t.Errorf("calls with a client certificate: REST %v, %v, gRPC %v; want 200 over HTTP/2 with Strict-Transport-Security, and no errors", res, restErr, grpcErr)
 	}
 	for name, client := range map[string]*authority{"no client certificate": nil, "a client certificate of another authority": servers} {
-		if res, restErr, grpcErr := call(client); restErr == nil || grpcErr == nil { //nolint:bodyclose // call closes it
+		if res, restErr, grpcErr := callWith(client); restErr == nil || grpcErr == nil { //nolint:bodyclose // callWith closes the body
 			t.Errorf("calls with %s: REST %v, gRPC %v; want errors", name, res, grpcErr)
 		}
 	}
@@ -511,7 +512,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := serial(); got != 9 {
-		t.Errorf("after its file was removed, the certificate has the serial number %d, want 9", got)
+		t.Errorf("after the removal of its file, the certificate has the serial number %d, want 9", got)
 	}
 	if err := os.WriteFile(clients.file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: servers.cert.Raw}), 0o600); err != nil {
 		t.Fatal(err)
@@ -520,10 +521,10 @@ func TestTLS(t *testing.T) {
 	if err := os.Chtimes(clients.file, later, later); err != nil {
 		t.Fatal(err)
 	}
-	if _, restErr, grpcErr := call(servers); restErr != nil || grpcErr != nil { //nolint:bodyclose // call closes it
+	if _, restErr, grpcErr := callWith(servers); restErr != nil || grpcErr != nil { //nolint:bodyclose // callWith closes the body
 		t.Errorf("calls with a client certificate of the new authority: REST %v, gRPC %v; want no errors", restErr, grpcErr)
 	}
-	if _, restErr, grpcErr := call(clients); restErr == nil || grpcErr == nil { //nolint:bodyclose // call closes it
+	if _, restErr, grpcErr := callWith(clients); restErr == nil || grpcErr == nil { //nolint:bodyclose // callWith closes the body
 		t.Error("calls with a client certificate of the old authority succeed, want errors")
 	}
 }
@@ -637,7 +638,7 @@ func TestServeFailsWithItsListener(t *testing.T) {
 	grpcListener, _ := net.Listen("tcp", "127.0.0.1:0")
 	rest.Close()
 	if err := h.Serve(t.Context(), rest, grpcListener); err == nil || !strings.Contains(err.Error(), "http") {
-		t.Errorf("Serve on a closed listener returned %v, want an error of http", err)
+		t.Errorf("Serve on a closed listener returned %v, want an error with http", err)
 	}
 }
 

@@ -45,7 +45,7 @@ func (h *harness) onSockets() (rest, overGRPC string) {
 			h.t.Fatal(err)
 		}
 	}
-	h.options.ShutdownGrace = time.Second // raw connections do not end by themselves
+	h.options.ShutdownGrace = time.Second
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- h.Serve(ctx, listeners[0], listeners[1]) }()
@@ -68,7 +68,7 @@ func dial(t testing.TB, address string) *grpc.ClientConn {
 	return conn
 }
 
-// If the server stored other names, callers could fill its memory, and make List fail.
+// If the server stored each name that callers ask for, callers could fill its memory.
 func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 	t.Parallel()
 	var notReady atomic.Bool
@@ -130,7 +130,7 @@ func TestHealthWatchersAreLimited(t *testing.T) {
 			_, err = watch.Recv()
 		}
 		if status.Code(err) != want {
-			t.Errorf("Watch %d of one address: %v, want %v", i+1, err, want)
+			t.Errorf("Watch %d from one address: %v, want %v", i+1, err, want)
 		}
 	}
 }
@@ -141,7 +141,7 @@ func TestReflectionMessagesAreBounded(t *testing.T) {
 	client := reflectionpb.NewServerReflectionClient(dial(t, address))
 	for size, want := range map[int]codes.Code{maxBodyBytes: codes.OK, maxBodyBytes + 1: codes.OutOfRange} {
 		req := &reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}
-		req.Host = strings.Repeat("h", size-proto.Size(req)-4) // without the tag of 1 byte and the length of 3 bytes
+		req.Host = strings.Repeat("h", size-proto.Size(req)-4) // Host adds a tag of 1 byte and a length of 3 bytes
 		if got := proto.Size(req); got != size {
 			t.Fatalf("the message has %d bytes, want %d", got, size)
 		}
@@ -223,8 +223,8 @@ func TestReflectionCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-// exchange sends a raw request, and returns the raw answers and the time until the server closed
-// the connection.
+// exchange returns the raw answers to a request, and the time until the server closed the
+// connection.
 func exchange(t testing.TB, address, request string) (string, time.Duration) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -368,14 +368,14 @@ func (c *h2) begin(stream uint32, method, authorization string) {
 	}
 }
 
-// grants returns the bytes that window updates of the server granted to each stream. It waits for n
-// streams, and then half a second for further streams.
+// grants returns how many bytes the server's WINDOW_UPDATE frames granted to each stream. The server
+// must grant bytes to n streams.
 func (c *h2) grants(n int) map[uint32]uint32 {
 	c.t.Helper()
 	granted := map[uint32]uint32{}
 	for pinged := false; ; {
 		if len(granted) == n && !pinged {
-			time.Sleep(time.Second / 2) // a wrong grant would come within milliseconds
+			time.Sleep(time.Second / 2) // a grant to a further stream would come within milliseconds
 			if err := c.WritePing(false, [8]byte{1}); err != nil {
 				c.t.Fatal(err)
 			}
@@ -423,7 +423,7 @@ func (c *h2) readEnds(n int) map[uint32]string {
 	return codes
 }
 
-// Codes: 16 is UNAUTHENTICATED, 4 is DEADLINE_EXCEEDED.
+// Code 16 is UNAUTHENTICATED, and code 4 is DEADLINE_EXCEEDED.
 func TestMessagesHaveADeadline(t *testing.T) {
 	base := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Hour})
 	_, address := base.onSockets()
@@ -464,8 +464,8 @@ func TestMessagesWithoutAKeyAreBounded(t *testing.T) {
 		c.open(2*i+1, "/grpc.health.v1.Health/Check", "", announced)
 	}
 	h.waitForAnonymous(calls)
-	// gRPC grants as many bytes as a message announces, but only to streams whose message it
-	// receives. Other streams have only the initial window.
+	// Each stream has an initial window of bytes. gRPC grants further bytes only to the 4 streams
+	// whose message the server receives: the announced bytes, and at most one window more.
 	granted := c.grants(4)
 	if len(granted) != 4 {
 		t.Errorf("the server receives %d messages, want 4: it granted %v", len(granted), granted)
@@ -484,13 +484,14 @@ func TestMessagesWithoutAKeyAreBounded(t *testing.T) {
 	}
 }
 
-// A late message ends its call with DEADLINE_EXCEEDED (4). A call that waits too long for a slot
-// ends with RESOURCE_EXHAUSTED (8).
+// A late message ends its call with DEADLINE_EXCEEDED (4). Each address has four slots, for
+// concurrent messages without a key. A call that waits too long for a slot ends with
+// RESOURCE_EXHAUSTED (8).
 func TestMessagesWithoutAKeyHaveADeadline(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{Timeout: time.Hour, ReceiveTimeout: time.Hour})
 	if h.anonymousTimeout != 5*time.Second {
-		t.Errorf("the timeout is %v, want 5 s", h.anonymousTimeout)
+		t.Errorf("anonymousTimeout is %v, want 5 s", h.anonymousTimeout)
 	}
 	h.anonymousTimeout = time.Second
 	_, address := h.onSockets()
@@ -524,10 +525,10 @@ func TestAShortReceiveTimeoutBoundsEveryCaller(t *testing.T) {
 	}
 }
 
-// lookup is a request without a key. Without its last byte, the body is incomplete.
+// lookup is a request without a key. Tests omit the last byte to send an incomplete body.
 const lookup = "POST /v1/scores:lookup HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 18\r\n\r\n" + `{"user_ids":["u"]}`
 
-// A fifth body without a key from one address waits until one of four earlier bodies ends.
+// While the server receives four bodies without a key from one address, a fifth body waits.
 func TestBodiesWithoutAKeyAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour, ReceiveTimeout: time.Hour})
@@ -582,6 +583,7 @@ func TestBodiesWithoutAKeyHaveADeadline(t *testing.T) {
 	}
 }
 
+// holdAnonymous takes all slots of 127.0.0.1.
 func (h *harness) holdAnonymous() (free func()) {
 	h.t.Helper()
 	var releases []func()
@@ -601,7 +603,7 @@ func (h *harness) holdAnonymous() (free func()) {
 
 func (h *harness) waitForAnonymous(n int) {
 	h.t.Helper()
-	waitFor(h.t, fmt.Sprintf("%d calls without a key to send a message", n), func() bool {
+	waitFor(h.t, fmt.Sprintf("%d calls without a key to have a slot or wait for one", n), func() bool {
 		h.anonymous.mu.Lock()
 		defer h.anonymous.mu.Unlock()
 		callers := 0
@@ -629,7 +631,7 @@ func TestAFifthBodyWithoutAKeyIsRefused(t *testing.T) {
 	}
 }
 
-// Over HTTP/2, a body that waits longer than drainTimeout for a slot is still read.
+// drainTimeout bounds bodies that no handler reads. It must not end a body that waits for a slot.
 func TestABodyMayWaitForASlot(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{PublicRead: true, Timeout: time.Hour})
@@ -672,7 +674,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	if !strings.HasPrefix(got, "HTTP/1.1 431") {
 		t.Errorf("a REST request with headers of 36 KiB: %.60q, want status 431", got)
 	}
-	// The gRPC client above obeys the server's limit for headers. The client c does not.
+	// The gRPC client above sends no headers over the server's limit. The client c does.
 	c := dialH2(t, address)
 	var block bytes.Buffer
 	enc := hpack.NewEncoder(&block)
@@ -685,7 +687,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	if stream, code := c.readReset(); stream != 1 {
-		t.Errorf("stream %d ended with %v, want the stream with long headers to end", stream, code)
+		t.Errorf("stream %d ended with %v, want an end of stream 1, which has long headers", stream, code)
 	}
 }
 
@@ -726,6 +728,7 @@ func TestSilentConnectionsEnd(t *testing.T) {
 	}
 }
 
+// exchangeWithin repeats exchange if the machine was slow.
 func exchangeWithin(t testing.TB, address, request string) (got string, took time.Duration) {
 	t.Helper()
 	for range 4 {
@@ -788,6 +791,7 @@ func TestHandshakesHaveADeadline(t *testing.T) {
 	}
 }
 
+// emptyHello opens an HTTP/2 connection without a call.
 const emptyHello = http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 
 func TestConnectionsAreBounded(t *testing.T) {
@@ -816,12 +820,12 @@ func TestConnectionsAreBounded(t *testing.T) {
 		}
 		conns[0].Close()
 		if !answered(conns[2], time.Minute) {
-			t.Errorf("%.10q: no answer on the third connection after the first was closed, want one", request)
+			t.Errorf("%.10q: no answer on the third connection after the first was closed, want an answer", request)
 		}
 	}
 }
 
-// After a key is revoked, or a key or token expires, its streams end within seconds on every node.
+// The streams of an expired or revoked key end within seconds on every node.
 func TestStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	secretKey := []byte(strings.Repeat("s", 32))
@@ -855,7 +859,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		events.next()
 		watchers = append(watchers, watcher{name + " over REST", func() error {
 			if ev, ok := events.next(); !ok || get(ev.data, "error", "status") != "UNAUTHENTICATED" {
-				return fmt.Errorf("the stream ended with %v", ev)
+				return fmt.Errorf("the stream sent %v", ev)
 			}
 			return status.Error(codes.Unauthenticated, "")
 		}})
@@ -882,7 +886,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		}
 	}
 	if took := time.Since(began); took > time.Minute {
-		t.Errorf("the streams ended %v after the revocation, want some seconds", took)
+		t.Errorf("the streams ended %v after the revocation, want less than a minute", took)
 	}
 	node.must("submit", "POST", "/v1/scores", `{"user_id":"u","points":1}`)
 	if _, err := continuing.Recv(); err != nil {
@@ -908,15 +912,13 @@ func (h *harness) watchBriefly(client pb.LeaderboardServiceClient, credential fu
 	}
 }
 
-// After a key is revoked, the handler of its stream ends even if the client does not read the
-// stream.
 func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	h := newHarness(t, Options{})
 	_, address := h.onSockets()
 	res := h.must("admin", "POST", "/v1/keys", `{"name":"silent","scopes":["admin"]}`)
 	id, key := get(res, "key", "key_id").(string), res["secret"].(string)
-	const largest = 1000 // entries of a page
+	const largest = 1000 // the largest limit of a page
 	var results []any
 	for i := range largest {
 		results = append(results, map[string]any{"user_id": fmt.Sprintf("%0128d", i), "match_id": "m", "points": 1})
@@ -933,7 +935,7 @@ func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 	}
 	points := 1
 	waitFor(t, "both handlers to wait for the client", func() bool {
-		points++ // each change sends another page
+		points++ // WatchScores sends a page after each change
 		h.must("submit", "POST", "/v1/scores", fmt.Sprintf(`{"user_id":"u","match_id":"m%d","points":%d}`, points, points))
 		return waiting() >= 2
 	})

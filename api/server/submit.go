@@ -51,8 +51,8 @@ func submitResponse(o *pb.Outcome) *pb.SubmitScoreResponse {
 	return res
 }
 
-// newResult converts a message to a match result. It also refuses ids that only older results may
-// have. The error joins a [leaderboard.FieldError] for each fault.
+// newResult converts a message to a match result. It refuses ids that only stored results may have.
+// The error joins a [leaderboard.FieldError] for each fault.
 func newResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, error) {
 	result, err := protoconv.ToResult(b, r)
 	result.Season = leaderboard.SeasonID(r.GetSeason())
@@ -104,13 +104,13 @@ func (s *Server) addExtras(ctx context.Context, o extraOptions, b *leaderboard.B
 // extraTimeout bounds the time for reading one optional part of an answer.
 const extraTimeout = 2 * time.Second
 
-// addExtra calls add. If add fails or takes longer than extraTimeout, the answer lacks this part,
-// and addExtra logs the error.
+// addExtra calls add, which reads part. If add fails or takes longer than extraTimeout, the answer
+// lacks the part, and addExtra logs the error.
 func (s *Server) addExtra(ctx context.Context, b *leaderboard.Board, part string, add func(context.Context) error) {
 	limited, cancel := context.WithTimeout(ctx, extraTimeout)
 	defer cancel()
 	if err := add(limited); err != nil && ctx.Err() == nil {
-		s.options.Log.WarnContext(ctx, "an answer lacks a part that the caller requested", "board", b.ID, "part", part, "err", err)
+		s.options.Log.WarnContext(ctx, "reading an optional part of an answer failed; the answer lacks this part", "board", b.ID, "part", part, "err", err)
 	}
 }
 
@@ -134,7 +134,7 @@ func succeeded(o *pb.Outcome) bool {
 	return false
 }
 
-// outcome converts a receipt. It returns an error for a result that was rejected or not applied.
+// outcome converts a receipt. It returns an error if the result was rejected or could not be applied.
 func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) (*pb.Outcome, error) {
 	o := fromReceipt(b, user, r)
 	switch {

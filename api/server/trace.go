@@ -19,8 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
-// hasSpans reports whether calls of a method have spans. Watches have none, because they last for
-// hours. Public methods have none, because they do no work.
+// hasSpans reports whether calls of a method have spans. Watches last for hours, and health checks
+// and reflection ([auth.Public]) read no data, so their calls have no spans.
 func hasSpans(method string) bool {
 	return method != pb.LeaderboardService_WatchScores_FullMethodName && scopeOf(method) != auth.Public
 }

@@ -106,7 +106,7 @@ func TestCallHasOneTrace(t *testing.T) {
 	}
 	for _, line := range h.logLines("call") {
 		if line["trace_id"] != traceID {
-			t.Errorf("the log line %v has no id of the trace, want the trace of the caller", line)
+			t.Errorf("the log line %v does not have the trace_id of the caller", line)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func TestOnlyAPICallsHaveSpans(t *testing.T) {
 	}
 	for _, s := range got {
 		if s.SpanContext.TraceID() != root.SpanContext.TraceID() {
-			t.Errorf("the span %s is in another trace than the call of /v1/scores/nobody, want spans of this call only", s.Name)
+			t.Errorf("the span %s is not of the call of /v1/scores/nobody, want spans of this call only", s.Name)
 		}
 	}
 	if hasSpans(pb.LeaderboardService_WatchScores_FullMethodName) || hasSpans("/grpc.health.v1.Health/Check") {

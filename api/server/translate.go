@@ -25,7 +25,7 @@ type ladderRequest interface {
 	GetMethod() string
 }
 
-// toQuery returns the query of a request. The ranking service checks limits.
+// toQuery returns the query of a request.
 func toQuery(ctx context.Context, req ladderRequest) (ranking.Query, error) {
 	id := boardID(req.GetBoard())
 	q := ranking.Query{Board: id, Resolved: resolvedBoard(ctx, id), Season: leaderboard.SeasonID(req.GetSeason())}
@@ -87,7 +87,7 @@ func totalOrNil(a *ranking.About) *int64 {
 	return &a.Total
 }
 
-// scoredAt returns the time of the scores, or nil if scores do not change with time.
+// scoredAt returns the time that decaying scores are computed for, or nil if scores do not decay.
 func scoredAt(a *ranking.About) *timestamppb.Timestamp {
 	if a.Board.Policy != leaderboard.Decay {
 		return nil

@@ -31,8 +31,8 @@ const recheckInterval = 2 * time.Second
 //   - soon after the caller's credentials expire or are revoked;
 //   - soon after the board becomes private, if the caller has no credentials.
 //
-// board may be empty. The handler must send with send, and must call stop at the end. send returns
-// when the context is done. gRPC itself waits without limit for a client that does not read.
+// board may be empty. The handler must send messages with the function send, and must call stop at
+// its end. send returns when the context is done. stream.Send may wait without limit for the client.
 func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board leaderboard.BoardID) (ctx context.Context, send func(*M) error, stop context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	stopAfterFunc := context.AfterFunc(s.stopping, func() { cancel(errStopping) })
@@ -43,10 +43,10 @@ func prepareStream[M any](s *Server, stream grpc.ServerStreamingServer[M], board
 	return ctx, send, func() { stopAfterFunc(); cancel(nil) }
 }
 
-// sendUntil calls send, and returns its error. If ctx is done first, it returns the error of ctx.
+// sendUntil returns the error of send. If ctx is done first, it returns the error of ctx.
 func (s *Server) sendUntil(ctx context.Context, send func() error) error {
 	if err := ctx.Err(); err != nil {
-		return err // do not call send: an earlier call may still wait for the client
+		return err // an earlier call of send may still run
 	}
 	sent := make(chan error)
 	go s.sendTo(ctx, send, sent)
@@ -58,8 +58,8 @@ func (s *Server) sendUntil(ctx context.Context, send func() error) error {
 	}
 }
 
-// sendTo calls send, and passes its error to sent unless ctx is done first. send returns at the
-// latest when the call has ended. sendTo recovers a panic of send.
+// sendTo calls send, and passes the error to the channel sent unless ctx is done first. It recovers
+// a panic of send. send returns at the latest when the gRPC call has ended.
 func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- error) {
 	pass := func(err error) bool {
 		select {
@@ -84,7 +84,7 @@ func (s *Server) sendTo(ctx context.Context, send func() error, sent chan<- erro
 func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.BoardID, cancel context.CancelCauseFunc) {
 	defer func() {
 		if p := recover(); p != nil {
-			cancel(s.panicError(p)) // nothing else checks the credentials
+			cancel(s.panicError(p)) // without recheck, nothing checks the credentials
 		}
 	}()
 	ticker := time.NewTicker(recheckInterval)
@@ -112,7 +112,7 @@ var (
 	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo("UNAUTHENTICATED"))
 )
 
-// streamError returns the error for the caller: the cause if the server canceled the stream, and
+// streamError returns the error for the caller: if the server canceled the stream, the cause, and
 // otherwise err.
 func streamError(ctx context.Context, err error) error {
 	if err == nil {
@@ -196,7 +196,6 @@ type sharedMessage struct {
 	event    func() ([]byte, error) // a server-sent event without its end
 }
 
-// encodeOnce returns the *sharedMessage of a page.
 func encodeOnce(page *ranking.Page) any {
 	m := &pb.WatchScoresResponse{EventId: eventID(page), Data: fromPage(&page.About, page.Lines)}
 	return &sharedMessage{m, sync.OnceValues(func() ([]byte, error) { return proto.Marshal(m) }), sync.OnceValues(func() ([]byte, error) {

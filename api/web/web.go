@@ -19,7 +19,8 @@ var html string
 var policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'" +
 	"; style-src " + hashOf("style") + "; script-src " + hashOf("script")
 
-// hashOf returns the policy's form of the hash of an element. The page has the element once.
+// hashOf returns the hash of an element's content, in the policy's syntax. The page has the element
+// once.
 func hashOf(element string) string {
 	_, rest, _ := strings.Cut(html, "<"+element+">")
 	content, _, _ := strings.Cut(rest, "</"+element+">")
