@@ -11,8 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// compareAll compares every ladder with the model by every method of Ranker. In a large ladder, it
-// reads only a sample of standings one by one.
+// compareAll compares every ladder with the model, through every method of [leaderboard.Ranker].
 func (f *fixture) compareAll() {
 	f.Helper()
 	for _, d := range f.model.divisions() {
@@ -42,7 +41,7 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 	all := f.model.standings(d)
 	view := leaderboard.View{Size: int64(len(all)), AsOf: f.model.asOf}
 	name := func(format string, args ...any) string { return fmt.Sprintf("%q: ", d) + fmt.Sprintf(format, args...) }
-	page := func(first, n int) []leaderboard.Standing { // first is an index of all
+	page := func(first, n int) []leaderboard.Standing { // first is an index into all
 		first = min(first, len(all))
 		return all[first:min(first+n, len(all))]
 	}
@@ -120,15 +119,15 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 		f.ok("PageAfter", err)
 		f.equal(name("page of %d after the standing at %d", 1+i%3, i+1), page(i+1, 1+i%3), after)
 		f.equal(name("view of a page"), view, v)
-		// The next two sort keys lie directly after and before s. No standing has them.
+		// No standing has the next two sort keys: one follows s, and one precedes s.
 		key := leaderboard.MakeSortKey(s.Key, s.AchievedAt, s.User+"!")
 		after, _, err = f.PageAfter(ctx, l, key, 2)
 		f.ok("PageAfter", err)
-		f.equal(name("page after a key behind the standing at %d", i+1), standingsAfter(all, key, 2), after)
+		f.equal(name("page after a key that follows the standing at %d", i+1), standingsAfter(all, key, 2), after)
 		key = leaderboard.MakeSortKey(s.Key, s.AchievedAt.Add(-time.Microsecond), s.User)
 		after, _, err = f.PageAfter(ctx, l, key, 2)
 		f.ok("PageAfter", err)
-		f.equal(name("page after a key before the standing at %d", i+1), standingsAfter(all, key, 2), after)
+		f.equal(name("page after a key that precedes the standing at %d", i+1), standingsAfter(all, key, 2), after)
 		keys = append(keys, s.Key, s.Key[:len(s.Key)/2], s.Key[:min(len(s.Key), 8)])
 	}
 	got, v, err = f.Page(ctx, l, int64(len(all)+1), 3)
@@ -200,7 +199,7 @@ func bucketCounts(all []leaderboard.Standing, buckets int, fromWorst bool) []int
 	return counts
 }
 
-// compareMethods compares all with the answers to reads that request the ranks of one method only.
+// compareMethods reads the ranks of one [leaderboard.Method] at a time, and compares them with all.
 func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
 	f.Helper()
 	for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {

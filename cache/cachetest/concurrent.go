@@ -10,8 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// crowd is a set of users that writers move while readers read. For each even i, one writer moves
-// users i and i+1, in this order.
+// crowd is a set of users that writers move while readers read. For each even i, users i and i+1 are
+// a pair: one writer moves both to each version, user i first.
 type crowd struct {
 	f     *fixture
 	users []leaderboard.UserID
@@ -27,7 +27,7 @@ func newCrowd(f *fixture) *crowd {
 	return c
 }
 
-// entry returns version v of user i's entry. Its score is v/4, so that users tie.
+// entry returns version v of user i's entry. The score is v/4, so that users tie.
 func (c *crowd) entry(i int, v uint64) leaderboard.Entry {
 	return c.f.entry(c.users[i], v, leaderboard.Score(v/4), int(v), fmt.Sprint("gender:", v%2))
 }
@@ -36,7 +36,7 @@ func (c *crowd) versionOf(s *leaderboard.Standing) uint64 {
 	return uint64(s.AchievedAt.Sub(start) / time.Second)
 }
 
-// checkConsistent returns an error if all is impossible as consecutive standings of one ladder.
+// checkConsistent returns an error if the standings cannot be consecutive in one ladder.
 func checkConsistent(all []leaderboard.Standing) error {
 	for i := range all {
 		s := &all[i]
@@ -64,7 +64,7 @@ func checkConsistent(all []leaderboard.Standing) error {
 	return nil
 }
 
-// read makes a random read. seen has the latest version of each user that this reader has read.
+// read makes a random read. seen has the latest version of each user that the reader has seen.
 func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 	f, ctx, l := c.f, c.f.ctx, c.f.ladder("")
 	user := c.users[rng.IntN(len(c.users))]
@@ -101,7 +101,7 @@ func (c *crowd) read(rng *rand.Rand, seen map[leaderboard.UserID]uint64) error {
 		var counts []leaderboard.Counts
 		counts, v, err = f.Count(ctx, l, []leaderboard.RankKey{"\x00", f.board.ScorePrefix(leaderboard.Score(rng.IntN(100)), f.now), "\xff\xff"})
 		if err == nil && (counts[0] != (leaderboard.Counts{}) || counts[1].Distinct > counts[1].Standings || counts[1].Standings > crowdSize || counts[2].Standings != crowdSize) {
-			err = fmt.Errorf("counts before the best, a middle and the worst key: %+v, want 0, at most %d, and %d standings", counts, crowdSize, crowdSize)
+			err = fmt.Errorf("counts of standings before three keys: %+v; want 0 before the best key, at most %d before a middle key, and %d before the worst key", counts, crowdSize, crowdSize)
 		}
 	case 4:
 		return c.readPair(rng, seen)
@@ -137,7 +137,7 @@ func (c *crowd) readPair(rng *rand.Rand, seen map[leaderboard.UserID]uint64) err
 		return fmt.Errorf("the ordinal ranks of %q and %q contradict their sort keys", x.User, y.User)
 	}
 	if same := x.Key == y.Key; same != (x.Ranks.Competition == y.Ranks.Competition) || same != (x.Ranks.Dense == y.Ranks.Dense) {
-		return fmt.Errorf("%q and %q have ranks %+v and %+v; competition and dense ranks must be equal exactly if the rank keys are equal, which is %v", x.User, y.User, x.Ranks, y.Ranks, same)
+		return fmt.Errorf("%q and %q have ranks %+v and %+v, and their rank keys are equal: %v; want equal competition and dense ranks if and only if the rank keys are equal", x.User, y.User, x.Ranks, y.Ranks, same)
 	}
 	return c.checkVersions(got, seen)
 }
@@ -157,7 +157,7 @@ func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.U
 	if c.f.limits.MixedMoments != "" {
 		return nil
 	}
-	// The first user of a pair moves first.
+	// The first user of a pair moves first, so its version may be higher by 1.
 	for i := 0; i < len(c.users); i += 2 {
 		first, ok := version[c.users[i]]
 		second, both := version[c.users[i+1]]
@@ -200,8 +200,8 @@ func (c *crowd) runConcurrently(seed uint64, readers int, writers ...func(*rand.
 	reading.Wait()
 }
 
-// mover moves random pairs of users from first to end-1. version has each pair's version, by its
-// first user.
+// mover returns a writer that moves random pairs of the users first to end-1. version has each
+// pair's version, by its first user.
 func (c *crowd) mover(first, end, moves int, version map[int]uint64) func(*rand.Rand) error {
 	return func(rng *rand.Rand) error {
 		for range moves / 2 {
@@ -238,7 +238,7 @@ func (c *crowd) checkLast(versions ...map[int]uint64) {
 	for i := range c.users {
 		v := uint64(1)
 		for _, m := range versions {
-			if last, ok := m[i&^1]; ok {
+			if last, ok := m[i&^1]; ok { // the pair's first user
 				v = last
 			}
 		}
@@ -261,7 +261,7 @@ var concurrencyTests = []test{
 		c := newCrowd(f)
 		c.load()
 		versions := c.firstVersions(0, crowdSize)
-		// Rebuild reads store. The contract demands that store changes before the index.
+		// Rebuild reads the map store. As the contract demands, write changes store first.
 		var mu sync.Mutex
 		store := map[int]uint64{}
 		for i := range c.users {

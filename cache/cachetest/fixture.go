@@ -19,8 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// fixture is a test of one season, with its model. Its methods end the test after an unexpected
-// error.
+// fixture tests one season of an index. model has the entries that the season should have.
 type fixture struct {
 	*testing.T
 	leaderboard.Index
@@ -35,7 +34,7 @@ type fixture struct {
 	samples int // calls of samplePositions
 }
 
-// start is the earliest event time of entries.
+// start is the base of the event times of entries.
 var start = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func newFixture(t *testing.T, index leaderboard.Index, limits Limits, sizes Sizes) *fixture {
@@ -71,14 +70,14 @@ func (f *fixture) wantErr(subject string, err, want error) {
 func (f *fixture) equal(subject string, want, got any) {
 	f.Helper()
 	if reflect.DeepEqual(want, got) {
-		return // the usual case, and much faster than Diff
+		return // much faster than Diff
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		f.Fatalf("%s (-want +got):\n%s", subject, d)
 	}
 }
 
-// around checks that Of is the index of the user.
+// around calls Around, and checks that the answer's Of is the index of the user.
 func (f *fixture) around(l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
 	n, v, err := f.Around(f.ctx, l, user, above, below)
 	if err == nil && n.Standings[n.Of].User != user {
@@ -87,10 +86,10 @@ func (f *fixture) around(l leaderboard.Ladder, user leaderboard.UserID, above, b
 	return n.Standings, v, err
 }
 
-// entry returns the entry of a user with one result, second seconds after start. Divisions have the
-// form "attribute:value".
-func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboard.Score, second int, divisions ...string) leaderboard.Entry {
-	r := leaderboard.MatchResult{Score: score, AchievedAt: start.Add(time.Duration(second) * time.Second), Attributes: map[string]string{}}
+// entry returns the entry of a user with one result. The event time is start plus seconds. Divisions
+// have the form "attribute:value".
+func (f *fixture) entry(user leaderboard.UserID, version uint64, score leaderboard.Score, seconds int, divisions ...string) leaderboard.Entry {
+	r := leaderboard.MatchResult{Score: score, AchievedAt: start.Add(time.Duration(seconds) * time.Second), Attributes: map[string]string{}}
 	for _, d := range divisions {
 		attribute, value, _ := strings.Cut(d, ":")
 		r.Attributes[attribute] = value
@@ -139,7 +138,7 @@ func (f *fixture) rebuild(entries ...leaderboard.Entry) {
 	f.model.update(at, entries...)
 }
 
-// restore loads the season, which must not be loaded.
+// restore loads the season with Restore. The season must not be loaded yet.
 func (f *fixture) restore(entries ...leaderboard.Entry) {
 	f.Helper()
 	at := f.tick()
@@ -169,7 +168,7 @@ func shuffled[T any](rng *rand.Rand, list []T) []T {
 	return out
 }
 
-// loadFive loads two users who tie at the top, one more, and two who tie at the end.
+// loadFive loads two users who tie at the top, one user below, and two who tie at the end.
 func (f *fixture) loadFive() {
 	f.Helper()
 	f.rebuild(

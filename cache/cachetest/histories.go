@@ -15,8 +15,8 @@ import (
 // an empty index, which RunHistories closes.
 //
 // A history is a sequence of versions of each user's entry. The versions arrive in batches, out of
-// order, some of them twice. Between batches, the season may be rebuilt, or dropped and loaded
-// again.
+// order, and some arrive repeatedly. Between batches, the season may be rebuilt, or dropped and
+// loaded again.
 func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
 	rng := random(t)
 	f := newFixture(t, closeAtEnd(t, open(t)), Limits{}, sizes)
@@ -86,7 +86,7 @@ func (h *history) nextVersion(f *fixture, user leaderboard.UserID) leaderboard.E
 	for range h.board.TieBreakers {
 		r.TieBreakers = append(r.TieBreakers, int64(rng.IntN(2)))
 	}
-	if len(r.TieBreakers) > 0 && rng.IntN(2) == 0 { // differ in the last tie-breaker only
+	if len(r.TieBreakers) > 0 && rng.IntN(2) == 0 { // results differ in the last tie-breaker only
 		clear(r.TieBreakers[:len(r.TieBreakers)-1])
 	}
 	for _, attribute := range h.board.Attributes() {
@@ -122,7 +122,7 @@ func (h *history) play(f *fixture) {
 			if len(delayed) > 0 && rng.IntN(3) == 0 {
 				i := rng.IntN(len(delayed))
 				batch = append(batch, delayed[i])
-				if rng.IntN(3) > 0 { // otherwise deliver it again later
+				if rng.IntN(3) > 0 { // otherwise, a later batch repeats it
 					delayed = slices.Delete(delayed, i, i+1)
 				}
 			}

@@ -34,7 +34,7 @@ var viewTests = []test{
 		first, second := f.tick(), f.tick()
 		f.ok("Update", f.Update(f.ctx, f.key, second, []leaderboard.Entry{f.entry("ann", 1, 1, 0)}))
 		if got := asOf(); !got.Equal(second) {
-			f.Errorf("AsOf is %v after an Update, want its time, %v", got, second)
+			f.Errorf("AsOf is %v after an Update, want the time of the Update, %v", got, second)
 		}
 		f.ok("Update", f.Update(f.ctx, f.key, first, []leaderboard.Entry{f.entry("bob", 1, 1, 0)}))
 		if got := asOf(); !got.Equal(second) {
@@ -43,7 +43,7 @@ var viewTests = []test{
 		third := f.tick()
 		f.ok("Rebuild", f.Rebuild(f.ctx, f.board, f.key, third, sequence()))
 		if got := asOf(); !got.Equal(third) {
-			f.Errorf("AsOf is %v after a Rebuild, want its time, %v", got, third)
+			f.Errorf("AsOf is %v after a Rebuild, want the time of the Rebuild, %v", got, third)
 		}
 	}},
 }
@@ -146,7 +146,7 @@ var readTests = []test{
 		for i := range all {
 			got, _, err := f.PageAfter(f.ctx, f.ladder(""), after, 1)
 			f.ok("PageAfter", err)
-			f.equal(fmt.Sprintf("PageAfter %d standings", i), all[i:i+1], got)
+			f.equal(fmt.Sprintf("PageAfter the first %d standings", i), all[i:i+1], got)
 			after = got[0].SortKey()
 		}
 		got, _, err := f.PageAfter(f.ctx, f.ladder(""), after, 1)

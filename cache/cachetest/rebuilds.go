@@ -101,7 +101,7 @@ var rebuildTests = []test{
 				}
 			})
 			if !errors.Is(err, broken) {
-				f.Fatalf("Rebuild: error %v, want the error of entries", err)
+				f.Fatalf("Rebuild: error %v, want the error that the entries yield", err)
 			}
 		}
 		failingRebuild(func() {})
@@ -163,7 +163,7 @@ var rebuildTests = []test{
 		err = f.Rebuild(f.ctx, f.board, f.key, f.now, func(yield func(leaderboard.Entry, error) bool) {
 			ctx, cancel := context.WithCancel(f.ctx)
 			cancel()
-			f.wantErr("a waiting Rebuild", f.Rebuild(ctx, f.board, f.key, f.now, sequence()), context.Canceled)
+			f.wantErr("a Rebuild with a canceled ctx during another Rebuild", f.Rebuild(ctx, f.board, f.key, f.now, sequence()), context.Canceled)
 			yield(f.entry("second", 1, 1, 0), nil)
 		})
 		f.ok("Rebuild", err)
@@ -212,7 +212,7 @@ var rebuildTests = []test{
 			entries := f.manyEntries(random(f.T), 60)
 			f.rebuild(entries...)
 			if loaded, err := f.Loaded(f.ctx, f.key); !loaded || err != nil || !f.Fits(&b, f.key) {
-				f.Errorf("after a Rebuild with %d shards: loaded %v, error %v, fits %v; want a season that fits", shards, loaded, err, f.Fits(&b, f.key))
+				f.Errorf("after a Rebuild with %d shards: loaded %v, error %v, fits %v; want a loaded season that fits its board", shards, loaded, err, f.Fits(&b, f.key))
 			}
 			f.compareAll()
 		}

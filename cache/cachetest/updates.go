@@ -17,7 +17,7 @@ var updateTests = []test{
 		f.compareAll()
 		f.update(f.entry("cid", 4, 5, 9))
 		f.compareAll()
-		f.update(f.entry("fay", 1, 30, 2, "gender:F", "country:FIN")) // a new user, between two users who tie
+		f.update(f.entry("fay", 1, 30, 2, "gender:F", "country:FIN")) // a new user, who ties with two users
 		f.compareAll()
 	}},
 	{"each combination of values of a crossed division has a ladder", func(f *fixture) {
@@ -57,7 +57,7 @@ var updateTests = []test{
 			f.update(stale)
 			f.compareAll()
 		}
-		f.update(f.unranked("ann", 6)) // the index keeps the version of a user without a place
+		f.update(f.unranked("ann", 6)) // the index keeps the version of a user without a standing
 		f.update(f.entry("ann", 5, 15, 0))
 		f.compareAll()
 		f.update(f.unranked("new", 2))
@@ -65,8 +65,8 @@ var updateTests = []test{
 		f.compareAll()
 		f.update(f.entry("ann", 7, 12, 0), f.entry("new", 3, 99, 0))
 		f.compareAll()
-		// Versions may be large: in storage/cql, they contain sums of revisions, such as times in
-		// milliseconds.
+		// Versions may be large: in storage/cql, they contain sums of revisions, which may be times
+		// in milliseconds.
 		f.update(f.entry("ann", math.MaxUint64, 13, 0))
 		f.update(f.entry("ann", math.MaxUint64-1, 14, 0), f.entry("bob", 1<<53+1, 16, 0))
 		f.update(f.entry("bob", 1<<53, 17, 0))

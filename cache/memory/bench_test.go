@@ -59,7 +59,7 @@ func inOrder(n int) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		step := uint64(1<<53) / uint64(n)
 		for i := range n {
-			user := int(uint64(i) * 7919 % uint64(n)) // each user occurs once: n is a power of ten
+			user := int(uint64(i) * 7919 % uint64(n)) // each user occurs once: 7919 is prime, and n is a power of ten
 			if !yield(leaderboard.Entry{User: benchID(user), Key: key(uint64(i) * step), AchievedAt: time.UnixMicro(int64(user)), Version: 1}, nil) {
 				return
 			}
@@ -101,8 +101,8 @@ func loadedIndex(b *testing.B, n int) *Index {
 	return bench.x
 }
 
-// floor is larger than any cache of the processor. So a read of a random word waits for main
-// memory. A look-up takes at least as long.
+// floor returns words that are larger than any cache of the processor. So a read of a random word
+// waits for main memory. To find a user takes at least as long.
 var floor = sync.OnceValue(func() []uint64 {
 	words := make([]uint64, 1<<26) // 512 MiB
 	for i := range words {
@@ -111,8 +111,8 @@ var floor = sync.OnceValue(func() []uint64 {
 	return words
 })
 
-// measure calls op b.N times with random users. After each 1,000 calls it reads 1,000 random words
-// of floor, one after the other. Its metrics are:
+// measure calls op b.N times with random users. After each 1,000 calls, it makes 1,000 floor reads
+// of a random word of floor, one after another. Its metrics are:
 //
 //	cpu-ns/op       processor time of a call: the median of the runs of 1,000
 //	quiet-ns/op     processor time of a call: the tenth percentile
@@ -214,7 +214,7 @@ func BenchmarkIndex(b *testing.B) {
 				})
 			})
 			b.Run("tree/rank", func(b *testing.B) {
-				// without the look-up of the id
+				// The users are found before the measurement.
 				tr := &t.ladders[0]
 				rng := rand.New(rand.NewPCG(1, 1))
 				users := make([]cell, 1<<20)
@@ -294,7 +294,7 @@ func BenchmarkRebuild(b *testing.B) {
 			entries iter.Seq2[leaderboard.Entry, error]
 		}{
 			{"the-entries-alone", func(yield func(leaderboard.Entry, error) bool) {
-				for range inNoOrder(n) { // creates the entries only
+				for range inNoOrder(n) { // creates the entries and yields none
 				}
 			}},
 			{"in-order", inOrder(n)}, {"in-no-order", inNoOrder(n)},
@@ -332,6 +332,7 @@ func BenchmarkReadsBesideWrites(b *testing.B) {
 	}
 }
 
+// If users is 0, readsBesideWriter does not write.
 func readsBesideWriter(b *testing.B, x *Index, n int, season leaderboard.SeasonKey, users int) {
 	stop, total := make(chan struct{}), make(chan int)
 	go func() {
