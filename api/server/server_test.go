@@ -231,7 +231,7 @@ func TestCrossOriginRequests(t *testing.T) {
 	}
 }
 
-// faulty calls page before each Page.
+// faulty is a service whose Page fails if page does.
 type faulty struct {
 	*ranking.Service
 	page func(context.Context) error

@@ -825,7 +825,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// The streams of an expired or revoked key end within seconds on every node.
+// The streams of an expired or revoked credential end within seconds on every node.
 func TestStreamsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	secretKey := []byte(strings.Repeat("s", 32))

@@ -25,7 +25,6 @@ type ladderRequest interface {
 	GetMethod() string
 }
 
-// toQuery returns the query of a request.
 func toQuery(ctx context.Context, req ladderRequest) (ranking.Query, error) {
 	id := boardID(req.GetBoard())
 	q := ranking.Query{Board: id, Resolved: resolvedBoard(ctx, id), Season: leaderboard.SeasonID(req.GetSeason())}

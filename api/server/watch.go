@@ -26,7 +26,7 @@ const recheckInterval = 2 * time.Second
 
 // prepareStream returns a context for the handler of a stream. The context is canceled
 //
-//   - with the context of the stream;
+//   - when the context of the stream is done;
 //   - when the server stops;
 //   - soon after the caller's credentials expire or are revoked;
 //   - soon after the board becomes private, if the caller has no credentials.
@@ -112,7 +112,7 @@ var (
 	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo("UNAUTHENTICATED"))
 )
 
-// streamError returns the error for the caller: if the server canceled the stream, the cause, and
+// streamError returns the error for the caller: the cause if the server canceled the stream, and
 // otherwise err.
 func streamError(ctx context.Context, err error) error {
 	if err == nil {
@@ -193,7 +193,7 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 type sharedMessage struct {
 	*pb.WatchScoresResponse
 	protobuf func() ([]byte, error)
-	event    func() ([]byte, error) // a server-sent event without its end
+	event    func() ([]byte, error) // a server-sent event without its final newlines
 }
 
 func encodeOnce(page *ranking.Page) any {
@@ -203,8 +203,7 @@ func encodeOnce(page *ranking.Page) any {
 	})}
 }
 
-// eventID returns the id of an event: the time of the last change, in microseconds. The
-// id is "0" before the first change.
+// eventID returns the id of an event: the time of the last change, in microseconds.
 func eventID(page *ranking.Page) string {
 	if page.AsOf.IsZero() {
 		return "0"

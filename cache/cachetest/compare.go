@@ -199,7 +199,7 @@ func bucketCounts(all []leaderboard.Standing, buckets int, fromWorst bool) []int
 	return counts
 }
 
-// compareMethods reads the ranks of one [leaderboard.Method] at a time, and compares them with all.
+// compareMethods reads the ranks of one [leaderboard.Method] at a time.
 func (f *fixture) compareMethods(l leaderboard.Ladder, all []leaderboard.Standing, keys []leaderboard.RankKey) {
 	f.Helper()
 	for _, m := range []leaderboard.Method{leaderboard.Competition, leaderboard.Dense, leaderboard.Ordinal} {

@@ -157,7 +157,7 @@ func (c *crowd) checkVersions(got []leaderboard.Standing, seen map[leaderboard.U
 	if c.f.limits.MixedMoments != "" {
 		return nil
 	}
-	// The first user of a pair moves first, so its version may be higher by 1.
+	// The first user of a pair moves first, so the first user's version may be higher by 1.
 	for i := 0; i < len(c.users); i += 2 {
 		first, ok := version[c.users[i]]
 		second, both := version[c.users[i+1]]
@@ -201,7 +201,7 @@ func (c *crowd) runConcurrently(seed uint64, readers int, writers ...func(*rand.
 }
 
 // mover returns a writer that moves random pairs of the users first to end-1. version has each
-// pair's version, by its first user.
+// pair's version, by the pair's first user.
 func (c *crowd) mover(first, end, moves int, version map[int]uint64) func(*rand.Rand) error {
 	return func(rng *rand.Rand) error {
 		for range moves / 2 {

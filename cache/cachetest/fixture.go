@@ -70,14 +70,14 @@ func (f *fixture) wantErr(subject string, err, want error) {
 func (f *fixture) equal(subject string, want, got any) {
 	f.Helper()
 	if reflect.DeepEqual(want, got) {
-		return // much faster than Diff
+		return // DeepEqual is much faster than Diff
 	}
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		f.Fatalf("%s (-want +got):\n%s", subject, d)
 	}
 }
 
-// around calls Around, and checks that the answer's Of is the index of the user.
+// around also checks that Of is the index of the user.
 func (f *fixture) around(l leaderboard.Ladder, user leaderboard.UserID, above, below int) ([]leaderboard.Standing, leaderboard.View, error) {
 	n, v, err := f.Around(f.ctx, l, user, above, below)
 	if err == nil && n.Standings[n.Of].User != user {
@@ -138,7 +138,7 @@ func (f *fixture) rebuild(entries ...leaderboard.Entry) {
 	f.model.update(at, entries...)
 }
 
-// restore loads the season with Restore. The season must not be loaded yet.
+// restore calls Restore. The season must not be loaded.
 func (f *fixture) restore(entries ...leaderboard.Entry) {
 	f.Helper()
 	at := f.tick()

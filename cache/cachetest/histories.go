@@ -122,7 +122,7 @@ func (h *history) play(f *fixture) {
 			if len(delayed) > 0 && rng.IntN(3) == 0 {
 				i := rng.IntN(len(delayed))
 				batch = append(batch, delayed[i])
-				if rng.IntN(3) > 0 { // otherwise, a later batch repeats it
+				if rng.IntN(3) > 0 { // otherwise, the entry arrives again later
 					delayed = slices.Delete(delayed, i, i+1)
 				}
 			}

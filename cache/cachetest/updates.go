@@ -17,7 +17,7 @@ var updateTests = []test{
 		f.compareAll()
 		f.update(f.entry("cid", 4, 5, 9))
 		f.compareAll()
-		f.update(f.entry("fay", 1, 30, 2, "gender:F", "country:FIN")) // a new user, who ties with two users
+		f.update(f.entry("fay", 1, 30, 2, "gender:F", "country:FIN")) // fay ties with ann and bob
 		f.compareAll()
 	}},
 	{"each combination of values of a crossed division has a ladder", func(f *fixture) {

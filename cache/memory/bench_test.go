@@ -102,7 +102,7 @@ func loadedIndex(b *testing.B, n int) *Index {
 }
 
 // floor returns words that are larger than any cache of the processor. So a read of a random word
-// waits for main memory. To find a user takes at least as long.
+// waits for main memory. Finding a user takes at least as long.
 var floor = sync.OnceValue(func() []uint64 {
 	words := make([]uint64, 1<<26) // 512 MiB
 	for i := range words {
@@ -214,7 +214,7 @@ func BenchmarkIndex(b *testing.B) {
 				})
 			})
 			b.Run("tree/rank", func(b *testing.B) {
-				// The users are found before the measurement.
+				// lookUp runs before the measurement.
 				tr := &t.ladders[0]
 				rng := rand.New(rand.NewPCG(1, 1))
 				users := make([]cell, 1<<20)
