@@ -9,9 +9,9 @@ import (
 
 // View describes the ladder at the moment of an answer.
 type View struct {
-	Size int64
-	// AsOf is the time of the season's last change that the answer includes: the greatest
-	// changedAt of the last Rebuild and of the Updates after it.
+	Size int64 // the number of standings
+	// AsOf is the time of the season's last change that the answer includes: see changedAt
+	// in [Index].Update.
 	AsOf time.Time
 }
 
@@ -26,8 +26,8 @@ type Neighborhood struct {
 	Standings []Standing
 	// Of is the index of the user's standing in Standings.
 	Of int
-	// NotWorse is the number of standings of the ladder with the user's rank key or a better
-	// rank key.
+	// NotWorse is the number of standings of the ladder whose rank key is equal to the
+	// user's or better.
 	NotWorse int64
 }
 
@@ -36,15 +36,15 @@ type SurveyQuery struct {
 	// Positions count from 1.
 	Positions []int64
 	// Percents are 0 to 100. In a ladder of n standings, percent p selects the position
-	// max(1, n-⌊n×p/100⌋). Its standing is better than about p percent of the standings.
+	// max(1, n-⌊n×p/100⌋). That standing is better than about p percent of the standings.
 	Percents []float64
 	// Keys are rank keys, or prefixes of rank keys: see [Ranker].Count.
 	Keys []RankKey
-	// Buckets is the maximum number of buckets of the ladder. The number of a standing is the first 8
-	// bytes of its rank key, as a big-endian integer. If d is the difference between the numbers of
-	// the last and the first standing, a bucket spans ⌊d/Buckets⌋+1 numbers. The first bucket begins
-	// with the first standing or, if FromWorst is true, with the last standing. The final bucket ends
-	// with the standing at the other end.
+	// Buckets is the maximum number of buckets of the answer. A bucket is a range of values. The
+	// value of a standing is the first 8 bytes of its rank key, as a big-endian integer. If d is the
+	// value of the last standing minus the value of the first, each bucket spans ⌊d/Buckets⌋+1
+	// values. The first bucket begins at the first standing or, if FromWorst is true, at the last
+	// standing. The final bucket contains the standing at the other end.
 	Buckets   int
 	FromWorst bool
 }
@@ -54,8 +54,8 @@ func PercentPosition(size int64, percent float64) int64 {
 	return max(size-int64(float64(size)*percent/100), 1)
 }
 
-// Survey is the answer to a [SurveyQuery], in the query's order. The rank key of a position
-// that the ladder does not have is empty.
+// Survey is the answer to a [SurveyQuery], in the query's order. A position outside the
+// ladder has an empty rank key.
 type Survey struct {
 	Positions, Percents []RankKey
 	Counts              []Counts
@@ -63,13 +63,12 @@ type Survey struct {
 }
 
 // Ranker answers questions about ranks. Every answer is exact and shows the ladder at one
-// moment. An answer about more than 16 keys and positions, 32 users or 1,000 standings
-// may consist of parts that show successive moments. If a ladder has no standings, the
+// moment. But the parts of a large answer may show successive moments: of more than 16 keys
+// and positions together, 32 users or 1,000 standings. If a ladder has no standings, the
 // answer is empty and the error is nil.
 //
-// Parameter methods lists the ranks that the answer must have; an empty list means all.
-// Ordinal ranks are always set. Ranks that are neither listed nor ordinal have no
-// meaning.
+// The parameter methods lists the ranks that the answer must have; an empty list means all.
+// Ordinal ranks are always set. Other ranks that are not listed have no meaning.
 //
 // All methods are safe for concurrent use. A method that cannot answer now, for example
 // before the season is loaded, returns [ErrRankUnavailable].
@@ -85,7 +84,7 @@ type Ranker interface {
 	// Around returns a user's standing with up to above standings before it and up to below
 	// standings after it. It returns [ErrEntryNotFound] if the user has no standing.
 	Around(ctx context.Context, l Ladder, user UserID, above, below int, methods ...Method) (Neighborhood, View, error)
-	// Count returns, for each key, the number of standings that rank strictly better. A key
+	// Count returns, for each key, the number of standings better than the key. A key
 	// may also be a prefix of a rank key: see [Board.ScorePrefix]. If methods are given
 	// without [Dense], [Counts].Distinct has no meaning.
 	Count(ctx context.Context, l Ladder, keys []RankKey, methods ...Method) ([]Counts, View, error)
@@ -93,8 +92,7 @@ type Ranker interface {
 	Survey(ctx context.Context, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error)
 }
 
-// SurveyByPages answers q by one call of r.Count and one of r.Page for each position and
-// percent.
+// SurveyByPages answers q by calls of r.Count and r.Page.
 func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, methods ...Method) (Survey, View, error) {
 	counts, v, err := r.Count(ctx, l, q.Keys, methods...)
 	if err != nil {
@@ -140,38 +138,38 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 
 // LogPosition is a position in one partition of the log of results.
 type LogPosition struct {
-	// Partition identifies the partition. If its topic is deleted and created again,
+	// Partition identifies the partition. If the topic is deleted and created again,
 	// Partition has another value.
 	Partition string
-	// From is the offset of the first message whose Updates the caller has made, or
-	// repeated.
+	// From is the offset of the first message whose Updates (see [Index]) the caller has made
+	// or repeated.
 	From int64
-	// Offset is the offset after the last such message, or -1 if the position is unknown.
+	// Offset is the offset after the last of these messages, or -1 if the position is
+	// unknown.
 	Offset int64
 }
 
-// LogSession identifies the processes that share the partitions of the log.
+// LogSession identifies a session of the consumer group that reads the log.
 type LogSession struct {
-	// Generation is the generation of the Kafka consumer group, which grows with each
-	// rebalance.
+	// Generation is the generation of the Kafka consumer group. It grows with each rebalance.
 	Generation int64
 	// Partitions is the number of all partitions of the log.
 	Partitions int
 }
 
-// Doubt states that the index may lack the last Updates of a season. If a server of the season has
-// changed or restarted, reads of the season return [ErrRankUnavailable] until [Index].Confirm removes
+// Doubt states that the index may lack the last Updates of a season. If a server of the season was
+// restarted or replaced, reads of the season return [ErrRankUnavailable] until [Index].Confirm removes
 // the doubt.
 type Doubt struct {
 	SeasonKey
 	// Server identifies the servers that have the season's shards now.
 	Server string
 	// Confirmed means that this process has confirmed the season on these servers, and has
-	// made all later Updates on them. The process must still confirm partitions that it
-	// received later.
+	// made all later Updates on them. If the process has received partitions since then, it
+	// must still confirm these partitions.
 	Confirmed bool
 	// Positions are the recorded positions of the caller's partitions. The season has all
-	// Updates of the messages before them.
+	// Updates of messages before each Offset.
 	Positions []LogPosition
 }
 
@@ -180,10 +178,10 @@ type Doubt struct {
 type Index interface {
 	Ranker
 
-	// Update moves the user of each entry to the place of the sort key, in the overall
-	// ladder and in the ladders of the entry's divisions. It removes the user from all
-	// earlier places. A user whose entry is not ranked has no place. Update ignores an entry
-	// whose Version is not greater than the user's version in the index. Updates may
+	// Update gives the user of each entry a standing with the entry's sort key, in the
+	// overall ladder and in the ladders of the entry's divisions. It removes the user's
+	// earlier standings. A user whose entry is not ranked has no standing. Update ignores an
+	// entry whose Version is not greater than the user's version in the index. Updates may
 	// therefore be repeated, and may arrive in any order.
 	//
 	// The entries must be of season s and already durable in the store. changedAt is the
@@ -192,49 +190,48 @@ type Index interface {
 	// board of the last Rebuild did not have.
 	Update(ctx context.Context, s SeasonKey, changedAt time.Time, entries []Entry) error
 	// Rebuild replaces all standings of a season of board b by those of entries. The entries
-	// may come in any order, and some may not be ranked. No user has two entries. The
-	// standing order of the overall ladder is fastest. Rebuild begins to record Updates
-	// before it reads the first entry.
+	// may come in any order, and some may not be ranked. No user has two entries. Rebuild is
+	// fastest if the entries are in the standing order of the overall ladder. Rebuild begins
+	// to record Updates before it reads the first entry.
 	//
 	// Until Rebuild returns, reads see the old standings. Later reads see the new standings
 	// and the effect of every Update made during the Rebuild. If entries yields an error,
 	// or if ctx is done, Rebuild returns that error and does not change the season.
-	// Concurrent Rebuilds of one season run one after another. A Rebuild during which Drop
-	// is called loads nothing and returns [ErrRankUnavailable].
+	// Concurrent Rebuilds of one season run one after another. If Drop is called during a
+	// Rebuild, the Rebuild loads nothing and returns [ErrRankUnavailable].
 	Rebuild(ctx context.Context, b *Board, s SeasonKey, changedAt time.Time, entries iter.Seq2[Entry, error]) error
 	// Restore loads a season like Rebuild, but keeps the standings that the index has not
-	// lost. If the season is loaded, Restore may do nothing. Restore calls scan for the
-	// parts of the users whose standings are lost, or for all users. scan must return the
-	// entries of exactly the users of the part.
+	// lost. If the season is loaded, Restore may do nothing. Restore calls scan for each
+	// [Part] whose standings are lost, or once for all users. scan must return the entries
+	// of exactly the users of the Part.
 	Restore(ctx context.Context, b *Board, s SeasonKey, changedAt time.Time, scan func(Part) iter.Seq2[Entry, error]) error
 	// Synced reports whether the index has the effect of every Update so far. Without
 	// arguments, it checks all seasons. It ignores Updates of seasons that every process
-	// treats as not loaded. A caller that can repeat an Update, even after a crash, must
-	// keep this ability until Synced returns true. Otherwise the index may lack the Update
-	// for ever.
+	// treats as not loaded. After a crash, a consumer repeats the Updates of results whose
+	// offsets it has not committed. So it must not commit an offset before Synced returns true.
 	Synced(seasons ...SeasonKey) bool
-	// Invalidate reports that a season lacks an Update that another process could not make.
-	// This process then treats the season as not loaded until a Rebuild. Other processes
-	// that share the index treat it so as soon as the index is available.
+	// Invalidate states that a season lacks an Update that another process could not make.
+	// Until a Rebuild, this process treats the season as not loaded. As soon as the index is
+	// available, the other processes that share it also treat the season as not loaded.
 	Invalidate(s SeasonKey)
-	// Advance records that the index has all Updates of the messages before the positions, except in
-	// seasons that are not loaded. It returns the seasons that may have lost Updates since earlier
-	// positions were recorded, or may lack Updates between the recorded Offset and the caller's From.
-	// Advance records nothing for these seasons. Seasons without Updates are checked only from time to
-	// time, unless all is true.
+	// Advance records that each loaded season has all Updates of the messages before each Offset in
+	// positions. It returns the seasons that may have lost Updates since earlier positions were
+	// recorded, or may lack Updates between the recorded Offset and the caller's From. Advance records
+	// nothing for these seasons. If the parameter all is false, Advance checks seasons without Updates
+	// only from time to time.
 	Advance(ctx context.Context, positions []LogPosition, all bool) ([]Doubt, error)
 	// Confirm states that the caller has repeated the Updates of a season in doubt,
-	// beginning at d.Positions. The season then has all Updates of the messages before the
-	// parameter positions. b is the season's board. The doubt ends when all members of
-	// session have confirmed their partitions. If the index loaded the season for other
-	// [Board.Rules], or for an earlier board with the same id, Confirm drops the season. If
-	// a server has changed again, Confirm does nothing.
+	// beginning at d.Positions, and that the season now has all Updates of the messages
+	// before the parameter positions. The doubt ends when all members of the session have
+	// confirmed their partitions. If the index loaded the season for other [Board.Rules], or
+	// for an earlier board with the same id, Confirm drops the season. If the season is no
+	// longer on the servers of d, Confirm does nothing.
 	Confirm(ctx context.Context, b *Board, d Doubt, positions []LogPosition, session LogSession) error
 	// Loaded reports whether a Rebuild has loaded a season, and the season has been neither
 	// lost nor dropped since then.
 	Loaded(ctx context.Context, s SeasonKey) (bool, error)
-	// Fits reports whether the last call of Loaded found the season in the form that the settings
-	// of b require, such as [Board].Shards. A Rebuild creates this form.
+	// Fits reports whether the last call of Loaded found the season in a form that fits the settings
+	// of b, such as [Board].Shards. After a Rebuild, the season fits.
 	Fits(b *Board, s SeasonKey) bool
 	Drop(ctx context.Context, s SeasonKey) error
 	// Close releases resources. No method may be called after Close.

@@ -9,13 +9,12 @@ import (
 	"time"
 )
 
-// MaxLinks is the largest number of boards that are linked to one source.
+// MaxLinks is the largest number of boards linked to one source.
 const MaxLinks = 16
 
-// Source declares that a board is linked. Every result of the source whose attributes
-// match also counts on the linked board, under the linked board's policy, order, seasons
-// and divisions. Corrections, retractions, bans and erasures on the source also affect
-// the linked board.
+// Source declares the source of a linked board. Every result of the source that matches
+// also counts on the linked board, under the linked board's rules. Corrections,
+// retractions, bans and erasures on the source also affect the linked board.
 type Source struct {
 	Board BoardID `json:"board_id"`
 	// Match has attributes with values. A result matches if it has all of them.
@@ -56,7 +55,7 @@ func (b *Board) validateSource() []error {
 		errs = append(errs, checkName("source.match", name), checkID("source.match."+name, s.Match[name]))
 	}
 	if b.Matches {
-		errs = append(errs, fieldErrorf("matches", "is not allowed on a linked board; its results follow the matches of the source"))
+		errs = append(errs, fieldErrorf("matches", "is not allowed on a linked board, which follows the matches of its source"))
 	}
 	for field, given := range map[string]bool{"min_score": b.MinScore != nil, "max_score": b.MaxScore != nil, "floor": b.Floor != nil} {
 		if given {
@@ -95,7 +94,7 @@ func (b *Board) ResultTieBreakers(r *MatchResult) []int64 {
 	return ties
 }
 
-// CheckDirect returns a [FieldError] if b is linked: callers must submit to its source.
+// CheckDirect returns a [FieldError] if b is linked.
 func (b *Board) CheckDirect() error {
 	if b.Source == nil {
 		return nil
@@ -105,8 +104,8 @@ func (b *Board) CheckDirect() error {
 
 // Counts reports whether b counts r in r's season. A retraction, a result of a void
 // match, and a result at or after the early end of its season do not count. On a linked
-// board, a result that does not match, or whose event time is in another season, does not
-// count either.
+// board, a result that does not match [Source].Match, or whose event time is outside the
+// season, does not count either.
 func (b *Board) Counts(r *MatchResult) bool { return b.countsUnlessEnded(r) && !b.EndedEarly(r) }
 
 func (b *Board) countsUnlessEnded(r *MatchResult) bool {
@@ -120,9 +119,9 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	return err == nil && b.Source.matches(r) && season.Contains(r.AchievedAt)
 }
 
-// LinkedSeasons returns the seasons in which the linked board b counts r, or would count
-// r if no match were void. They are ordered by their ends. r is a result of b or of its
-// source. On a rolling board, these are the open windows that contain r's event time.
+// LinkedSeasons returns the seasons of the linked board b that count r, ordered by their
+// ends. It ignores whether r's match is void. r is a result of b or of its source. On a
+// rolling board, the seasons are the open windows that contain r's event time.
 func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
 		return nil
@@ -147,8 +146,7 @@ func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 	return windows
 }
 
-// RollingWindows is the state of a rolling board. Of two windows, the window with the
-// greater id ends later.
+// RollingWindows is the state of a rolling board. A window with a greater id ends later.
 type RollingWindows struct {
 	// First and Opened are the first and the last open window. The service copies results
 	// only to open windows. First never changes.
@@ -157,26 +155,26 @@ type RollingWindows struct {
 	// Filled is the last filled window: this window and all earlier open windows have all
 	// results of the source. Filled is empty until the first fill has ended.
 	Filled SeasonID `json:"filled,omitempty"`
-	// Until Lease, only one process fills the windows after Filled. Lease is zero if no
-	// process fills windows.
+	// Until the time Lease, only one process fills the windows after Filled. Lease is zero
+	// if no process fills windows.
 	Lease time.Time `json:"lease,omitzero"`
 }
 
-// OpenWindows sets the open windows of the new rolling board b. Windows whose retention
-// ended before b.CreatedAt stay closed.
+// OpenWindows sets the open windows of the new rolling board b. It does not open windows
+// whose retention ended before b.CreatedAt.
 func (b *Board) OpenWindows() error {
 	last, err := b.Season.At(b.CreatedAt.Add(MaxAhead))
 	b.Rolling = RollingWindows{Opened: last.ID}
-	// At fails if the first window would be before the year 1. First then stays empty.
+	// If the first window would be before the year 1, At fails and First stays empty.
 	if first, err := b.Season.At(b.CreatedAt.Add(-b.Retention - b.Season.Grace)); err == nil {
 		b.Rolling.First = first.ID
 	}
 	return err
 }
 
-// NeedsWindow returns the last window of the rolling board b that must be open before the
-// service copies r, a result of the source, to b. This is the later of the windows of
-// r.AchievedAt and r.ReceivedAt. It returns "" if r is a retraction or does not match.
+// NeedsWindow returns the last window of the rolling board b that the service opens before
+// it copies r, a result of the source, to b. The last day of this window contains the later
+// of r.AchievedAt and r.ReceivedAt. If r is a retraction or does not match, the id is "".
 func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
 	if r.Retracted || !b.Source.matches(r) {
 		return ""
@@ -202,16 +200,16 @@ func (b *Board) FillingSeason(season SeasonID, now time.Time) bool {
 	return season > b.Rolling.Filled && season <= last
 }
 
-// FromSource returns the form in which the linked board b keeps r, a result of source, in a
-// season. Even if the season does not count r, r must replace an older revision there. The
-// same revision then stands on both boards, regardless of the order of arrival.
+// FromSource returns the copy of r, a result of source, for a season of the linked board b.
+// The copy must replace older revisions, even if the copy does not count in the season.
+// Otherwise different revisions might stand on the two boards.
 //
-// If the source has seasons, the match id on b begins with the season, because different
-// seasons may have equal match ids. FromSource keeps the content, because [Board.Merge]
-// compares contents.
+// If the source has seasons, the match id of the copy begins with the source's season,
+// because different seasons may have equal match ids. The copy has the content of r,
+// because [Board.Merge] compares contents.
 //
-// If the source accepted r after the season of r had closed, FromSource sets Amends. Then
-// a closed season of b accepts r too.
+// If the source accepted r after the season of r had closed, FromSource sets Amends, so
+// that a closed season of b accepts the copy.
 func (b *Board) FromSource(source *Board, r *MatchResult, season SeasonID) MatchResult {
 	out := *r
 	sourceSeason, err := source.Season.ByID(r.Season)
@@ -236,7 +234,8 @@ func (b *Board) ToSource(source *Board, r *MatchResult) (MatchResult, error) {
 	return out, nil
 }
 
-// The ids of different results differ, because an escaped season has no slash.
+// linkedMatch returns different ids for different matches, because an escaped season has no
+// slash.
 func (b *Board) linkedMatch(season SeasonID, match MatchID) MatchID {
 	if b.Season.Kind == None {
 		return match

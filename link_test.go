@@ -20,11 +20,11 @@ func TestLinkedBoardTakesTieBreakersByName(t *testing.T) {
 	b := linkedTo(t, source, Board{ID: "b", TieBreakers: []TieBreaker{{Name: "laps"}, {Name: "wins", Order: LowerFirst}}})
 	r := b.FromSource(source, &MatchResult{TieBreakers: []int64{7, 8}}, SeasonAll)
 	if got := b.ResultTieBreakers(&r); !slices.Equal(got, []int64{0, 7}) {
-		t.Errorf("tie-breakers %v, want those of the source with the names laps and wins", got)
+		t.Errorf("tie-breakers %v, want 0 and 7, the laps and the wins of the source", got)
 	}
 	tally := b.Add(b.Add(Tally{}, &r), &MatchResult{ResultKey: r.ResultKey, TieBreakers: []int64{1, 0, 5}})
 	if got := b.TieBreakersOf(b.Entry(&tally, SeasonAll, "u").Key); !slices.Equal(got, []int64{5, 1}) {
-		t.Errorf("the entry has the tie-breakers %v, want those of the best result", got)
+		t.Errorf("the entry has the tie-breakers %v, want 5 and 1, the laps and the wins of the second result", got)
 	}
 }
 
@@ -48,8 +48,8 @@ func TestMatchIDsOfDifferentSeasonsDoNotCollide(t *testing.T) {
 	}
 }
 
-// A linked board may be deleted and created again. The deletion must not reject the
-// results that the source has.
+// If a linked board is deleted and created again, the new board must not reject earlier
+// results of the source.
 func TestDeletionOfAnEarlierLinkedBoardRejectsNoResult(t *testing.T) {
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	r := MatchResult{ResultKey: ResultKey{User: "u", Match: "m"}, AchievedAt: at, ReceivedAt: at}
@@ -62,7 +62,7 @@ func TestDeletionOfAnEarlierLinkedBoardRejectsNoResult(t *testing.T) {
 		want      Status
 	}{
 		{b, b.CreatedAt, Applied},
-		{b, b.CreatedAt.Add(time.Second), Rejected}, // a deletion of the season
+		{b, b.CreatedAt.Add(time.Second), Rejected}, // a season of b was deleted
 		{source, at, Rejected},
 	} {
 		if got := tt.b.Merge(Known{DeletedAt: tt.deletedAt}, r); got.Status != tt.want {

@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// MatchKey identifies a match in a season of a board. The results of all users of the match
-// have its id.
+// MatchKey identifies a match in a season of a board.
 type MatchKey struct {
 	SeasonKey
 	Match MatchID
@@ -15,8 +14,7 @@ type MatchKey struct {
 
 // MatchState is the state of a match on a board whose [Board].Matches is true.
 //
-// Of all states written for one match, the store keeps the greatest by
-// [MatchState.Compare], with the greatest Applied of all.
+// The store merges the states of one match by [MergeMatch].
 type MatchState struct {
 	MatchKey
 	// Voids counts how often the match was voided or restored. If it is odd, the match is
@@ -24,7 +22,8 @@ type MatchState struct {
 	Voids int64
 	// Applied is the value of Voids that the service has set in all results of the match. If
 	// Applied is less than Voids, a process is still setting Voids in the results, or died
-	// before the end. A store of several regions keeps one Applied for each region.
+	// before it had set all. In a store with several regions, each region has its own
+	// Applied.
 	Applied int64
 	Reason  string // for operators, at most 256 bytes
 	Actor   string
@@ -50,7 +49,8 @@ func (m *MatchState) Compare(o *MatchState) int {
 	return cmp.Or(cmp.Compare(m.Voids, o.Voids), m.At.Compare(o.At), strings.Compare(m.Actor, o.Actor), strings.Compare(m.Reason, o.Reason))
 }
 
-// MergeMatch returns the greater of two states, with the greater Applied.
+// MergeMatch returns the greater of two states by [MatchState.Compare], with the greater
+// Applied of both.
 func MergeMatch(x, y MatchState) MatchState {
 	applied := max(x.Applied, y.Applied)
 	if x.Compare(&y) < 0 {

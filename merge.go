@@ -8,7 +8,6 @@ import (
 // Status is the state of a submitted match result.
 type Status int8
 
-// The statuses.
 const (
 	// Applied means that the result, or the retraction, now stands.
 	Applied Status = iota
@@ -17,12 +16,12 @@ const (
 	// Superseded means that a higher revision stands.
 	Superseded
 	// Conflict means that the store already had different content under the same revision.
-	// The greater of the two contents stands.
+	// The greater payload stands: see [MatchResult.AppendPayload].
 	Conflict
-	// Rejected means that the result was refused for a [Reason]. A replay is rejected too,
-	// or superseded if a higher revision stands by then.
+	// Rejected means that the result was refused for a [Reason]. A replay of the result is
+	// rejected again, or is superseded by a higher revision.
 	Rejected
-	// Accepted means that the result is durable in a log and will be applied from it.
+	// Accepted means that the result is durable in a log and will be applied later.
 	Accepted
 	// Retracted means that the result was undone. Only queries return it.
 	Retracted
@@ -34,10 +33,9 @@ var statusNames = []string{"APPLIED", "DUPLICATE", "SUPERSEDED", "CONFLICT", "RE
 
 func (s Status) String() string { return enumString(statusNames, int(s)) }
 
-// Reason is why a result was rejected.
+// Reason is the reason of a rejection.
 type Reason string
 
-// The reasons.
 const (
 	// ReasonFloor means that the sum would fall below the board's floor.
 	ReasonFloor Reason = "FLOOR"
@@ -48,9 +46,9 @@ const (
 	ReasonClosed Reason = "SEASON_CLOSED"
 	// ReasonEnded means that the event time is at or after the early end of the season.
 	ReasonEnded Reason = "SEASON_ENDED"
-	// ReasonErased means that the user was erased after the result was received.
+	// ReasonErased means that the user was erased when or after the result was received.
 	ReasonErased Reason = "USER_ERASED"
-	// ReasonDeleted means that the board, or the season, was deleted after the result was
+	// ReasonDeleted means that the board or season was deleted when or after the result was
 	// received.
 	ReasonDeleted Reason = "DELETED"
 	// ReasonInvalid means that the board does not allow the values of the result.
@@ -80,26 +78,25 @@ func (r *MatchResult) ContentID() ContentID {
 
 // Known is a store's data about the match and the user of an arriving result.
 type Known struct {
-	Result   *MatchResult // the user's result of the match that stands now, or nil
+	Result   *MatchResult // the stored result of the match and the user, or nil
 	Refusals []Refusal    // of the match, in any order
 	Tally    Tally        // of the user's results in the season
 	ErasedAt time.Time    // the user's last erasure, or zero
-	// DeletedAt is the last deletion of the season, or of a board with the board's id, or
-	// zero.
+	// DeletedAt is the last deletion of the season or of any board with the board's id, or zero.
 	DeletedAt time.Time
 }
 
-// Decision is what a store must do about an arriving result. If Refuse is set, Put is nil
-// or VoidsOnly is true.
+// Decision is what a store must do about an arriving result.
 type Decision struct {
 	Status   Status
 	Reason   Reason // set if Status is Rejected
 	Repeated bool   // the same result was rejected before
-	// Put is the result to write instead of Known.Result.
+	// Put is the result to write instead of Known.Result, or nil.
 	Put *MatchResult
 	// VoidsOnly means that Put differs from Known.Result in its Voids only.
 	VoidsOnly bool
-	Refuse    *Refusal
+	// Refuse is the refusal to store. If it is set, Put is nil or VoidsOnly is true.
+	Refuse *Refusal
 	// Tally is the user's tally after the write of Put. If Recount is set, Tally is not
 	// valid: the store must compute it with [Board.Count] from all of the user's results,
 	// including Put.
@@ -109,17 +106,17 @@ type Decision struct {
 
 // Merge decides whether r is applied. r must have valid ids and a valid revision.
 //
-// For each [ResultKey], the greatest result stands, by revision, then by content. Neither
-// the order of arrival nor repetition affects which result stands. This is a state-based
-// CRDT: Shapiro, Preguiça, Baquero and Zawirski, "Conflict-free Replicated Data Types", SSS
-// 2011.
+// Of the results with one [ResultKey], the highest revision stands, and of equal revisions
+// the greater payload. Neither the order of arrival nor repetition affects which result
+// stands. This is a state-based CRDT: Shapiro et al., "Conflict-free Replicated Data Types",
+// SSS 2011.
 //
-// Whether a result is refused depends on the order of arrival: a sum that falls below the
-// floor now may stay above the floor after another result. The store keeps each refusal,
-// so a replay is refused again, unless a higher revision stands by then.
+// Whether a result is refused depends on the order of arrival. For example, negative points
+// may be refused because of the floor, but not if other points arrive first. The store keeps
+// the refusal, so a replay of the result is not applied either.
 //
-// The result that stands keeps the greatest Voids of all its revisions, regardless of
-// their order. Whether a result is refused does not depend on its own Voids.
+// The result that stands has the greatest Voids of all its revisions, regardless of the
+// order of arrival. Whether a result is refused does not depend on its own Voids.
 func (b *Board) Merge(known Known, r MatchResult) Decision {
 	voids := r.Voids
 	if known.Result != nil {
@@ -138,7 +135,7 @@ func (b *Board) Merge(known Known, r MatchResult) Decision {
 	return d
 }
 
-// voids is the Voids of the decision's Put.
+// The parameter voids becomes Put.Voids.
 func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	r = r.Normalize()
 	d := Decision{Tally: known.Tally}
@@ -178,8 +175,8 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	}
 	r.Amends, r.Voids = false, voids
 	d.Put = &r
-	// The tally may still include a stored result that counted before the season was ended
-	// early.
+	// If the season was ended early after stored was counted, b.Counts(stored) is false, but
+	// the tally may still include stored.
 	if stored == nil || !b.countsUnlessEnded(stored) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {
@@ -188,17 +185,16 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	return d
 }
 
-// Outcome returns the outcome of a result with the decision d. before and after are the
-// user's rank keys directly before and after the result. The caller must set
-// Outcome.Entry.
+// Outcome returns the outcome of the result that d decides. before and after are the user's
+// rank keys directly before and after the result. The caller must set Outcome.Entry.
 func (d *Decision) Outcome(before, after RankKey) Outcome {
 	return Outcome{
 		Status: d.Status, Reason: d.Reason, Repeated: d.Repeated, Stands: d.Status == Conflict && d.Put != nil && !d.VoidsOnly, Before: before, After: after,
 	}
 }
 
-// The results of a linked board are those of its source. The deletion of an earlier board
-// with the linked board's id therefore deletes no results.
+// The results of a linked board come from its source. So the deletion of an earlier board
+// with the linked board's id does not delete them.
 func (b *Board) isDeleted(deletedAt time.Time, r *MatchResult) bool {
 	if deletedAt.IsZero() || b.Source != nil && !deletedAt.After(b.CreatedAt) {
 		return false
@@ -239,8 +235,8 @@ func (b *Board) refusalReasonGiven(known Known, r *MatchResult) Reason {
 }
 
 // RefusalReason returns the reason why b refuses r regardless of the user's other results,
-// or "". It never refuses a retraction. A result that does not count is refused only with
-// [ReasonEnded]. A linked board refuses only with [ReasonClosed].
+// or "". b never refuses a retraction. If another result does not count, the only possible
+// reason is [ReasonEnded]. On a linked board, the only possible reason is [ReasonClosed].
 func (b *Board) RefusalReason(r *MatchResult) Reason {
 	if b.Source == nil && b.EndedEarly(r) {
 		return ReasonEnded

@@ -121,7 +121,7 @@ func TestMergeStatus(t *testing.T) {
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 0, 5), Duplicate, "", 5}}},
 		{"a repeated result with another assigned time is a duplicate", sum, []step{
 			{assigned, Applied, "", 5}, {assignedLater, Duplicate, "", 5}}},
-		{"the same result with another time from the caller is a conflict", sum, []step{
+		{"the same result with another event time from the caller is a conflict", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {anotherTime, Conflict, "", 5}}},
 		{"a higher revision replaces the result", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 1, 7), Applied, "", 7}, {result("m", 0, 5), Superseded, "", 7}}},
@@ -131,20 +131,20 @@ func TestMergeStatus(t *testing.T) {
 			{result("m", 0, 5), Applied, "", 5}, {retraction("m", 1), Applied, "", 0}, {retraction("m", 1), Duplicate, "", 0}, {result("m", 2, 6), Applied, "", 6}}},
 		{"a retraction may arrive before its result", sum, []step{
 			{retraction("m", 1), Applied, "", 0}, {result("m", 0, 5), Superseded, "", 0}}},
-		{"a result below the floor is refused again when it is replayed", withFloor, []step{
+		{"a result that lowers the sum below the floor is refused again when it is replayed", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("n", 0, -6), Rejected, ReasonFloor, 5},
 			{result("o", 0, 10), Applied, "", 15}, {result("n", 0, -6), Rejected, ReasonFloor, 15}, {result("n", 1, -6), Applied, "", 9}}},
-		{"a correction below the floor is refused", withFloor, []step{
+		{"a correction that lowers the sum below the floor is refused", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 1, -1), Rejected, ReasonFloor, 5}, {result("m", 0, 5), Duplicate, "", 5}}},
-		{"a retraction may lower the sum below the floor, and a result may raise a sum below the floor", withFloor, []step{
+		{"a retraction may lower the sum below the floor, and the next result may raise the sum", withFloor, []step{
 			{result("m", 0, 10), Applied, "", 10}, {result("n", 0, -8), Applied, "", 2}, {retraction("m", 1), Applied, "", -8},
 			{result("o", 0, 3), Applied, "", -5}, {result("p", 0, -1), Rejected, ReasonFloor, -5}}},
-		{"a result outside the board's bounds is refused, with a record", bounded, []step{
+		{"a result outside the board's bounds is refused, and refused again when it is replayed", bounded, []step{
 			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10}}},
-		{"a refused result stays refused after other content of its revision is applied", bounded, []step{
+		{"a refused result is refused again after the same revision with other content is applied", bounded, []step{
 			{result("m", 0, 11), Rejected, ReasonInvalid, 0}, {result("m", 0, 10), Applied, "", 10},
 			{result("m", 0, 11), Rejected, ReasonInvalid, 10}, {result("m", 0, 12), Rejected, ReasonInvalid, 10}}},
-		{"conflicting content below the floor is refused", withFloor, []step{
+		{"a result that conflicts and lowers the sum below the floor is refused", withFloor, []step{
 			{result("m", 0, 5), Applied, "", 5}, {assignedBelow, Rejected, ReasonFloor, 5}, {assignedBelow, Rejected, ReasonFloor, 5}}},
 		{"a sum stays within 2^53", sum, []step{
 			{result("m", 0, MaxScore), Applied, "", MaxScore}, {result("n", 0, 1), Rejected, ReasonRange, MaxScore},
@@ -179,7 +179,7 @@ func TestMergeClosedSeason(t *testing.T) {
 	}{
 		{receivedAt(result("m", 0, 5), end.Add(time.Hour-time.Microsecond)), Applied, 5},
 		{late, Rejected, 5},
-		{receivedAt(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // a replay after the close
+		{receivedAt(result("m", 0, 5), end.AddDate(1, 0, 0)), Duplicate, 5}, // repeated a year later
 		{receivedAt(result("m", 1, 6), end.Add(time.Hour)), Rejected, 5},
 		{receivedAt(retraction("m", 1), end.AddDate(0, 1, 0)), Applied, 0}, // after the close
 	} {
@@ -189,22 +189,22 @@ func TestMergeClosedSeason(t *testing.T) {
 	}
 	again := newHistory(b)
 	if d := again.apply(t, receivedAt(result("m", 0, 5), end)); d.Status != Applied {
-		t.Errorf("replay of the result that arrived in time: %v, want %v", d.Status, Applied)
+		t.Errorf("in another store, a result received before the close: %v, want %v", d.Status, Applied)
 	}
 	if d := again.apply(t, late); d.Reason != ReasonClosed {
-		t.Errorf("replay of the late result: %v %v, want %v", d.Status, d.Reason, ReasonClosed)
+		t.Errorf("in another store, a result received at the close: %v %v, want %v", d.Status, d.Reason, ReasonClosed)
 	}
 }
 
 func TestMergeErased(t *testing.T) {
 	b := Board{ID: "b", Policy: Sum}
-	before, after := result("m", 0, 1), result("n", 0, 1)
+	at, after := result("m", 0, 1), result("n", 0, 1)
 	after.ReceivedAt = received.Add(time.Microsecond)
-	if d := b.Merge(Known{ErasedAt: received}, before); d.Status != Rejected || d.Reason != ReasonErased || d.Refuse != nil {
-		t.Errorf("a result received before the erasure: %+v, want rejected as USER_ERASED without a refusal", d)
+	if d := b.Merge(Known{ErasedAt: received}, at); d.Status != Rejected || d.Reason != ReasonErased || d.Refuse != nil {
+		t.Errorf("a result received at the erasure: %+v, want Status REJECTED, Reason USER_ERASED and no Refuse", d)
 	}
 	if d := b.Merge(Known{ErasedAt: received}, after); d.Status != Applied {
-		t.Errorf("a result received after the erasure: %+v, want applied", d)
+		t.Errorf("a result received after the erasure: %+v, want Status APPLIED", d)
 	}
 }
 
@@ -352,7 +352,7 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 				first = bytes
 			}
 			if string(first) != string(bytes) {
-				t.Fatalf("round %d, seed %d: two orders of arrival have different tallies, want equal tallies", round, runSeed)
+				t.Fatalf("round %d, seed %d: two orders of arrival lead to different tallies, want equal tallies", round, runSeed)
 			}
 		}
 	}
@@ -385,7 +385,7 @@ func TestConflictsConverge(t *testing.T) {
 				want = &got
 			}
 			if !equalResults(&got, want) {
-				t.Fatalf("seed %d: of %+v, %+v stands in one order and %+v in another, want the same result", runSeed, contents, *want, got)
+				t.Fatalf("seed %d: the results %+v arrived in two orders, and %+v or %+v stands, want equal results", runSeed, contents, *want, got)
 			}
 		}
 	}
@@ -405,19 +405,19 @@ func TestCheckResult(t *testing.T) {
 		{"no user", func(r *MatchResult) { r.User = "" }, "user_id"},
 		{"no match", func(r *MatchResult) { r.Match = "" }, "match_id"},
 		{"negative revision", func(r *MatchResult) { r.Revision = -1 }, "revision"},
-		{"huge revision", func(r *MatchResult) { r.Revision = MaxRevision + 1 }, "revision"},
-		{"retraction of the largest revision", func(r *MatchResult) { r.Revision, r.Retracted = MaxRevision+1, true }, ""},
-		{"retraction with a huge revision", func(r *MatchResult) { r.Revision, r.Retracted = MaxRevision+2, true }, "revision"},
-		{"below the bounds", func(r *MatchResult) { r.Score = 0 }, "score"},
-		{"above the bounds", func(r *MatchResult) { r.Score = 1001 }, "score"},
-		{"a retraction without a score", func(r *MatchResult) { r.Score, r.Retracted = 0, true }, ""},
+		{"revision above MaxRevision", func(r *MatchResult) { r.Revision = MaxRevision + 1 }, "revision"},
+		{"retraction with MaxRevision+1", func(r *MatchResult) { r.Revision, r.Retracted = MaxRevision+1, true }, ""},
+		{"retraction above MaxRevision+1", func(r *MatchResult) { r.Revision, r.Retracted = MaxRevision+2, true }, "revision"},
+		{"score below the bounds", func(r *MatchResult) { r.Score = 0 }, "score"},
+		{"score above the bounds", func(r *MatchResult) { r.Score = 1001 }, "score"},
+		{"retraction without a score", func(r *MatchResult) { r.Score, r.Retracted = 0, true }, ""},
 		{"too many tie-breakers", func(r *MatchResult) { r.TieBreakers = []int64{1, 2, 3} }, "tie_breakers"},
 		{"tie-breaker beyond 2^53", func(r *MatchResult) { r.TieBreakers = []int64{0, -1<<53 - 1} }, "tie_breakers[1]"},
-		{"a day ahead", func(r *MatchResult) { r.AchievedAt = now.Add(MaxAhead) }, ""},
-		{"more than a day ahead", func(r *MatchResult) { r.AchievedAt = now.Add(MaxAhead + 1) }, "achieved_at"},
-		{"before the year 1", func(r *MatchResult) { r.AchievedAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }, "achieved_at"},
-		{"attribute name", func(r *MatchResult) { r.Attributes = map[string]string{"A b": "x"} }, "attributes"},
-		{"attribute value", func(r *MatchResult) { r.Attributes = map[string]string{"team": ""} }, "attributes.team"},
+		{"event time a day ahead", func(r *MatchResult) { r.AchievedAt = now.Add(MaxAhead) }, ""},
+		{"event time more than a day ahead", func(r *MatchResult) { r.AchievedAt = now.Add(MaxAhead + 1) }, "achieved_at"},
+		{"event time before the year 1", func(r *MatchResult) { r.AchievedAt = time.Date(0, 1, 1, 0, 0, 0, 0, time.UTC) }, "achieved_at"},
+		{"invalid attribute name", func(r *MatchResult) { r.Attributes = map[string]string{"A b": "x"} }, "attributes"},
+		{"empty attribute value", func(r *MatchResult) { r.Attributes = map[string]string{"team": ""} }, "attributes.team"},
 		{"17 attributes", func(r *MatchResult) {
 			r.Attributes = map[string]string{}
 			for i := range 17 {
@@ -489,11 +489,11 @@ func TestRankKeyOrder(t *testing.T) {
 			t.Fatalf("seed %d: the keys of %v and %v with the orders %v compare as %d, want %d", runSeed, x, y, orders, got, want)
 		}
 		if b.ScoreOf(kx, received) != Score(x[0]) || !slices.Equal(b.TieBreakersOf(kx), x[1:]) || len(kx) != b.RankKeyBytes() {
-			t.Fatalf("seed %d: the key of %v has the score %d and the tie-breakers %v, want the same values", runSeed, x, b.ScoreOf(kx, received), b.TieBreakersOf(kx))
+			t.Fatalf("seed %d: the key of %v has %d bytes, the score %d and the tie-breakers %v, want %d bytes and the same values", runSeed, x, len(kx), b.ScoreOf(kx, received), b.TieBreakersOf(kx), b.RankKeyBytes())
 		}
 		better := strings.Compare(string(kx), string(b.ScorePrefix(Score(y[0]), received))) < 0
 		if strictly := x[0] != y[0] && (x[0] > y[0]) == (b.Order == HigherFirst); better != strictly {
-			t.Fatalf("seed %d: the key of %v is smaller than the prefix of score %d: %v, want the opposite", runSeed, x, y[0], better)
+			t.Fatalf("seed %d: (key of %v) < (prefix of score %d) is %v, want %v", runSeed, x, y[0], better, strictly)
 		}
 	}
 }
@@ -512,7 +512,7 @@ func TestDecayScorePrefix(t *testing.T) {
 			for s := shown - 2; s <= shown+2; s++ {
 				want := s < shown && order == HigherFirst || s > shown && order == LowerFirst
 				if got := e.Key < b.ScorePrefix(s, received); got != want {
-					t.Errorf("%v: the key of score %d is smaller than the prefix of score %d: %v, want %v", order, shown, s, got, want)
+					t.Errorf("%v: (key of score %d) < (prefix of score %d) is %v, want %v", order, shown, s, got, want)
 				}
 			}
 		}
@@ -533,7 +533,7 @@ func TestRankAfterNumbersByEachMethod(t *testing.T) {
 		t.Error(diff)
 	}
 	if r := want[4]; r.By(Competition) != 5 || r.By(Dense) != 3 || r.By(Ordinal) != 5 {
-		t.Errorf("By of %+v does not return competition 5, dense 3 and ordinal 5", r)
+		t.Errorf("By returns competition %d, dense %d and ordinal %d, want 5, 3 and 5", r.By(Competition), r.By(Dense), r.By(Ordinal))
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 )
 
-// UserHash returns the first 8 bytes of the SHA-256 of a user id. It must not change,
-// because stores place users by their hashes.
+// UserHash returns the first 8 bytes of the SHA-256 of a user id. UserHash must not change,
+// because stored data depends on it.
 func UserHash(user UserID) uint64 {
 	sum := sha256.Sum256([]byte(user))
 	return binary.BigEndian.Uint64(sum[:8])
@@ -16,7 +16,7 @@ func UserHash(user UserID) uint64 {
 // contains all users.
 type Part struct {
 	Index int // 0 to Of-1
-	Of    int // 0 means 1
+	Of    int // the number of parts; 0 means 1
 }
 
 // Contains reports whether a user belongs to the part.

@@ -31,7 +31,7 @@ func TestPartsContainEveryUserOnce(t *testing.T) {
 				}
 			}
 			if parts != 1 || !(leaderboard.Part{}).Contains(user) {
-				t.Fatalf("user %q is in %d of %d parts, want 1, and in the zero Part", user, parts, of)
+				t.Fatalf("user %q is in %d of %d parts, want 1; in the zero Part: %v, want true", user, parts, of, (leaderboard.Part{}).Contains(user))
 			}
 		}
 		for index, n := range sizes {

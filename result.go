@@ -48,31 +48,31 @@ type MatchResult struct {
 	Retracted bool
 	// Score is a score, or points if Board.AddsUp is true.
 	Score Score
-	// TieBreakers are in the board's order. Missing values are 0. If Board.AddsUp is true,
-	// tie-breakers are added up like points.
+	// TieBreakers are in the order of the board or, if it is linked, of its source. Missing
+	// values are 0. If Board.AddsUp is true, tie-breakers are added up like points.
 	TieBreakers []int64
 	// AchievedAt is the event time, in whole microseconds. It determines the season, and
 	// the order of users with equal rank keys.
 	AchievedAt time.Time
-	// Assigned means that the service set AchievedAt, because the caller gave no time. A
-	// correction keeps Assigned. Assigned times are not part of the content: results that
-	// differ only in assigned times are duplicates. The store keeps the earliest assigned
-	// time.
+	// Assigned means that the service set AchievedAt, because the caller gave no time.
+	// Corrections of the result keep Assigned. Assigned times are not part of the content:
+	// results that differ only in assigned times are duplicates. The store keeps the
+	// earliest assigned time.
 	Assigned   bool
 	Attributes map[string]string
 	// Metadata is a JSON object in the form of [CanonicalMetadata], or empty.
 	Metadata string
 	// ReceivedAt is when the service first received the result, in whole microseconds. A
-	// replay has the same ReceivedAt, and so the same outcome.
+	// replay has the same ReceivedAt, and therefore the same outcome.
 	ReceivedAt time.Time
 	// Voids counts how often the match was voided or restored: see [MatchState]. It is not
-	// part of the content. Callers set it only in results of linked boards.
+	// part of the content. Callers of Apply set it only in results of linked boards.
 	Voids int64 `json:",omitzero"`
-	// VoidOnly marks a MatchResult without content. Apply then only sets the Voids of the
-	// stored result, if there is one.
+	// VoidOnly marks a MatchResult without content. Apply only sets the Voids of the stored
+	// result, if any.
 	VoidOnly bool `json:",omitzero"`
 	// Amends marks an administrator's correction, which a closed season accepts too. Stores
-	// do not keep it.
+	// do not keep Amends.
 	Amends bool `json:",omitzero"`
 }
 
@@ -172,9 +172,8 @@ func CanonicalMetadata(data []byte) (string, error) {
 	return string(canonical), nil
 }
 
-// A payload is a result as bytes. Of two results with the same key and revision, every
-// store keeps the one with the greater payload. The fields in order, with their lengths in
-// bytes:
+// A payload is a result as bytes. Of different contents with the same key and revision,
+// every store keeps the greater payload. The fields in order, with their lengths in bytes:
 //
 //	1  format, payloadFormat
 //	1  flags: retracted 0x80, assigned 0x01
@@ -183,7 +182,7 @@ func CanonicalMetadata(data []byte) (string, error) {
 //	8  achieved_at, biased; 0 if assigned
 //	.. attributes, sorted by name: a count, then for each name and value its length and its bytes
 //	.. metadata: its length and its bytes
-//	8  if assigned, achieved_at, biased and complemented; else 0
+//	8  achieved_at, biased and complemented; 0 if not assigned
 //	8  received_at, biased and complemented
 //
 // Biased means that the sign bit is inverted, so that signed numbers compare correctly as
@@ -264,7 +263,7 @@ func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, 
 	return r, nil
 }
 
-// same means that x and y differ at most in their assigned or received times.
+// cmp compares the payloads. same means that the contents are equal.
 func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	px, py := x.AppendPayload(nil), y.AppendPayload(nil)
 	same = bytes.Equal(px[:len(px)-payloadTrailer], py[:len(py)-payloadTrailer])
