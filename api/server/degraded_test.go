@@ -103,11 +103,11 @@ var reads = map[string]readCase{
 }
 
 // ask makes a read over REST and gRPC, and compares the answers. It returns the HTTP status, the
-// reason of an error, and the answer as JSON.
+// error's reason, and the answer as JSON.
 func (h *faultyHarness) ask(r readCase) (int, string, string) {
 	h.t.Helper()
 	m, err := r.call(h.client(), h)
-	if strings.HasSuffix(r.path, "/watch") { // a stream over REST does not end
+	if strings.HasSuffix(r.path, "/watch") { // gRPC only, because a stream over REST does not end
 		if err != nil {
 			return httpStatus(status.Code(err)), reasonOf(err), ""
 		}
@@ -160,8 +160,8 @@ func find(v any, key string) []any {
 	return all
 }
 
-// checkAnswers checks the answers to reads. want maps the name of a read to "degraded", or to "503
-// " and a reason. Other reads must have complete answers.
+// checkAnswers makes each read of the map reads. want has the names of the reads whose answers are
+// incomplete, with "degraded" or, for an error, a text such as "503 UNAVAILABLE".
 func (h *faultyHarness) checkAnswers(want map[string]string) {
 	h.t.Helper()
 	for name, r := range reads {
@@ -179,7 +179,7 @@ func (h *faultyHarness) checkAnswers(want map[string]string) {
 		}
 		for _, rank := range find(v, "rank") {
 			if rank == float64(0) || want[name] == "degraded" {
-				h.t.Errorf("%s: the answer has the rank %v; want no rank 0, and no rank at all if degraded: %s", name, rank, raw)
+				h.t.Errorf("%s: the answer has the rank %v, want no rank in a degraded answer, and ranks from 1 in others: %s", name, rank, raw)
 			}
 		}
 		flags := find(v, "degraded")
@@ -219,7 +219,7 @@ func TestReadsWithoutTheIndex(t *testing.T) {
 		t.Errorf("submit while the index is down: %v, want APPLIED, the score 6 and no rank", got)
 	}
 	h.index.Set(faults.Up)
-	tick := time.NewTicker(50 * time.Millisecond) // the service tests the index once a second
+	tick := time.NewTicker(50 * time.Millisecond) // reads try a failed index once a second
 	defer tick.Stop()
 	for get(h.must("read", "GET", "/v1/scores/u", nil), "data", "degraded") == true {
 		<-tick.C
@@ -234,7 +234,7 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	h := newFaultyHarness(t)
 	h.checkAnswers(map[string]string{}) // fills the caches of boards and keys
 	h.store.Set(faults.Refuse)
-	h.advance(time.Minute) // longer than boards and keys are cached
+	h.advance(time.Minute) // the server reads cached boards and keys again
 	const unavailable = "503 UNAVAILABLE"
 	h.checkAnswers(map[string]string{"a user with metadata": unavailable, "seasons": unavailable, "a user on all boards": unavailable, "a result": unavailable})
 	for path, body := range map[string]string{
@@ -257,8 +257,8 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	}
 }
 
-// While the store is unavailable, a cached key stays valid for an hour, unless the key expires or
-// the server has found it revoked.
+// While the store is unavailable, the server accepts a cached key for an hour after it last read
+// the key. It refuses a key that has expired, or that it found revoked.
 func TestKeysWithoutTheStore(t *testing.T) {
 	h := newFaultyHarness(t)
 	h.must("read", "GET", "/v1/scores", nil)
@@ -272,7 +272,7 @@ func TestKeysWithoutTheStore(t *testing.T) {
 	}
 	h.advance(2 * time.Minute)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status != http.StatusServiceUnavailable {
-		t.Errorf("a key that was cached more than keyGrace ago: %d %s, want 503", a.status, a.raw)
+		t.Errorf("a key that the server read more than an hour ago: %d %s, want 503", a.status, a.raw)
 	}
 	h.store.Set(faults.Up)
 	h.must("read", "GET", "/v1/scores", nil)
@@ -302,6 +302,6 @@ func TestKeysWithoutTheStore(t *testing.T) {
 	}
 	h.store.Set(faults.Refuse)
 	if a := h.do("read", "GET", "/v1/scores", nil); a.status == http.StatusOK {
-		t.Error("a revoked key is accepted while the store is down, want an error")
+		t.Error("while the store is down, the server accepts a key that it found revoked, want an error")
 	}
 }

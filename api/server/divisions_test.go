@@ -35,10 +35,10 @@ func TestCrossedDivisions(t *testing.T) {
 		}
 	}
 	if want := []string{"u2u0", "u2u0", "u2u0"}; !slices.Equal(users, want) {
-		t.Errorf("users %q, want %q", users, want)
+		t.Errorf("the users of each list are %q, want %q", users, want)
 	}
 	if data := get(h.must("read", "GET", "/v1/boards/race/scores/u3?division=gender:F&division="+url.QueryEscape(`age:7+\`), nil), "data"); get(data, "division") != `gender+age:F+7\+\\` || get(data, "rank") != number(1) {
-		t.Errorf("the user is %v, want rank 1 in a division with escapes", data)
+		t.Errorf("the answer for u3 is %v, want rank 1 in a division whose name has escapes", data)
 	}
 	if data := get(h.must("read", "GET", "/v1/boards/race/stats?division=gender:F&division=age:30-34&rank=2", nil), "data"); get(data, "score_at_rank") != number(0) {
 		t.Errorf("the statistics are %v, want the score 0 at rank 2", data)
@@ -129,10 +129,10 @@ func TestPatchOfDivisions(t *testing.T) {
 		t.Errorf("the list is %v, want filling true", data)
 	}
 	if data := get(h.must("read", "GET", "/v1/boards/race/scores?division=gender:F&division=age:30-34", nil), "data"); get(data, "filling") != nil || get(data, "count") != number(2) {
-		t.Errorf("the list of an old division is %v, want two users and no filling", data)
+		t.Errorf("the list of a division from before the PATCH is %v, want two users and no filling", data)
 	}
 	if a := h.do("read", "GET", "/v1/boards/race/scores?division=gender:F", nil); a.status != http.StatusBadRequest {
-		t.Errorf("the removed division: %d %s, want 400", a.status, a.raw)
+		t.Errorf("a division that the PATCH removed: %d %s, want 400", a.status, a.raw)
 	}
 	if err := h.service.FillDivisions(t.Context()); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestPatchOfDivisions(t *testing.T) {
 		t.Errorf("the list is %v, want three users and no filling", data)
 	}
 	if board := h.must("admin", "GET", "/v1/boards/race", nil); get(board, "filling") != nil || get(board, "filling_divisions") != nil {
-		t.Errorf("the board is %v, want no filling", board)
+		t.Errorf("the board is %v, want neither filling nor filling_divisions", board)
 	}
 	if board := h.must("admin", "PATCH", "/v1/boards/race", `{"divisions":[]}`); get(board, "divisions", 0) != nil {
 		t.Errorf("the board is %v, want no divisions", board)

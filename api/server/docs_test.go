@@ -74,7 +74,7 @@ func TestDocs(t *testing.T) {
 		t.Errorf("found %d examples in %s, want at least 20", examples, docsFile)
 	}
 	for key := range h.routes(t) {
-		if !described[key] && !strings.Contains(key, "/boards/{board=*}/scores") { // the document has examples of these routes without /boards/{board}
+		if !described[key] && !strings.Contains(key, "/boards/{board=*}/scores") { // the examples use the shorter route without /boards/{board}
 			t.Errorf("the route %s has no example in %s", key, docsFile)
 		}
 	}
@@ -85,7 +85,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// sealClosed lets time pass until closed seasons can be sealed, and seals them.
+// sealClosed advances the clock by two minutes, and seals the closed seasons.
 func (h *harness) sealClosed(t *testing.T, clock *atomic.Pointer[time.Time]) {
 	t.Helper()
 	later := clock.Load().Add(2 * time.Minute)

@@ -13,7 +13,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// A dry run needs the scope of the act, changes nothing and adds no audit record.
+// A dry run needs the scope of the real call, changes nothing and adds no audit record.
 func TestDryRun(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"b","policy":"SUM","season":{"schedule":"DAILY"}}`)
@@ -48,7 +48,7 @@ func TestDryRun(t *testing.T) {
 	board := h.must("admin", "PATCH", "/v1/boards/b?dry_run=true", `{"retention":"3600s"}`)
 	season := get(board, "effect", "seasons", 0)
 	if get(season, "removed_before") != nil || get(season, "removed_after") == nil || get(season, "entrants") != number(1) || get(board, "retention") != "3600s" {
-		t.Errorf("dry run of a retention: %v, want the retention 3600s, and the effect that the season with 1 entrant is deleted at a time", board)
+		t.Errorf("dry run of a retention: %v, want the retention 3600s, and, for the season with 1 entrant, removed_after without removed_before", board)
 	}
 	overGRPC, err := h.client().UpdateBoard(h.as("admin"), &pb.UpdateBoardRequest{
 		Board: &pb.Board{BoardId: "b", Retention: durationpb.New(3600e9)}, UpdateMask: &fieldmaskpb.FieldMask{Paths: []string{"retention"}}, DryRun: true,
@@ -103,7 +103,7 @@ func TestDryRunOfARetraction(t *testing.T) {
 	}
 	unknown := "/v1/boards/b/results/ann/none:retract"
 	if dry, act := h.do("submit", "POST", unknown, `{"dry_run":true}`), h.do("submit", "POST", unknown, nil); dry.status != http.StatusNotFound || dry.raw != act.raw {
-		t.Errorf("dry run on an unknown match: %d %s, want 404 and the error of the retraction, %s", dry.status, dry.raw, act.raw)
+		t.Errorf("dry run on an unknown match: %d %s, want 404 and the answer to the retraction: %s", dry.status, dry.raw, act.raw)
 	}
 	for path, answer := range before {
 		if diff := cmp.Diff(answer, h.do("admin", "GET", path, nil).raw); diff != "" {
@@ -115,7 +115,7 @@ func TestDryRunOfARetraction(t *testing.T) {
 	act, err := h.client().RetractResult(h.as("submit"), request)
 	overGRPC.Effect = nil
 	if diff := cmp.Diff(act, overGRPC, protocmp.Transform()); err != nil || diff != "" {
-		t.Errorf("retraction: %v; want the answer of the dry run without the effect (-retraction +dry run):\n%s", err, diff)
+		t.Errorf("retraction: error %v, want nil and the answer of the dry run without the effect (-retraction +dry run):\n%s", err, diff)
 	}
 	request.DryRun = true
 	again, err := h.client().RetractResult(h.as("submit"), request)

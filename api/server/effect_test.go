@@ -17,7 +17,7 @@ func TestSubmitStatesWhatItChanged(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, body string
-		want       map[string]any // nil: the field is absent
+		want       map[string]any // by field; nil if the field is absent
 	}{
 		{"the first result", `{"user_id":"ann","match_id":"m1","score":75}`,
 			map[string]any{"previous_score": nil, "previous_rank": nil, "personal_best": true, "rank": 4}},
@@ -56,7 +56,7 @@ func TestSubmitStatesWhatItChanged(t *testing.T) {
 }
 
 // Each outcome of a batch has the score after its own result. Only the outcome with the user's
-// current score has a rank.
+// score after the batch has a rank.
 func TestBatchOutcomesHaveTheirOwnScores(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"ever","policy":"SUM"}`)
@@ -98,7 +98,7 @@ func TestRepeatedRejectionIsStated(t *testing.T) {
 	h.must("submit", "POST", "/v1/boards/purse/scores", strings.Replace(bet, `"bet"`, `"bet-2"`, 1))
 	batch := h.do("submit", "POST", "/v1/boards/purse/scores:batch", `{"results":[`+bet+`]}`)
 	if o := get(batch.body, "outcomes").([]any)[0].(map[string]any); !strings.Contains(fmt.Sprint(o["detail"]), "was rejected before") || fmt.Sprint(o["new_score"]) != "5" {
-		t.Errorf("repeated bet in a batch: %s, want the detail and the current score 5", batch.raw)
+		t.Errorf("repeated bet in a batch: %s, want a detail with \"was rejected before\", and the current score 5", batch.raw)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestConflictSaysWhichResultCounts(t *testing.T) {
 			t.Errorf("%d after %d: %s; want CONFLICT with stands %v and %q", tt.second, tt.first, a.raw, tt.stands, tt.detail)
 		}
 		if a.body["success"] != false || fmt.Sprint(a.body["new_score"]) != fmt.Sprint(5*(i+1)) {
-			t.Errorf("%d after %d: %s; want no success and the score %d", tt.second, tt.first, a.raw, 5*(i+1))
+			t.Errorf("%d after %d: %s; want success false and new_score %d", tt.second, tt.first, a.raw, 5*(i+1))
 		}
 	}
 }

@@ -20,13 +20,11 @@ import (
 
 const errorDomain = "leaderboard"
 
-// codeOf maps each error of the root package to a gRPC code and a reason. The first row that
-// matches applies. If verbatim is set, the caller receives the whole text of the error. Otherwise,
-// the caller receives the text of the row's err, and the server logs the cause. Both texts end with
-// the advice.
+// codeOf maps errors to gRPC codes and reasons. The first row that matches applies. If verbatim is
+// set, the caller receives the whole text of the error. Otherwise, the caller receives the text of
+// the row's err, and the server logs the cause. Both texts end with the advice.
 //
-// The reason SEASON_OPEN must not be used: old documentation listed it, although no call returned
-// it.
+// No row may have the reason SEASON_OPEN: old documentation listed it, although no call returned it.
 var codeOf = []struct {
 	err      error
 	code     codes.Code
@@ -34,7 +32,7 @@ var codeOf = []struct {
 	verbatim bool
 	advice   string
 }{
-	// ErrFormat comes first, because an error about stored bytes may wrap other errors.
+	// ErrFormat comes first, because an error about stored bytes may also wrap ErrInvalid.
 	{leaderboard.ErrFormat, codes.Internal, "FORMAT", false, ""},
 	{leaderboard.ErrInvalid, codes.InvalidArgument, "INVALID_ARGUMENT", true, ""},
 	{leaderboard.ErrBoardNotFound, codes.NotFound, "BOARD_NOT_FOUND", false, ""},
@@ -57,8 +55,7 @@ const retryAfter = time.Second
 
 var packagePrefix = regexp.MustCompile(`^([a-z]+: )+`)
 
-// toStatus returns the status that the caller receives for err. An error without a row in codeOf
-// becomes INTERNAL.
+// toStatus returns the status that the caller receives for err. An unknown error becomes INTERNAL.
 func toStatus(err error) error {
 	if err == nil {
 		return nil
@@ -129,7 +126,7 @@ func violations(fields []*leaderboard.FieldError) (string, *errdetails.BadReques
 	return strings.Join(texts, "; "), bad
 }
 
-// Bounds on the text of an error, which gRPC sends in headers. Proxies limit the size of headers.
+// gRPC sends the text of an error in headers. These bounds exist because proxies limit headers.
 const (
 	maxViolations = 20
 	maxTextBytes  = 512

@@ -87,7 +87,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 }
 
-// The caller receives the cause of an error only if its row in codeOf is verbatim.
+// The caller receives an error's cause only if the error's row in codeOf is verbatim.
 func TestCallersLearnNoCause(t *testing.T) {
 	cause := errors.New("dial tcp 10.0.0.7:9042: password=hunter2")
 	for _, row := range codeOf {
@@ -128,7 +128,7 @@ func TestFieldErrorsAreAllNamed(t *testing.T) {
 	}
 	stored := fmt.Errorf("pebble: %w: %w", leaderboard.ErrFormat, &leaderboard.FieldError{Field: "a", Problem: "x"})
 	if got := status.Code(toStatus(stored)); got != codes.Internal {
-		t.Errorf("an error in stored bytes has the code %v, want Internal", got)
+		t.Errorf("an error about stored bytes has the code %v, want Internal", got)
 	}
 }
 

@@ -17,7 +17,7 @@ const forwardedFor = "X-Forwarded-For"
 
 // client returns the address of the client behind trusted proxies. Each proxy appends its caller's
 // address to X-Forwarded-For, so the client is the right-most address that is not a trusted proxy.
-// Addresses to the left may be forged.
+// The client may have forged the addresses left of its own.
 func (s *Server) client(remote net.Addr, forwarded []string) net.Addr {
 	if len(s.options.TrustedProxies) == 0 || len(forwarded) == 0 || remote == nil {
 		return remote
@@ -51,8 +51,8 @@ func parseAddr(text string) (netip.Addr, bool) {
 	return ip.Unmap().WithZone(""), err == nil
 }
 
-// withClient returns ctx with the client of a gRPC call as its peer. The context of a REST call
-// already has this peer.
+// withClient makes the client of a gRPC call the peer of ctx. The context of a REST call already
+// has this peer.
 func (s *Server) withClient(ctx context.Context) context.Context {
 	p, ok := peer.FromContext(ctx)
 	if !ok || len(s.options.TrustedProxies) == 0 || admissionFrom(ctx) != nil {

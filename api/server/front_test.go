@@ -58,12 +58,12 @@ func TestSeparateProbes(t *testing.T) {
 	open, _ := newHarness(t, Options{}).onSockets()
 	admin := httptest.NewServer(NewAdminServer(func() error { return nil }, metrics, slog.New(slog.DiscardHandler)).Handler)
 	t.Cleanup(admin.Close)
-	for path, withoutAdmin := range map[string]int{"/metrics": 200, "/healthz": 200, "/readyz": 200, "/debug/pprof/": 404, "/debug/pprof/heap": 404, "/debug/pprof/cmdline": 404} {
+	for path, wantOpen := range map[string]int{"/metrics": 200, "/healthz": 200, "/readyz": 200, "/debug/pprof/": 404, "/debug/pprof/heap": 404, "/debug/pprof/cmdline": 404} {
 		if res, _ := request(t, "GET", "http://"+rest+path, ""); res.StatusCode != http.StatusNotFound {
 			t.Errorf("with SeparateProbes, the public port answers %s with %s, want 404", path, res.Status)
 		}
-		if res, _ := request(t, "GET", "http://"+open+path, ""); res.StatusCode != withoutAdmin {
-			t.Errorf("without SeparateProbes, the public port answers %s with %s, want %d", path, res.Status, withoutAdmin)
+		if res, _ := request(t, "GET", "http://"+open+path, ""); res.StatusCode != wantOpen {
+			t.Errorf("without SeparateProbes, the public port answers %s with %s, want %d", path, res.Status, wantOpen)
 		}
 		if res, _ := request(t, "GET", admin.URL+path, ""); res.StatusCode != http.StatusOK {
 			t.Errorf("the admin port answers %s with %s, want 200", path, res.Status)
@@ -97,15 +97,15 @@ func TestForwardedClientsAreLimitedSeparately(t *testing.T) {
 		{"another proxy is trusted", []string{"10.0.0.0/8"}, []string{"192.0.2.1"}, []string{"192.0.2.2"}, true},
 		{"two clients behind a trusted proxy", []string{"127.0.0.0/8"}, []string{"192.0.2.1"}, []string{"192.0.2.2"}, false},
 		{"one client behind a trusted proxy", []string{"127.0.0.1/32"}, []string{"192.0.2.1"}, []string{"192.0.2.1"}, true},
-		{"the client's own header is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1, 192.0.2.1"}, []string{"203.0.113.2, 192.0.2.1"}, true},
-		{"the client's own header line is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1", "192.0.2.1"}, []string{"203.0.113.2", "192.0.2.1"}, true},
+		{"an address that the client itself sent is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1, 192.0.2.1"}, []string{"203.0.113.2, 192.0.2.1"}, true},
+		{"a header line that the client itself sent is ignored", []string{"127.0.0.0/8"}, []string{"203.0.113.1", "192.0.2.1"}, []string{"203.0.113.2", "192.0.2.1"}, true},
 		{"two clients behind several trusted proxies", []string{"127.0.0.0/8", "10.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1, 10.1.1.2"}, []string{"192.0.2.2,10.1.1.1"}, false},
 		{"two clients behind a proxy that is not trusted", []string{"127.0.0.0/8"}, []string{"192.0.2.1, 10.1.1.1"}, []string{"192.0.2.2, 10.1.1.1"}, true},
 		{"ports are ignored", []string{"127.0.0.0/8"}, []string{"192.0.2.1:1000"}, []string{"192.0.2.1:2000"}, true},
-		{"two IPv6 addresses of one network", []string{"127.0.0.0/8"}, []string{"[2001:db8::1]:1000"}, []string{"2001:db8::2"}, true},
-		{"IPv6 addresses of two networks", []string{"127.0.0.0/8"}, []string{"2001:db8:0:1::1"}, []string{"2001:db8:0:2::1"}, false},
+		{"two addresses of one IPv6 /64", []string{"127.0.0.0/8"}, []string{"[2001:db8::1]:1000"}, []string{"2001:db8::2"}, true},
+		{"addresses of two IPv6 /64s", []string{"127.0.0.0/8"}, []string{"2001:db8:0:1::1"}, []string{"2001:db8:0:2::1"}, false},
 		{"one client as IPv4 and as IPv4 in IPv6", []string{"127.0.0.0/8"}, []string{"::ffff:192.0.2.1"}, []string{"192.0.2.1"}, true},
-		{"a text that is not an address", []string{"127.0.0.0/8"}, []string{"192.0.2.1, unknown"}, []string{"192.0.2.2, _hidden"}, true},
+		{"the right-most text is not an address", []string{"127.0.0.0/8"}, []string{"192.0.2.1, unknown"}, []string{"192.0.2.2, _hidden"}, true},
 		{"no header", []string{"127.0.0.0/8"}, nil, nil, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -182,7 +182,7 @@ func TestCORS(t *testing.T) {
 		name := tt.server + " from " + tt.origin
 		read, _ := request(t, "GET", "http://"+tt.server+"/v1/scores", "", "Origin", tt.origin)
 		if got := read.Header.Get("Access-Control-Allow-Origin"); got != tt.allowed || read.StatusCode != http.StatusOK {
-			t.Errorf("%s: a read answers %s and allows the origin %q, want 200 and %q", name, read.Status, got, tt.allowed)
+			t.Errorf("%s: a read returns %s and allows the origin %q, want 200 and %q", name, read.Status, got, tt.allowed)
 		}
 		if got := read.Header.Get("Access-Control-Allow-Credentials"); got != "" {
 			t.Errorf("%s: Access-Control-Allow-Credentials is %q, want it absent", name, got)
@@ -194,7 +194,7 @@ func TestCORS(t *testing.T) {
 		// A browser sends text/plain without a preflight.
 		post, _ := request(t, "POST", "http://"+tt.server+"/v1/scores", `{"user_id":"u","points":1}`, "Origin", tt.origin, "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain")
 		if post.StatusCode != tt.post {
-			t.Errorf("%s: a submit without a key answers %s, want %d", name, post.Status, tt.post)
+			t.Errorf("%s: a submit without a key returns %s, want %d", name, post.Status, tt.post)
 		}
 		probe, _ := request(t, "GET", "http://"+tt.server+"/metrics", "", "Origin", tt.origin)
 		if got := probe.Header.Get("Access-Control-Allow-Origin"); got != "" {
@@ -203,7 +203,7 @@ func TestCORS(t *testing.T) {
 	}
 	// Without the CORS header, a page cannot read an error.
 	if res, _ := request(t, "GET", "http://"+rest+"/v1/boards/none/scores", "", "Origin", page); res.StatusCode != http.StatusNotFound || res.Header.Get("Access-Control-Allow-Origin") != page {
-		t.Errorf("an error answers %s and allows the origin %q, want 404 and %q", res.Status, res.Header.Get("Access-Control-Allow-Origin"), page)
+		t.Errorf("a read of an unknown board returns %s and allows the origin %q, want 404 and %q", res.Status, res.Header.Get("Access-Control-Allow-Origin"), page)
 	}
 }
 
@@ -298,11 +298,11 @@ func TestGzip(t *testing.T) {
 		}
 		text, err := io.ReadAll(r)
 		if err != nil || string(text) != plain || len(zipped) > len(plain)/2 {
-			t.Errorf("%s: %d bytes are compressed to %d and decompressed to %d (%v), want compression to at most half, and then the original text", path, len(plain), len(zipped), len(text), err)
+			t.Errorf("%s: %d bytes are compressed to %d and decompressed to %d (%v), want at most half the bytes, and the original text after decompression", path, len(plain), len(zipped), len(text), err)
 		}
 	}
-	// If an answer had a secret and text from the caller, its compressed length would reveal parts
-	// of the secret.
+	// The first answer is too short to be compressed. The second has a secret and text from the
+	// caller. After compression, its length would reveal parts of the secret.
 	for _, tt := range [][2]string{{"GET", "/v1/scores?limit=1"}, {"POST", "/v1/keys"}} {
 		body := ""
 		if tt[0] == "POST" {

@@ -19,9 +19,9 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// gateway turns REST requests into gRPC calls on an in-process connection. For an invalid request,
-// the gateway makes the call with the error in the admission (see scope.go), and the interceptors
-// return this error.
+// gateway turns REST requests into gRPC calls on an in-process connection. If a request is invalid,
+// the gateway still makes the call, with the error in the call's admission (see scope.go). The
+// interceptors return this error.
 type gateway struct {
 	*runtime.ServeMux
 	admission    func(ctx context.Context, authorization []string, method string) *admission
@@ -34,13 +34,13 @@ type route struct {
 	method  string // full name in gRPC
 	path    string // template, such as /v1/boards/{board}
 	streams bool
-	// body is the type of the message in the HTTP body, or nil. If all is set, the message is the
-	// whole request, and otherwise one field of the request.
+	// body is the type of the message in the HTTP body, or nil. The message is the whole request if
+	// all is set, or else one field of the request.
 	body protoreflect.MessageType
 	all  bool
-	// query has the fields by the names of their query parameters.
+	// query maps query parameters to fields.
 	query map[string]protoreflect.FieldDescriptor
-	// divisions is the field for a repeated parameter division, or nil.
+	// divisions is the field for several parameters named division, or nil.
 	divisions protoreflect.FieldDescriptor
 }
 
@@ -145,8 +145,9 @@ func (gw *gateway) routeOf(r *http.Request) *route {
 	return gw.routes[r.Method+" "+matched.String()]
 }
 
-// admit runs before the generated code of the gateway. If the guard admits the request, admit reads
-// and checks the body and the query. The interceptors receive the result as an admission.
+// admit runs before the generated code of the gateway. If the guard (auth.Guard) admits the request,
+// admit reads and checks the body and the query. It passes the result to the interceptors as an
+// admission.
 func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		rt := gw.routeOf(r)
@@ -163,7 +164,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			// The generated code would answer an invalid body or query with its own error.
 			b, r.URL.RawQuery = &body{}, ""
 			// net/http cancels the context if reading the body fails, but the interceptors must
-			// run.
+			// still log the call.
 			r = r.WithContext(context.WithoutCancel(r.Context()))
 		} else {
 			_ = connection.SetReadDeadline(time.Time{}) // a deadline would end streams
@@ -180,7 +181,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			r = r.WithContext(context.WithValue(r.Context(), lastEventKey{}, &lastEvent{}))
 		}
 		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
-		if rt.streams || scopeOf(rt.method) != auth.Read { // other answers may contain secrets, which compression would reveal
+		if rt.streams || scopeOf(rt.method) != auth.Read { // answers to calls of other scopes may contain secrets, which compression would reveal
 			next(w, r, params)
 			return
 		}
@@ -188,15 +189,15 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// read checks the query and reads the body within the caller's time to send. It ignores the errors
-// of the ResponseController, because the ResponseWriters of tests have no deadlines.
+// read checks the query, and reads the body within the time that startReceive allows. It ignores the
+// errors of the ResponseController, because the ResponseWriters of tests have no deadlines.
 func (gw *gateway) read(a *admission, rt *route, w http.ResponseWriter, r *http.Request, params map[string]string) (*body, error) {
 	if rt.body == nil {
 		return rt.read(w, r, params)
 	}
 	connection := http.NewResponseController(w)
-	// boundUnreadBody has set a deadline. startReceive may wait longer, and over HTTP/2, the
-	// deadline would then close the body.
+	// boundUnreadBody has set a read deadline. startReceive may wait until after this deadline. Over
+	// HTTP/2, a deadline that passes closes the body.
 	_ = connection.SetReadDeadline(time.Time{})
 	limit, release, err := gw.startReceive(r.Context(), a)
 	if err != nil {

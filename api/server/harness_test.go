@@ -48,7 +48,7 @@ type harness struct {
 	http    *httptest.Server
 	conn    *grpc.ClientConn
 	log     *lockedBuffer
-	keys    map[string]string // secrets by scope, or by a name that the test chose
+	keys    map[string]string // credentials by scope, or by a name that the test chose
 }
 
 func newHarness(t testing.TB, o Options) *harness {
@@ -124,8 +124,8 @@ type answer struct {
 	body   map[string]any // nil unless raw is a JSON object
 }
 
-// do sends a REST request with the key of a scope, if scope has one. body is nil, a string, or a
-// value to encode as JSON.
+// do sends a REST request with the key h.keys[scope], if any. body is nil, a string, or a value to
+// encode as JSON.
 func (h *harness) do(scope, method, path string, body any) answer {
 	h.t.Helper()
 	var data []byte
@@ -243,7 +243,7 @@ func waitFor(t testing.TB, what string, ok func() bool) {
 	for !ok() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited a minute for %s", what)
+			t.Fatalf("timed out after a minute of waiting for %s", what)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

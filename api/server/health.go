@@ -16,8 +16,8 @@ var healthServices = []string{"", pb.LeaderboardService_ServiceDesc.ServiceName,
 
 const healthInterval = time.Second
 
-// health is the gRPC health service. Callers need no key, so health must not store data of
-// requests.
+// health is the gRPC health service. Its callers need no key. If health stored data of requests,
+// these callers could fill the memory.
 type health struct {
 	healthpb.UnimplementedHealthServer
 	*Server
@@ -56,7 +56,8 @@ func (h health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.He
 	return res, nil
 }
 
-// Watch sends the status of a service now and after each change. The call counts as a watcher.
+// Watch sends the status of a service now and after each change. [Options].MaxWatchers bounds the concurrent
+// calls.
 func (h health) Watch(req *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	if err := checkService(req.GetService()); err != nil {
 		return err
