@@ -40,7 +40,7 @@ func newFaultyHarness(t *testing.T) *faultyHarness {
 	t.Helper()
 	store, index := embedded.Open(t)
 	h := &faultyHarness{store: &faults.Store{Store: store}, index: &faults.Index{Index: index}}
-	now := time.Now() // serve creates the keys at the real time
+	now := time.Now()
 	h.now.Store(&now)
 	clock := func() time.Time { return *h.now.Load() }
 	svc := ranking.New(h.store, h.index, ranking.Options{Now: clock})
@@ -257,8 +257,8 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	}
 }
 
-// While the store is unavailable, the server accepts a cached key for an hour after it last read
-// the key. It refuses a key that has expired, or that it found revoked.
+// While the store is unavailable, a cached key stays valid for an hour. The server refuses keys that
+// have expired, and keys that it has found revoked.
 func TestKeysWithoutTheStore(t *testing.T) {
 	h := newFaultyHarness(t)
 	h.must("read", "GET", "/v1/scores", nil)

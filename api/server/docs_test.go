@@ -85,7 +85,6 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// sealClosed advances the clock by two minutes, and seals the closed seasons.
 func (h *harness) sealClosed(t *testing.T, clock *atomic.Pointer[time.Time]) {
 	t.Helper()
 	later := clock.Load().Add(2 * time.Minute)

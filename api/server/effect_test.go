@@ -17,7 +17,7 @@ func TestSubmitStatesWhatItChanged(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, body string
-		want       map[string]any // by field; nil if the field is absent
+		want       map[string]any // nil if the field is absent
 	}{
 		{"the first result", `{"user_id":"ann","match_id":"m1","score":75}`,
 			map[string]any{"previous_score": nil, "previous_rank": nil, "personal_best": true, "rank": 4}},
@@ -78,8 +78,7 @@ func TestBatchOutcomesHaveTheirOwnScores(t *testing.T) {
 	}
 }
 
-// A rejected result stays rejected, even if the board would now accept it. The answer to a repeated
-// submit states the earlier rejection.
+// A rejected result stays rejected, even if the board would now accept it.
 func TestRepeatedRejectionIsStated(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"purse","policy":"SUM","floor":0}`)

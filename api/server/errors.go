@@ -24,7 +24,7 @@ const errorDomain = "leaderboard"
 // set, the caller receives the whole text of the error. Otherwise, the caller receives the text of
 // the row's err, and the server logs the cause. Both texts end with the advice.
 //
-// No row may have the reason SEASON_OPEN: old documentation listed it, although no call returned it.
+// No row may have the reason SEASON_OPEN, which old documentation listed.
 var codeOf = []struct {
 	err      error
 	code     codes.Code
@@ -126,7 +126,7 @@ func violations(fields []*leaderboard.FieldError) (string, *errdetails.BadReques
 	return strings.Join(texts, "; "), bad
 }
 
-// gRPC sends the text of an error in headers. These bounds exist because proxies limit headers.
+// gRPC sends the text of an error in headers, and proxies limit headers.
 const (
 	maxViolations = 20
 	maxTextBytes  = 512

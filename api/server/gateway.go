@@ -146,8 +146,7 @@ func (gw *gateway) routeOf(r *http.Request) *route {
 }
 
 // admit runs before the generated code of the gateway. If the guard (auth.Guard) admits the request,
-// admit reads and checks the body and the query. It passes the result to the interceptors as an
-// admission.
+// admit reads and checks the body and the query.
 func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		rt := gw.routeOf(r)
@@ -161,13 +160,13 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			a.refusal = toStatus(a.refusal)
 		}
 		if a.refusal != nil {
-			// The generated code would answer an invalid body or query with its own error.
+			// If the generated code received an invalid body or query, it would return its own error.
 			b, r.URL.RawQuery = &body{}, ""
 			// net/http cancels the context if reading the body fails, but the interceptors must
 			// still log the call.
 			r = r.WithContext(context.WithoutCancel(r.Context()))
 		} else {
-			_ = connection.SetReadDeadline(time.Time{}) // a deadline would end streams
+			_ = connection.SetReadDeadline(time.Time{}) // a read deadline would end streams
 		}
 		r.Body = b
 		r.Header.Set("Content-Type", "application/json") // curl -d sends the content type of forms
@@ -181,7 +180,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			r = r.WithContext(context.WithValue(r.Context(), lastEventKey{}, &lastEvent{}))
 		}
 		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
-		if rt.streams || scopeOf(rt.method) != auth.Read { // answers to calls of other scopes may contain secrets, which compression would reveal
+		if rt.streams || scopeOf(rt.method) != auth.Read { // in other scopes, answers may contain secrets, which compression would reveal
 			next(w, r, params)
 			return
 		}
@@ -189,8 +188,8 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// read checks the query, and reads the body within the time that startReceive allows. It ignores the
-// errors of the ResponseController, because the ResponseWriters of tests have no deadlines.
+// read checks the query, and reads the body within the time that startReceive allows. It ignores
+// errors of the ResponseController, as boundUnreadBody does.
 func (gw *gateway) read(a *admission, rt *route, w http.ResponseWriter, r *http.Request, params map[string]string) (*body, error) {
 	if rt.body == nil {
 		return rt.read(w, r, params)

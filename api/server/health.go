@@ -56,8 +56,8 @@ func (h health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.He
 	return res, nil
 }
 
-// Watch sends the status of a service now and after each change. [Options].MaxWatchers bounds the concurrent
-// calls.
+// Watch sends the status of a service now and after each change. Options.MaxWatchers bounds the
+// concurrent calls.
 func (h health) Watch(req *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	if err := checkService(req.GetService()); err != nil {
 		return err

@@ -46,7 +46,7 @@ func TestBadBodies(t *testing.T) {
 		{"a number with a fraction, in a string", `{"user_id":"u","points":"1.5"}`, "points", "is not an integer"},
 		{"the number NaN", `{"user_id":"u","points":NaN}`, "points", "not valid JSON"},
 		{"NaN in a string", `{"user_id":"u","points":"NaN"}`, "points", "is not an integer"},
-		{"a number beyond a double", `{"user_id":"u","points":1e999}`, "points", "is not an integer"},
+		{"a number too large for a float64", `{"user_id":"u","points":1e999}`, "points", "is not an integer"},
 		{"a word instead of a number", `{"user_id":"u","points":"many"}`, "points", "is not an integer"},
 		{"true instead of a number", `{"user_id":"u","points":true}`, "points", "is not an integer"},
 		{"a list instead of a number", `{"user_id":"u","points":[1]}`, "points", "is not an integer"},
@@ -86,7 +86,7 @@ func TestBadBodies(t *testing.T) {
 		{"deeply nested metadata", `{"user_id":"u","points":1,"metadata":{"k":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}}`, "metadata", "nested more than 32 deep"},
 		{"a deeply nested list instead of a number", `{"user_id":"u","points":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "points", "is not an integer"},
 		{"a deeply nested list instead of a time", `{"user_id":"u","points":1,"achieved_at":` + strings.Repeat("[", 20000) + strings.Repeat("]", 20000) + `}`, "achieved_at", "must be a time such as"},
-		{"metadata beyond a double", `{"user_id":"u","points":1,"metadata":{"k":{"a":[0,1e400]}}}`, "metadata.k.a[1]", "cannot be stored exactly"},
+		{"metadata with a number too large for a float64", `{"user_id":"u","points":1,"metadata":{"k":{"a":[0,1e400]}}}`, "metadata.k.a[1]", "cannot be stored exactly"},
 		{"metadata with a key given twice", `{"user_id":"u","points":1,"metadata":{"k":{"a":1,"a":2}}}`, "metadata.k.a", "is given twice"},
 		{"metadata with half a surrogate pair", `{"user_id":"u","points":1,"metadata":{"k":["a\ud800b"]}}`, "metadata.k[0]", "valid text"},
 		{"an attribute's name with half a surrogate pair", `{"user_id":"u","points":1,"attributes":{"a\ud800b":"x"}}`, "attributes.a\ufffdb", "valid text"},
@@ -94,7 +94,7 @@ func TestBadBodies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := h.do("submit", "POST", "/v1/scores", tt.body)
 			if a.status != http.StatusBadRequest || a.body["status"] != "INVALID_ARGUMENT" || strings.Join(a.violations(), ",") != tt.field || !strings.Contains(a.raw, tt.text) {
-				t.Errorf("%d %s, want 400 naming %s and containing %q", a.status, a.raw, tt.field, tt.text)
+				t.Errorf("%d %s, want 400 that names %s and contains %q", a.status, a.raw, tt.field, tt.text)
 			}
 		})
 	}
@@ -192,7 +192,7 @@ func TestMetadataNumbers(t *testing.T) {
 		stored := get(h.must("read", "GET", "/v1/boards/default/results/u/m"+strings.Trim(number, "-"), nil), "result", "metadata", "a", "b", 1)
 		want, _ := strconv.ParseFloat(number, 64)
 		if got, err := stored.(json.Number).Float64(); err != nil || got != want {
-			t.Errorf("metadata with the number %s is returned with %v, want an equal number", number, stored)
+			t.Errorf("metadata with the number %s is read as %v, want an equal number", number, stored)
 		}
 	}
 	for _, number := range []string{"9007199254740993", "-9007199254740993", "18446744073709551615", "3.14159265358979323846", "1e400", "-1e400", "1e-400", "1e999999999999", "1e-999999999999", strings.Repeat("1", 65), "1" + strings.Repeat("0", 64)} {
@@ -202,7 +202,7 @@ func TestMetadataNumbers(t *testing.T) {
 	}
 }
 
-// The time to parse a number grows with the square of its length.
+// The time to parse a number grows with the square of its length, so a long number is refused.
 func TestLongNumbers(t *testing.T) {
 	h := newHarness(t, Options{})
 	digits := strings.Repeat("1", 1<<20)
@@ -235,7 +235,8 @@ func TestBoundsOverGRPC(t *testing.T) {
 	if _, err := h.client().LookupScores(h.as("submit"), &pb.LookupScoresRequest{UserIds: make([]string, 5001)}); status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), "1 to 5000") {
 		t.Errorf("lookup of 5,001 users: %v, want INVALID_ARGUMENT", err)
 	}
-	// The first message has 6 million empty results, the second 600,000 values in metadata.
+	// n<<3|2 is the tag of field n. The first message has 6 million empty results. The second has
+	// 600,000 values in metadata.
 	empty := bytes.Repeat([]byte{2<<3 | 2, 0}, 6<<20)
 	list := protowire.AppendBytes([]byte{6<<3 | 2}, bytes.Repeat([]byte{1<<3 | 2, 0}, 600_000))
 	list = protowire.AppendBytes(append(protowire.AppendBytes([]byte{1<<3 | 2}, []byte("k")), 2<<3|2), list)
@@ -257,7 +258,7 @@ func TestBoundsOverGRPC(t *testing.T) {
 	if err := decodeMessage("", deepest, &structpb.ListValue{}); err == nil || !strings.Contains(err.Error(), "messages deep") {
 		t.Errorf("decodeMessage of a message 8,000 deep: %v, want an error about its depth", err)
 	}
-	// The refused calls did not count against the user's rate.
+	// This call succeeds only if the refused calls did not count against the user's rate.
 	res, err := h.client().BatchSubmitScores(h.as("submit"), &pb.BatchSubmitScoresRequest{Results: []*pb.Result{
 		result(deep), result(structpb.NewStringValue(strings.Repeat("x", 1<<20))),
 	}})
@@ -355,7 +356,6 @@ func TestBadQueries(t *testing.T) {
 			t.Errorf("%s %.80s: %d %.300s, want 400 naming %s", tt.method, tt.path, a.status, a.raw, tt.field)
 		}
 	}
-	// If the body is the whole request, a field may be in the body or in the query, not in both.
 	if a := h.do("admin", "POST", "/v1/scores:lookup?season=202611", `{"user_ids":["u"],"season":"202611"}`); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"season"}) {
 		t.Errorf("season in the body and in the query: %d %s, want 400 naming season", a.status, a.raw)
 	}
@@ -400,14 +400,14 @@ func TestLongBodies(t *testing.T) {
 	}
 	longest := strings.Repeat(`"`+strings.Repeat(`\u0041`, 128)+`",`, ranking.MaxLookup)
 	if a := h.do("submit", "POST", "/v1/scores:lookup", `{"user_ids":[`+longest[:len(longest)-1]+`]}`); a.status != http.StatusOK {
-		t.Errorf("a lookup of as many ids of the greatest length as are allowed: %d %.300s, want 200", a.status, a.raw)
+		t.Errorf("a lookup of MaxLookup ids, each as long as allowed and escaped: %d %.300s, want 200", a.status, a.raw)
 	}
 	if a := h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`+strings.Repeat(" ", maxBodyBytes)); a.status != http.StatusOK {
 		t.Errorf("a batch longer than maxBodyBytes: %d %s, want 200", a.status, a.raw)
 	}
 }
 
-// Ids may contain any printable character, escaped in paths.
+// Ids may contain any printable character. In paths, ids are escaped.
 func TestIDsInPaths(t *testing.T) {
 	h := newHarness(t, Options{})
 	ids := []string{
@@ -429,7 +429,7 @@ func TestIDsInPaths(t *testing.T) {
 		body, _ := json.Marshal(map[string]any{"user_id": id, "match_id": id, "points": 1})
 		if leaderboard.UserID(id).ValidateNew() == nil {
 			h.must("submit", "POST", "/v1/scores", string(body))
-		} else { // only older results may have this id
+		} else { // an older version may have stored this id
 			if a := h.do("submit", "POST", "/v1/scores", string(body)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"user_id", "match_id"}) {
 				t.Errorf("submit with the id %q: %d %s, want 400", id, a.status, a.raw)
 			}
@@ -438,7 +438,7 @@ func TestIDsInPaths(t *testing.T) {
 		escaped := everyByte(id)
 		for _, segment := range []string{url.PathEscape(id), escaped, strings.ToLower(escaped)} {
 			if id == "." || id == ".." {
-				segment = escaped // HTTP clients remove these segments unless they are escaped
+				segment = escaped // HTTP clients remove "." and ".." unless the bytes are escaped
 			}
 			if got := get(h.must("read", "GET", "/v1/scores/"+segment, nil), "data", "user_id"); got != id {
 				t.Errorf("seed %d: GET /v1/scores/%s returns user %q, want %q", runSeed, segment, got, id)
@@ -460,7 +460,7 @@ func TestIDsInPaths(t *testing.T) {
 		body, _ := json.Marshal(map[string]any{"board_id": id})
 		if id != ".." {
 			h.must("admin", "POST", "/v1/boards", string(body))
-		} else { // only older boards may have this id
+		} else { // an older version may have created this board
 			b, err := protoconv.ToBoard(&pb.Board{BoardId: id})
 			if err == nil {
 				_, err = h.service.CreateBoard(t.Context(), b)
@@ -502,7 +502,7 @@ func (h *harness) storeResult(id string) {
 	}
 }
 
-// A new id must be visible, and must not be a path segment that HTTP clients remove from URLs.
+// A new id must be visible, and must not be "." or "..", which HTTP clients remove from URLs.
 func TestNewIDsAreVisibleAndKeptByURLs(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.createBoard(`{"board_id":"cups","season":{"schedule":"EXPLICIT","windows":[{"id":"old","start":"2026-01-01T00:00:00Z","end":"2027-01-01T00:00:00Z"}]}}`)
@@ -574,11 +574,10 @@ func TestUnknownRoutes(t *testing.T) {
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Authorization", "Bearer "+h.keys["admin"])
 	if a := h.send(req); a.status != http.StatusMethodNotAllowed {
-		t.Errorf("an overridden method: %d %s, want 405", a.status, a.raw)
+		t.Errorf("POST with the header X-HTTP-Method-Override: %d %s, want 405", a.status, a.raw)
 	}
 }
 
-// The server ignores the content type, because curl -d sends the content type of forms.
 func TestContentTypeDoesNotMatter(t *testing.T) {
 	h := newHarness(t, Options{})
 	for i, contentType := range []string{"", "application/x-www-form-urlencoded", "text/plain", "application/json; charset=utf-8", "text/event-stream", "multipart/form-data; boundary=x", "nonsense"} {

@@ -61,7 +61,7 @@ func newBodilessServer(mux *http.ServeMux, log *slog.Logger) *http.Server {
 
 const (
 	maxHeaderBytes   = 32 << 10
-	handshakeTimeout = 10 * time.Second // also bounds the time to receive the headers of a request
+	handshakeTimeout = 10 * time.Second // see Options.HandshakeTimeout
 	idleTimeout      = 2 * time.Minute
 	// drainTimeout bounds the wait for a body that no handler reads.
 	drainTimeout = 2 * time.Second
@@ -78,8 +78,8 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 }
 
 // boundUnreadBody lets a request's body take at most drainTimeout. net/http reads the unread body
-// before it answers, so a slow client could otherwise delay the answer. The ResponseWriters of
-// tests have no deadlines.
+// before it answers, so a slow client could otherwise delay the answer. The error is ignored,
+// because the ResponseWriters of tests have no deadlines.
 func boundUnreadBody(w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength != 0 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTimeout))
@@ -115,8 +115,9 @@ func (s *Server) setHeaders(h http.Header, r *http.Request) {
 
 func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 	// A web page can make a browser on this machine send requests to an insecure server.
-	// crossOrigin refuses requests of pages from other origins. With DNS rebinding, a page has the
-	// server's origin, but the Host header still has the page's domain.
+	// crossOrigin refuses writes from pages of other origins. With DNS rebinding, a page has the
+	// server's origin. The check of the Host header refuses these requests, because the header
+	// still has the page's domain.
 	crossOrigin, err := newCrossOriginProtection(s.options.CORSOrigins)
 	if err != nil {
 		return nil, err
@@ -135,7 +136,7 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 			writeText(w, http.StatusMisdirectedRequest, "an insecure server answers only to localhost and loopback addresses, not to "+strconv.QuoteToASCII(r.Host)+"; use http://localhost, or start the server without --insecure")
 			return
 		}
-		// http.ServeMux cleans paths, but a path under /v1/ may have an id such as ".." or "a//b".
+		// http.ServeMux removes ".." and "//", but a path under /v1/ may have an id such as "a//b".
 		if !strings.HasPrefix(r.URL.Path, "/v1/") {
 			mux.ServeHTTP(w, r)
 			return
@@ -170,13 +171,13 @@ const writeTimeout = 30 * time.Second
 type answerWriter struct {
 	http.ResponseWriter
 	*http.ResponseController
-	// cacheControl, if not empty, is the Cache-Control of an answer with status 200 that is not a
-	// stream.
+	// cacheControl, if not empty, is the Cache-Control of an answer with status 200. Streams do not
+	// use it.
 	cacheControl string
 	wroteHeader  bool
 }
 
-// The ResponseWriters of tests have no deadlines.
+// The error is ignored, as in boundUnreadBody.
 func (w *answerWriter) extendDeadline() { _ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) }
 
 func (w *answerWriter) WriteHeader(status int) {

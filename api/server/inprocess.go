@@ -100,7 +100,7 @@ func (c *inProcessConn) Invoke(ctx context.Context, method string, args, reply a
 	return copyMessage(reply, answer)
 }
 
-// asStatus converts the error of a handler to a status, like a connection over the network.
+// asStatus converts the error of a handler to a status, as gRPC does over the network.
 func asStatus(err error) error {
 	if _, ok := status.FromError(err); ok {
 		return err
@@ -148,14 +148,14 @@ func (c *inProcessConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, metho
 	return (*clientStream)(s), nil
 }
 
-// callStream is one streaming call. The server's SendMsg waits for the client's RecvMsg; no message
-// is queued.
+// callStream is one streaming call. It queues no messages: the server's SendMsg waits for the
+// client's RecvMsg.
 type callStream struct {
 	client, server context.Context
 	transport      callTransport
 	requests       chan any
-	targets        chan any      // the client's empty messages; SendMsg copies into them
-	filled         chan error    // the error of copying into a target
+	targets        chan any      // the client's empty messages, which SendMsg fills
+	filled         chan error    // SendMsg's error, or nil, after filling a message
 	started        chan struct{} // closed by the first header or message
 	done           chan struct{} // closed after the handler has returned err
 	err            error
@@ -190,8 +190,8 @@ func (s *clientStream) SendMsg(m any) error {
 	case s.requests <- m:
 		return nil
 	case <-s.done:
-		// After an error of SendMsg, the generated code would not call RecvMsg, which returns the
-		// handler's error.
+		// RecvMsg returns the handler's error. After an error of SendMsg, the generated code would
+		// not call RecvMsg.
 		return nil
 	}
 }
@@ -212,8 +212,8 @@ func (s *clientStream) RecvMsg(m any) error {
 
 type serverStream callStream
 
-// lastEvent encodes the last message that a client received. SendMsg sets encode before RecvMsg
-// returns.
+// lastEvent encodes the last message of a watch as a server-sent event. SendMsg sets encode before
+// RecvMsg returns.
 type lastEvent struct{ encode func() ([]byte, error) }
 
 type lastEventKey struct{}

@@ -33,7 +33,7 @@ import (
 //   - translate errors;
 //   - recover panics;
 //   - set the deadline (not for streams);
-//   - let the guard decide about the call;
+//   - let the guard (auth.Guard) admit the call;
 //   - decode and check the request, and limit the rates of users (not for streams).
 func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
 	panics := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error { return s.panicError(p) })
@@ -186,7 +186,7 @@ func callInfoFrom(ctx context.Context) *callInfo {
 	return info
 }
 
-// report returns the caller's status for err, and stores err for the log.
+// report returns the status that the caller receives for err, and stores err for the log.
 func report(ctx context.Context, err error) error {
 	if info := callInfoFrom(ctx); info != nil {
 		info.cause = err
@@ -196,7 +196,7 @@ func report(ctx context.Context, err error) error {
 
 type metrics struct {
 	log     *slog.Logger
-	level   slog.Level // level of calls without a fault of the server
+	level   slog.Level // lowest level at which a call is logged
 	seconds *prometheus.HistogramVec
 	running *prometheus.GaugeVec
 	visible *prometheus.HistogramVec // time from a submit until reads see the result

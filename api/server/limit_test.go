@@ -40,7 +40,6 @@ func TestLimitsPerKey(t *testing.T) {
 	if _, err := h.client().ListScores(h.as("read"), &pb.ListScoresRequest{}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("call over gRPC with the same key: %v, want RESOURCE_EXHAUSTED", err)
 	}
-	// Each key has its own rate, and invalid requests count against it.
 	if a := h.do("submit", "GET", "/v1/scores", nil); a.status != http.StatusOK {
 		t.Errorf("call with another key: %d %s, want 200", a.status, a.raw)
 	}
@@ -90,7 +89,7 @@ func TestLimitedCallsAreNotRead(t *testing.T) {
 		grpc  codes.Code
 	}{
 		{"submit", http.StatusTooManyRequests, codes.ResourceExhausted},
-		{"read", http.StatusForbidden, codes.ResourceExhausted}, // the refused REST call took the token
+		{"read", http.StatusForbidden, codes.ResourceExhausted}, // the REST call took the only token of the key's bucket
 		{"invalid", http.StatusUnauthorized, codes.Unauthenticated},
 	} {
 		read = false
@@ -123,8 +122,8 @@ func TestLimitsPerUser(t *testing.T) {
 	if got := submit("v"); got != http.StatusOK {
 		t.Errorf("submit for another user: %d, want 200", got)
 	}
-	// A batch takes a token for each result of a user. If a user has more results than a bucket has
-	// tokens, a full bucket is enough.
+	// Each result of a batch takes a token from its user's bucket. If a user has more results than
+	// a bucket can hold tokens, a full bucket is enough.
 	now = now.Add(10 * time.Second)
 	three := `{"results":[{"user_id":"u","points":1},{"user_id":"w","points":1},{"user_id":"u","points":1},{"user_id":"u","points":1}]}`
 	if a := h.do("admin", "POST", "/v1/scores:batch", three); a.status != http.StatusOK {
@@ -141,6 +140,7 @@ func TestLimitsPerUser(t *testing.T) {
 	}
 }
 
+// A refused batch takes no tokens from any user.
 func TestLimitsPerUserAreTakenTogether(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerUser: auth.Rate{PerSecond: 0.5, Burst: 2}}})
@@ -164,7 +164,7 @@ func TestLimitsPerUserAreTakenTogether(t *testing.T) {
 		all = append(all, user, user)
 	}
 	if a := h.do("submit", "POST", "/v1/scores:batch", results(append(all, "busy")...)); a.status != http.StatusOK {
-		t.Errorf("batch with the other users, whose buckets must still be full: %d %.300s, want 200", a.status, a.raw)
+		t.Errorf("batch that needs the full buckets of the other users: %d %.300s, want 200", a.status, a.raw)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestLimitsPerPeer(t *testing.T) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	h := newHarness(t, Options{Now: func() time.Time { return now }, PublicRead: true, Limits: auth.Limits{PerPeer: auth.Rate{PerSecond: 1, Burst: 2}}})
 	h.keys["invalid"] = "lbk_invalid"
-	for i, want := range []int{200, 401, 429} { // the second call has an invalid key, the others have none
+	for i, want := range []int{200, 401, 429} { // the second call has an invalid key, the others no key
 		scope := ""
 		if i == 1 {
 			scope = "invalid"
@@ -228,8 +228,8 @@ func (h *harness) getFrom(client, key, path string) answer {
 	return h.send(req)
 }
 
-// After some invalid keys from an address, the server refuses unknown keys from this address
-// without reading the store. Cached keys are not limited.
+// After five invalid keys from an address, the server refuses keys from this address without
+// reading the store, but still accepts cached keys.
 func TestInvalidKeysAreLimitedBeforeTheStore(t *testing.T) {
 	base := newHarness(t, Options{})
 	keys := &countingStore{Store: base.store}
@@ -261,8 +261,8 @@ func TestInvalidKeysAreLimitedBeforeTheStore(t *testing.T) {
 	}
 }
 
-// After some invalid tokens from an address, the server refuses all tokens from this address, valid
-// or not, without checking their signatures.
+// After five invalid tokens from an address, the server refuses all tokens from this address,
+// without checking their signatures.
 func TestInvalidTokensAreLimitedBeforeTheirSignature(t *testing.T) {
 	key := []byte(strings.Repeat("s", 32))
 	h := newHarness(t, Options{
@@ -282,7 +282,7 @@ func TestInvalidTokensAreLimitedBeforeTheirSignature(t *testing.T) {
 		}
 	}
 	if a := h.getFrom(address, valid, "/v1/scores"); a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
-		t.Errorf("a valid token after the invalid ones: %d %s, want 429 with Retry-After", a.status, a.raw)
+		t.Errorf("a valid token after the invalid tokens: %d %s, want 429 with Retry-After", a.status, a.raw)
 	}
 	if a := h.getFrom(otherAddress, valid, "/v1/scores"); a.status != http.StatusOK {
 		t.Errorf("a valid token from another address: %d %s, want 200", a.status, a.raw)

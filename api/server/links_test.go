@@ -24,7 +24,7 @@ func TestLinkedBoards(t *testing.T) {
 	h.must("submit", "POST", "/v1/boards/laps/scores", `{"user_id":"bob","match_id":"m","points":4,"attributes":{"mode":"casual"}}`)
 	list := h.must("read", "GET", "/v1/boards/best/scores", nil)
 	if get(list, "data", "leaderboard", 0, "user_id") != "ann" || get(list, "data", "leaderboard", 1) != nil {
-		t.Errorf("the linked board has %v, want ann only", list)
+		t.Errorf("the linked board has the scores %v, want ann only", list)
 	}
 	result := h.must("read", "GET", "/v1/boards/best/results/ann/m", nil)
 	if ties, _ := get(result, "result", "tie_breakers").([]any); len(ties) != 1 || get(result, "result", "tie_breakers", 0) != get(h.must("read", "GET", "/v1/boards/laps/results/ann/m", nil), "result", "tie_breakers", 1) {
@@ -32,14 +32,14 @@ func TestLinkedBoards(t *testing.T) {
 	}
 
 	if got := get(h.must("admin", "GET", "/v1/boards/laps", nil), "linked_boards", 0); got != "best" {
-		t.Errorf("the source lists %v, want best", got)
+		t.Errorf("the source lists the linked board %v, want best", got)
 	}
 	if got := get(h.must("", "GET", "/v1/boards/laps", nil), "linked_boards"); got != nil {
 		t.Errorf("a caller without a key sees the private linked boards %v, want none", got)
 	}
 	h.must("admin", "PATCH", "/v1/boards/laps", `{"title":"Laps"}`)
 	if got := get(h.must("admin", "GET", "/v1/boards/laps", nil), "linked_boards", 0); got != "best" {
-		t.Errorf("after a PATCH, the source lists %v, want best", got)
+		t.Errorf("after a PATCH, the source lists the linked board %v, want best", got)
 	}
 
 	for _, tt := range []struct{ scope, method, path, body, names string }{
@@ -54,7 +54,7 @@ func TestLinkedBoards(t *testing.T) {
 		}
 	}
 	if result := h.must("read", "GET", "/v1/boards/best/results/ann/m", nil); fmt.Sprint(get(result, "result", "score")) != "3" {
-		t.Errorf("after the refused calls, the linked board has %v, want the score 3", result)
+		t.Errorf("after the refused calls, the result on the linked board is %v, want the score 3", result)
 	}
 	h.newKey("bound", map[string]any{"scopes": []string{"admin"}, "boards": []string{"mine"}})
 	if a := h.do("bound", "POST", "/v1/boards", `{"board_id":"mine","source":{"board_id":"laps"}}`); a.status != http.StatusForbidden {
@@ -77,7 +77,7 @@ func TestRefusedChangesOfLinkedBoardsLeaveNoRecord(t *testing.T) {
 		}
 	}
 	if acts := h.acts("?action=result"); len(acts) != 0 {
-		t.Errorf("acts %v, want none", acts)
+		t.Errorf("the audit log has the acts %v, want none", acts)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestAnswersWithLinkedBoards(t *testing.T) {
 		t.Errorf("a submit without include_linked answers %v, want no linked boards", answer)
 	}
 	if got, want := text(h.must("bound", "POST", path+"?include_linked=true", `{"user_id":"ann","match_id":"m","score":5}`)), "[map[board_id:month new_score:5 rank:1 season:202611]]"; got != want {
-		t.Errorf("a submit with a bound key answers with linked %s, want %s", got, want)
+		t.Errorf("a submit with a key for cup and month answers with linked %s, want %s", got, want)
 	}
 	later := firstOfNovember.AddDate(0, 1, 1)
 	clock.Store(&later)
@@ -202,6 +202,7 @@ func TestDryRunsHideOtherBoards(t *testing.T) {
 	}
 }
 
+// withoutExtras fails to add previous ranks and linked boards to answers.
 type withoutExtras struct{ *ranking.Service }
 
 var errExtra = errors.New("hunter2")
@@ -222,6 +223,6 @@ func TestAppliedResultsAreAnsweredWithoutExtras(t *testing.T) {
 		}
 	}
 	if log := h.log.String(); !strings.Contains(log, "hunter2") || !strings.Contains(log, "linked boards") {
-		t.Errorf("the log is %s, want the errors", log)
+		t.Errorf("the log is %s, want the error hunter2 and \"linked boards\"", log)
 	}
 }

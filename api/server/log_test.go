@@ -60,10 +60,10 @@ func TestCallsAreLogged(t *testing.T) {
 				}
 			}
 			if seconds, _ := lines[i]["seconds"].(float64); seconds <= 0 || seconds > 60 {
-				t.Errorf("the line has seconds %v, want the time of the call", lines[i]["seconds"])
+				t.Errorf("the line has seconds %v, want more than 0 and at most 60", lines[i]["seconds"])
 			}
 			if caller, _ := lines[i]["caller"].(string); !strings.HasPrefix(caller, "key:") || lines[i]["level"] != level {
-				t.Errorf("the caller is %q at level %v, want a key at %s", caller, lines[i]["level"], level)
+				t.Errorf("the caller is %q and the level %v, want a caller with the prefix key: and the level %s", caller, lines[i]["level"], level)
 			}
 		}
 	}
@@ -73,11 +73,11 @@ func TestFaultsAreLoggedAsErrors(t *testing.T) {
 	h := newHarness(t, Options{LogCalls: true, Backup: func(context.Context, string) error { panic("disk") }})
 	h.do("admin", "POST", "/v1/admin/backup", `{}`)
 	if lines := h.logLines("call"); len(lines) != 1 || lines[0]["level"] != "ERROR" {
-		t.Errorf("calls logged: %v, want one at level ERROR", lines)
+		t.Errorf("the log has the calls %v, want one at level ERROR", lines)
 	}
 }
 
-// The log has no reasons of acts, because reasons may contain personal data.
+// The log omits the reasons of acts, because reasons may contain personal data.
 func TestAdministrativeActsAreLogged(t *testing.T) {
 	h := newHarness(t, Options{})
 	h.must("admin", "POST", "/v1/boards", `{"board_id":"cup"}`)

@@ -63,30 +63,30 @@ func TestVoidMatch(t *testing.T) {
 	}
 	again := h.must("admin", "POST", void, `{"reason":"wrong map","dry_run":true}`)
 	if fmt.Sprint(get(again, "effect", "changed_count")) != "0" {
-		t.Errorf("dry run of a second void: %v, want no effect", again)
+		t.Errorf("dry run of a second void: %v, want changed_count 0", again)
 	}
 	dry = h.must("admin", "POST", restore, `{"reason":"right map","dry_run":true}`)
 	if e := get(dry, "effect", "entries", 1); fmt.Sprint(get(e, "user_id"), get(e, "score_before"), get(e, "score_after"), get(e, "rank_after")) != "bob<nil>62" {
-		t.Errorf("dry run of the end of the void: %v, want that bob appears with score 6 and rank 2", dry)
+		t.Errorf("dry run of the restoration: %v, want that bob appears with score 6 and rank 2", dry)
 	}
 	later := firstOfNovember.Add(time.Minute)
 	clock.Store(&later)
 	res, err := h.client().RestoreMatch(h.as("admin"), &pb.RestoreMatchRequest{Board: "arena", MatchId: "m", Reason: "right map"})
 	if err != nil || res.GetVoided() || res.GetSeason() != "202611" || res.GetEffect() != nil {
-		t.Errorf("end of the void over gRPC: %v, %v; want voided false, season 202611 and no effect", res, err)
+		t.Errorf("restoration over gRPC: %v, %v; want voided false, season 202611 and no effect", res, err)
 	}
-	wantScores("after the end of the void", "dan 7 1", "bob 6 2", "cyd 3 3", "ann 1 4")
+	wantScores("after the restoration", "dan 7 1", "bob 6 2", "cyd 3 3", "ann 1 4")
 	acts, _ := h.must("admin", "GET", "/v1/audit?action=match", nil)["acts"].([]any)
 	var actions []string
 	for _, a := range acts {
 		actions = append(actions, fmt.Sprint(get(a, "action"), " ", get(a, "season"), " ", get(a, "after", "match_id"), " ", get(a, "reason")))
 	}
 	if d := gocmp.Diff([]string{"match.restore 202611 m right map", "match.void 202611 m wrong map"}, actions); d != "" {
-		t.Errorf("the audit log (-want +got):\n%s", d)
+		t.Errorf("the acts in the audit log (-want +got):\n%s", d)
 	}
 	h.must("admin", "POST", "/v1/boards/arena/matches/later:void", `{"reason":"r","season":"202611"}`)
 	submit("eve", "later", 99, 0)
-	wantScores("after a result of a match that was voided before", "dan 7 1", "bob 6 2", "cyd 3 3", "ann 1 4")
+	wantScores("after a result of a match that was void before its first result", "dan 7 1", "bob 6 2", "cyd 3 3", "ann 1 4")
 }
 
 func TestVoidsAreRefused(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 // This line compiles only if a JSON list can hold the largest batch and the largest lookup.
 const _ uint = restjson.MaxElements - max(ranking.MaxBatch, ranking.MaxLookup)
 
-// rawCodec is gRPC's codec, but receives a rawMessage without decoding it.
+// rawCodec is gRPC's codec, but does not decode a rawMessage, and encodes a sharedMessage once.
 type rawCodec struct{ encoding.CodecV2 }
 
 type rawMessage []byte
@@ -41,8 +41,8 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// decodeMessage decodes the message of a gRPC method. Before that, it refuses a message that is too
-// long, has more than [restjson.MaxValues] values, or is nested too deep.
+// decodeMessage decodes the message of a gRPC method, unless the message is too long, has more than
+// [restjson.MaxValues] values, or is nested too deep.
 func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 	if limit := maxMessageBytes(method); len(raw) > limit {
 		return newStatus(codes.OutOfRange, fmt.Sprintf("the message is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
@@ -57,7 +57,8 @@ func decodeMessage(method string, raw rawMessage, m proto.Message) error {
 }
 
 // maxMessageDepth bounds the nesting of messages. A level of metadata needs at most three messages:
-// a value, an object, and an entry of the object.
+// a value, an object, and an entry of the object. The fourth per level leaves room for the request
+// around the metadata.
 const maxMessageDepth = 4 * protoconv.MaxMetadataDepth
 
 // spendValues returns budget minus the number of values in b, an encoded message of type md. It

@@ -13,8 +13,8 @@ import (
 const (
 	// anonymousReceiveTimeout bounds the time that a caller without a key takes to send a message.
 	anonymousReceiveTimeout = 5 * time.Second
-	// anonymousReceives bounds the messages of callers without a key that one address sends
-	// concurrently, because the server buffers a whole message before it can check it.
+	// anonymousReceives bounds the messages that one address sends concurrently without a key,
+	// because the server buffers them.
 	anonymousReceives = 4
 )
 
@@ -35,8 +35,8 @@ func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Dur
 	return limit, release, nil
 }
 
-// receive receives the message of a gRPC call within the time of startReceive. gRPC itself has no
-// such timeout.
+// receive receives the message of a gRPC call within the time that startReceive allows. gRPC itself
+// has no such timeout.
 func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) error) error {
 	limit, release, err := s.startReceive(ctx, admissionFrom(ctx))
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) er
 	var received rawMessage
 	done := make(chan error, 1)
 	go func() {
-		defer release() // if receive returns earlier, gRPC ends the call, and then recv returns
+		defer release() // if receive times out, gRPC ends the call, so recv returns
 		defer func() {
 			if p := recover(); p != nil {
 				done <- s.panicError(p)
@@ -74,7 +74,7 @@ func slowMessageError(limit time.Duration) error {
 	return newStatus(codes.DeadlineExceeded, fmt.Sprintf("the request did not arrive within %v; send it again", limit), errorInfo(reasonSlowMessage))
 }
 
-// slots limits how many operations with the same key run concurrently.
+// slots limits how many operations run concurrently for a key, such as an address.
 type slots struct {
 	mu    sync.Mutex
 	byKey map[string]*slot

@@ -88,7 +88,7 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 var errBodyEndedEarly = &leaderboard.FieldError{Field: restjson.BodyField, Problem: "ended early; send it again"}
 
 // discardBody reads the body of a request whose route uses no body. It must run before admit
-// removes the read deadline, because net/http later waits for an unread body.
+// removes the read deadline. Otherwise, net/http would later wait for the body without a limit.
 func discardBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
@@ -99,8 +99,8 @@ func discardBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checkQuery parses the query. Every parameter must be known, valid and, except division, given
-// once. Several divisions are returned under the name divisions.
+// checkQuery parses the query. Every parameter must be known and valid. Only division may be given
+// several times: the values become the parameter divisions.
 func (rt *route) checkQuery(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {

@@ -22,7 +22,7 @@ func (c *boardCounter) Board(ctx context.Context, id leaderboard.BoardID) (leade
 	return c.Store.Board(ctx, id)
 }
 
-// Boards are cached for a nanosecond, so that the cache does not hide a second read.
+// Boards are cached for a nanosecond, so a second read of the board reaches the store.
 func TestARequestReadsItsBoardOnce(t *testing.T) {
 	stored, index := embedded.Open(t)
 	store := &boardCounter{Store: stored}
