@@ -257,8 +257,8 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	}
 }
 
-// While the store is unavailable, a cached key stays valid for an hour. The server refuses keys that
-// have expired, and keys that it has found revoked.
+// While the store is unavailable, a cached key stays valid for an hour after the server last read
+// the key. The server refuses keys that have expired, and keys that it has found revoked.
 func TestKeysWithoutTheStore(t *testing.T) {
 	h := newFaultyHarness(t)
 	h.must("read", "GET", "/v1/scores", nil)

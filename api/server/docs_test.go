@@ -54,7 +54,7 @@ func TestDocs(t *testing.T) {
 			if last {
 				want = string(m[2])
 			}
-			if strings.Contains(command, "checksum=true") {
+			if strings.Contains(command, "checksum=true") { // only sealed seasons have checksums
 				h.sealClosed(t, &clock)
 			}
 			method, path, answer, status := h.curl(t, command)
