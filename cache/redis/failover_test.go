@@ -21,8 +21,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// shardServers are Redis servers, one for each shard of the test's season. If the server of a shard
-// fails, another server takes over with an older copy. The former server still answers processes
+// shardServers are Redis servers, one for each shard of the test's season. While the season has another
+// number of shards, a server may have several shards, or none. If the server of a shard fails, another server takes over with an older copy. The former server still answers processes
 // that have not noticed the change.
 type shardServers struct {
 	t       *testing.T
@@ -30,8 +30,8 @@ type shardServers struct {
 	clients map[string]*goredis.Client // by address
 	free    []string                   // addresses of servers without a shard
 	present []string                   // the address of the server of each shard; the last address is for all keys without a shard
-	slots   map[int]int                // slot of a shard -> shard
-	keys    []string                   // the shards' control keys
+	slots   map[int]int                // slot of a shard -> the number of its server
+	keys    [][]string                 // for each server, the control keys of its shards
 	all     []*member
 }
 
@@ -45,12 +45,18 @@ type member struct {
 	faults  *memberFaults
 }
 
+// otherShards are numbers of shards that histories change to.
+var otherShards = []int{1, 2, 3}
+
 func startShardServers(t *testing.T, shards, spares int) *shardServers {
 	s := &shardServers{t: t, shards: shards, clients: map[string]*goredis.Client{}, slots: map[int]int{}}
-	for i := range shards {
-		key := controlKey(defaultPrefix, testSeason, i, shards)
-		_, tag, _ := strings.Cut(strings.TrimSuffix(key, "}"), "{")
-		s.keys, s.slots[slot(tag)] = append(s.keys, key), i
+	s.keys = make([][]string, shards)
+	for _, n := range append(otherShards, shards) {
+		for i := range n {
+			key := controlKey(defaultPrefix, testSeason, i, n)
+			_, tag, _ := strings.Cut(strings.TrimSuffix(key, "}"), "{")
+			s.keys[i%shards], s.slots[slot(tag)] = append(s.keys[i%shards], key), i%shards
+		}
 	}
 	for i := range shards + 1 + spares {
 		c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
@@ -148,8 +154,15 @@ func (m *member) followAll() {
 	}
 }
 
-// copyScript copies all keys of a server, at one moment.
-const copyScript = `local all = {} for _, k in ipairs(redis.call('KEYS', '*')) do all[#all + 1] = k all[#all + 1] = redis.call('DUMP', k) end return all`
+// copyScript copies all keys of a server, at one moment. restoreScript writes such a copy to a server.
+const (
+	copyScript = `local all = {}
+for _, k in ipairs(redis.call('KEYS', '*')) do
+  all[#all + 1], all[#all + 2], all[#all + 3] = k, math.max(redis.call('PTTL', k), 0), redis.call('DUMP', k)
+end
+return all`
+	restoreScript = `for i = 1, #ARGV, 3 do redis.call('RESTORE', ARGV[i], ARGV[i + 1], ARGV[i + 2]) end return 1`
+)
 
 func (s *shardServers) copyOf(shard int) []any {
 	s.t.Helper()
@@ -171,8 +184,11 @@ func (s *shardServers) fail(shard int, older []any) {
 	must(s.t, c.ReplicaOf(ctx, "127.0.0.1", "1").Err()) // so that the server has a new identity
 	must(s.t, c.ReplicaOf(ctx, "NO", "ONE").Err())
 	if len(older) > 0 {
-		must(s.t, c.Eval(ctx, `for i = 1, #ARGV, 2 do redis.call('RESTORE', ARGV[i], 0, ARGV[i + 1]) end return 1`, nil, older...).Err())
-		must(s.t, c.HSet(ctx, s.keys[shard], "seen", 0).Err()) // replicas do not have this field: see lua/server.lua
+		must(s.t, c.Eval(ctx, restoreScript, nil, older...).Err())
+		for _, key := range s.keys[shard] {
+			// Replicas do not have the field seen: see lua/server.lua.
+			must(s.t, c.Eval(ctx, `if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'seen', 0) end return 1`, []string{key}).Err())
+		}
 	}
 	s.free, s.present[shard] = s.free[1:], addr
 }
@@ -195,6 +211,24 @@ type memberFaults struct {
 	mu      sync.Mutex
 	armed   []string
 	delayed [][]any // the arguments of commands for release
+	rest    int     // the number of commands until the call of act
+	act     func()
+}
+
+// after calls act before the n-th next command or pipeline.
+func (f *memberFaults) after(n int, act func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rest, f.act = n, act
+}
+
+// count counts a command or pipeline for after.
+func (f *memberFaults) count() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.rest--; f.rest == 0 {
+		f.act()
+	}
 }
 
 // arm makes the next call fail. If kind is "lost", the server executes the call, and the answer is lost.
@@ -242,6 +276,7 @@ func (f *memberFaults) DialHook(next goredis.DialHook) goredis.DialHook { return
 
 func (f *memberFaults) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, c goredis.Cmder) error {
+		f.count()
 		switch f.take(c) {
 		case "":
 			return next(ctx, c)
@@ -255,6 +290,7 @@ func (f *memberFaults) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook
 
 func (f *memberFaults) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
 	return func(ctx context.Context, all []goredis.Cmder) error {
+		f.count()
 		var sent, failed []goredis.Cmder
 		for _, c := range all {
 			kind := f.take(c)
@@ -302,6 +338,8 @@ type history struct {
 	rebuilds  int
 	counts    map[string]int
 	losses    bool // whether a server's successor may have no copy at all
+	changes   bool // whether the number of shards changes
+	changing  bool // whether it is changing now
 }
 
 func (h *history) run(steps int) {
@@ -344,14 +382,16 @@ func (h *history) step() {
 		name, do = "pause", func() { o.halted = !o.halted }
 	case n < 77:
 		name, do = "rebalance", h.rebalance
-	case n < 79:
+	case n < 79 && !h.changing:
 		name, do = "death", func() { h.die(o) }
 	case n < 84:
 		name, do = "copy", func() { h.copies[shard] = append(h.copies[shard], h.servers.copyOf(shard)) }
 	case n < 89:
 		name, do = "failure", func() { h.fail(shard) }
-	case n < 97:
+	case n < 96 || h.changing:
 		name, do = "follow", func() { o.follow(shard) }
+	case n < 98 && h.changes:
+		name, do = "change", func() { h.change(o) }
 	default:
 		name, do = "check", func() { h.finish(); h.check() }
 	}
@@ -481,6 +521,38 @@ func (h *history) fail(shard int) {
 	}
 }
 
+// change changes the number of shards. Other steps run meanwhile: while the process reads the store, and
+// also later, when a server fails.
+func (h *history) change(o *owner) {
+	if o.halted {
+		return
+	}
+	h.changing = true
+	defer func() { h.changing = false }()
+	users := slices.Sorted(maps.Keys(h.store.entries))
+	scan := func(yield func(leaderboard.Entry, error) bool) {
+		for _, user := range users {
+			if h.rng.IntN(20) == 0 {
+				h.step()
+			}
+			if !yield(h.store.entries[user], nil) {
+				return
+			}
+		}
+		if h.rng.IntN(2) == 0 {
+			shard := h.rng.IntN(h.servers.shards)
+			o.faults.after(1+h.rng.IntN(40), func() { h.fail(shard) })
+		}
+	}
+	ctx, cancel := context.WithTimeout(h.t.Context(), 10*time.Second)
+	defer cancel()
+	shards := append(otherShards, h.servers.shards)[h.rng.IntN(len(otherShards)+1)]
+	if o.Rebuild(ctx, boardOf(shards), testSeason, epoch, scan) == nil {
+		h.counts[fmt.Sprint("changes to ", shards)]++
+	}
+	o.faults.after(0, nil)
+}
+
 // finish makes all processes continue until the season is loaded and not in doubt, and all messages
 // are applied.
 func (h *history) finish() {
@@ -541,14 +613,15 @@ func (h *history) compareWithRebuilt() {
 }
 
 // runHistories runs random histories of a season with the given number of shards.
-func runHistories(t *testing.T, shards, runs int, losses bool) {
+// If changes is true, the number of shards changes.
+func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 	runSeed := seed.New(t)
 	servers := startShardServers(t, shards, 4)
 	for run := range seed.Runs(t, runs) {
-		h := &history{t: t, rng: rand.New(rand.NewPCG(runSeed, uint64(run))), name: fmt.Sprint("log ", run, "/"), servers: servers, store: newStore(0), copies: make([][][]any, shards), counts: map[string]int{}, losses: losses}
+		h := &history{t: t, rng: rand.New(rand.NewPCG(runSeed, uint64(run))), name: fmt.Sprint("log ", run, "/"), servers: servers, store: newStore(0), copies: make([][][]any, shards), counts: map[string]int{}, losses: losses, changes: changes}
 		h.run(300)
 		t.Logf("run %d: %d rebuilds, %v", run, h.rebuilds, h.counts)
-		if h.rebuilds > 0 && !losses {
+		if h.rebuilds > 0 && !losses && !changes {
 			t.Errorf("run %d: %d rebuilds, want 0", run, h.rebuilds)
 		}
 		must(t, h.owners[0].Drop(t.Context(), testSeason))
@@ -566,7 +639,7 @@ func runHistories(t *testing.T, shards, runs int, losses bool) {
 // they notice failures late. In the end, all ranks are right, and no season was rebuilt.
 func TestShardsFailInRandomHistories(t *testing.T) {
 	smallTrees(t)
-	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 4, false) })
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 4, false, false) })
 }
 
 // Some servers also lose all data. Shards remove old items (see lua/channel.lua) so early that a
@@ -578,5 +651,12 @@ func TestShardsAreLostInRandomHistories(t *testing.T) {
 		*s = *newScript(s.name, strings.Replace(s.text, "local KEEP = 30000000", "local KEEP = 20000", 1))
 		t.Cleanup(func() { *s = original })
 	}
-	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 3, true) })
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 3, true, false) })
+}
+
+// The number of shards changes again and again, and servers fail before, during and after the changes. In the
+// end, all ranks are right.
+func TestTheNumberOfShardsChangesInRandomHistories(t *testing.T) {
+	smallTrees(t)
+	runHistories(t, 4, 3, false, true)
 }
