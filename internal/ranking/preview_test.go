@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/faults"
 )
 
-// A preview lists MaxEffects entries or seasons, but counts all.
+// A preview lists at most MaxEffects entries or seasons, but counts all.
 func TestPreviewsAreBounded(t *testing.T) {
 	f := open(t)
 	f.create(dailyBoard)
@@ -36,7 +36,7 @@ func TestPreviewsAreBounded(t *testing.T) {
 		return nil
 	})
 	if err != nil || len(board.Seasons) != ranking.MaxEffects || !board.Truncated || board.Changed != days || board.Removed != 0 {
-		t.Errorf("preview of a grace: %d seasons, truncated %t, %d changed, %d removed, error %v; want %d seasons, truncated true, %d changed, 0 removed and no error",
+		t.Errorf("preview of a longer grace: %d seasons, truncated %t, %d changed, %d removed, error %v; want %d seasons, truncated true, %d changed, 0 removed and no error",
 			len(board.Seasons), board.Truncated, board.Changed, board.Removed, err, ranking.MaxEffects, days)
 	}
 	if first := start.AddDate(0, 0, 1-days).Format("20060102"); string(board.Seasons[0].ID) != first {
@@ -53,7 +53,7 @@ func TestPreviewOfABanWithoutTheIndex(t *testing.T) {
 	p, err := serviceOver(t, f.store, index).PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true})
 	want := ranking.EntryEffect{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, Score: 5}
 	if err != nil || !p.Degraded || len(p.Entries) != 1 || p.Entries[0] != want {
-		t.Errorf("preview: %+v, %v; want the entry %+v", p, err, want)
+		t.Errorf("preview: %+v, error %v; want a degraded preview with the entry %+v", p, err, want)
 	}
 	if _, err := f.PreviewBan(t.Context(), leaderboard.Ban{User: "ann", Board: "none", Banned: true}); !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		t.Errorf("preview of a ban on an unknown board: %v, want ErrBoardNotFound", err)
@@ -80,8 +80,8 @@ func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	}
 }
 
-// A banned user has no rank, and does not lower other ranks. While the match is void, the user
-// has no entry that is marked as hidden, so the preview must read the user's bans.
+// A banned user has no rank, and does not count in other ranks. While the match is void, the user
+// has no entry, so only the user's bans show that the user is banned.
 func TestPreviewOfARestoredMatchOfABannedUser(t *testing.T) {
 	f := open(t)
 	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Matches: true})

@@ -31,11 +31,12 @@ func (s ScoreRange) validate() error {
 	return nil
 }
 
-// edges are the ends of a range of scores in a ladder. An empty end is the end of the ladder.
+// edges divide the standings of a ladder by a range of scores. If the range has no bound on a
+// side, the edges of this side are empty.
 type edges struct {
-	first  leaderboard.RankKey // the smallest rank key that may be in the range
-	before leaderboard.SortKey // greater than the sort keys of all better scores, and smaller than those in the range
-	beyond leaderboard.RankKey // the smallest rank key that may be worse than the range
+	first  leaderboard.RankKey // standings with smaller rank keys have better scores than the range
+	before leaderboard.SortKey // the field first, as a sort key
+	beyond leaderboard.RankKey // standings with this or greater rank keys have worse scores than the range
 }
 
 func (v *view) edges(s ScoreRange) edges {
@@ -46,7 +47,7 @@ func (v *view) edges(s ScoreRange) edges {
 	var e edges
 	if best != nil {
 		e.first = v.board.ScorePrefix(*best, v.scoredAt)
-		// No result has so early a time, so the user id does not matter.
+		// All results have later times, so the user id "0" does not matter.
 		padding := strings.Repeat("\x00", v.board.RankKeyBytes()-len(e.first))
 		e.before = leaderboard.MakeSortKey(e.first+leaderboard.RankKey(padding), time.UnixMicro(math.MinInt64), "0")
 	}
@@ -79,7 +80,7 @@ func (v *view) countIn(ctx context.Context, s ScoreRange) (*int64, error) {
 	return &n, nil
 }
 
-// cut returns the part of list before beyond, or the whole list if beyond is empty. list must
+// cut returns the elements of list with keys below beyond, or all if beyond is empty. list must
 // be in standing order.
 func cut[T any](list []T, beyond leaderboard.RankKey, key func(*T) leaderboard.RankKey) []T {
 	for i := range list {

@@ -33,10 +33,10 @@ func (f *fixture) inRange(q ranking.Query, scores ranking.ScoreRange, n int) []s
 			continue
 		}
 		if page.Degraded != (page.InRange == nil) {
-			f.t.Errorf("degraded %v, InRange is nil: %v, want the same value for both", page.Degraded, page.InRange == nil)
+			f.t.Errorf("Degraded is %v, and InRange == nil is %v; want InRange nil on a degraded page only", page.Degraded, page.InRange == nil)
 		}
 		if page.InRange != nil && *page.InRange != int64(len(lines)) {
-			f.t.Errorf("a page states %d entries in the range, want %d", *page.InRange, len(lines))
+			f.t.Errorf("the last page has InRange %d, want %d, the number of lines of all pages", *page.InRange, len(lines))
 		}
 		return lines
 	}
@@ -131,7 +131,8 @@ func rangeText(s ranking.ScoreRange) string {
 	return text(s.Min) + " to " + text(s.Max)
 }
 
-// A page token of one range is valid in another range, and does not extend the other range.
+// The token of a page without a range is valid for a page with a range. The range still limits
+// that page.
 func TestRangesWithTokensOfOtherPages(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
@@ -144,7 +145,7 @@ func TestRangesWithTokensOfOtherPages(t *testing.T) {
 	}
 	page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 5, Token: first.Next, Scores: ranking.ScoreRange{Min: new(leaderboard.Score(3)), Max: new(leaderboard.Score(4))}})
 	if err != nil || len(page.Lines) != 2 || page.Lines[0].User != "u4" || page.Lines[0].Rank != 5 || page.Next != "" {
-		t.Errorf("the page after an earlier token is %+v, %v; want u4 at rank 5, and u3", page, err)
+		t.Errorf("the page with a range: %+v, error %v; want u4 at rank 5, u3, and no next page", page, err)
 	}
 }
 

@@ -24,10 +24,10 @@ func newRankWriter(boards *BoardCache, store leaderboard.Store, index *rankIndex
 	return &rankWriter{boards: boards, store: store, index: index, journal: journal, hub: hub, tasks: tasks, now: now}
 }
 
-// update updates the index. In a sealed season, it instead marks the users for an amendment.
-// updates are the entries that the caller has changed. repeats are entries that an earlier
-// process may have changed before it died. If a season fails, update continues with the
-// others.
+// update writes entries to the index. In a sealed season, it instead marks the users for an
+// amendment. The caller has changed the entries in updates. Another process may have changed the
+// entries in repeats, and died before it updated the index. If a season fails, update continues
+// with the other seasons.
 func (w *rankWriter) update(ctx context.Context, updates, repeats []leaderboard.Entry, reason string) error {
 	return eachSeason(updates, repeats, func(key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry) error {
 		return w.updateSeason(ctx, key, updates, repeats, reason)
@@ -68,13 +68,12 @@ func (w *rankWriter) updateRecounted(ctx context.Context, changes []leaderboard.
 	return w.update(ctx, updates, repeats, reason)
 }
 
-// boardAge is the greatest age of the cached board by which update decides whether a season
-// may be sealed. It is less than sealDelay, so that update knows of an early end before the
-// seal.
+// boardAge is the greatest age of a cached board from which update decides whether a season may
+// be sealed. If an administrator ends a season early, the seal comes at least sealDelay later.
+// boardAge is less than sealDelay, so a board that is cached at the seal has the early end.
 const boardAge = 10 * time.Second
 
-// updateSeason does not use the caller's version of the board, which a fill or a retry may
-// have read long ago.
+// updateSeason reads the board, because the caller may have read it long ago.
 func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey, updates, repeats []leaderboard.Entry, reason string) error {
 	b, err := w.boards.boardSince(ctx, key.Board, time.Now().Add(-boardAge))
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
@@ -90,7 +89,7 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 	}
 	mark := func() error { return w.store.MarkFinal(ctx, b, key.Season, usersOf(updates, repeats), reason) }
 	return w.ifSealed(b, key, mark, func() error {
-		// The zero time keeps the time of the season's last change.
+		// The zero time does not change the season's AsOf.
 		if err := w.index.tryUpdate(ctx, key, time.Time{}, repeats); err != nil {
 			return err
 		}
@@ -119,19 +118,20 @@ func usersOf(lists ...[]leaderboard.Entry) (users []leaderboard.UserID) {
 	return users
 }
 
-// ifSealed calls sealed if the season may be sealed. If sealed returns
-// [leaderboard.ErrNotSealed], or was not called, ifSealed calls updateIndex.
+// If the season may be sealed, ifSealed calls changeFinal. If changeFinal was not called, or
+// returns [leaderboard.ErrNotSealed], ifSealed calls updateIndex.
 //
-// The caller must first change the entries in the store, and sealed must call MarkFinal or
-// Amend. The final standings then include the change: see [leaderboard.SeasonStore].MarkFinal.
-func (w *rankWriter) ifSealed(b *leaderboard.Board, key leaderboard.SeasonKey, sealed, updateIndex func() error) error {
+// The caller must first change the entries in the store, and changeFinal must call MarkFinal or
+// Amend. A concurrent seal then does not lose the change: see
+// [leaderboard.SeasonStore].MarkFinal.
+func (w *rankWriter) ifSealed(b *leaderboard.Board, key leaderboard.SeasonKey, changeFinal, updateIndex func() error) error {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil {
 		return err
 	}
 	err = leaderboard.ErrNotSealed
 	if w.boards.mayBeSealed(season) {
-		err = sealed()
+		err = changeFinal()
 	}
 	if errors.Is(err, leaderboard.ErrNotSealed) {
 		return updateIndex()
@@ -164,11 +164,14 @@ func (w *rankWriter) useFinal(ctx context.Context, record leaderboard.SeasonReco
 	return w.index.dropFinal(ctx, record.SeasonKey)
 }
 
-// If repeatAmendment returns true, the final standings agree with entries, and the users need
-// no mark. A running amendment may have read older entries, and would change the final
-// standings back. So repeatAmendment calls Amend, which makes the running amendment read the
-// entries again. If the store is unavailable, the caller marks the users, so that the consumer
-// does not wait.
+// repeatAmendment returns true if the final standings agree with entries. The users then need
+// no mark.
+//
+// A concurrent amendment may have read older entries, and could replace the final standings. So
+// repeatAmendment calls Amend, which makes the concurrent amendment read the entries again.
+//
+// If the store is unavailable, repeatAmendment returns false. The caller then marks the users,
+// so the consumer need not wait.
 func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, reason string) (bool, error) {
 	agree, err := w.inFinalStandings(ctx, b, key, entries)
 	if err == nil && agree {
@@ -176,13 +179,13 @@ func (w *rankWriter) repeatAmendment(ctx context.Context, b *leaderboard.Board, 
 		_, err = w.store.Amend(ctx, b, key.Season, a, usersOf(entries))
 	}
 	if errors.Is(err, leaderboard.ErrNotSealed) || errors.Is(err, leaderboard.ErrUnavailable) {
-		return false, nil // the season was deleted, or the store cannot compare or amend now
+		return false, nil
 	}
 	return agree, err
 }
 
-// inFinalStandings checks only the current divisions of each entry, so it does not notice a
-// user who is still in a former division.
+// inFinalStandings reports whether the final standings agree with entries. It omits the ladders
+// of former divisions.
 func (w *rankWriter) inFinalStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry) (bool, error) {
 	season, err := b.Season.ByID(key.Season)
 	if err != nil || !w.boards.mayBeSealed(season) {

@@ -37,10 +37,10 @@ func TestPagesByEachMethod(t *testing.T) {
 
 	page, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 2, Start: 4})
 	if err != nil || len(page.Lines) != 2 || page.Lines[0].User != "d" || page.Next != "" {
-		t.Errorf("page from position 4: %+v, %v, want d and e", page, err)
+		t.Errorf("page from position 4: %+v, error %v; want d and e, and no next page", page, err)
 	}
-	// If an entry rises to the top between two reads, the second page does not repeat entries of
-	// the first.
+	// An entry rises to the top between two reads. The second page does not repeat entries of the
+	// first page.
 	first, err := f.Page(t.Context(), ranking.PageQuery{Query: q, Limit: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func TestLoadRestoresTheRanks(t *testing.T) {
 	if diff := gocmp.Diff(want, loaded.list(ranking.Query{Board: "b"}, 100)); diff != "" {
 		t.Errorf("the ladder after Load (-want +got):\n%s", diff)
 	}
-	lazy := serviceOver(t, f.store, memory.New()) // Load is not called: the first read loads the season
+	lazy := serviceOver(t, f.store, memory.New()) // the first read loads the season
 	if diff := gocmp.Diff(want, lazy.list(ranking.Query{Board: "b"}, 100)); diff != "" {
 		t.Errorf("the ladder without a call of Load (-want +got):\n%s", diff)
 	}
@@ -304,8 +304,7 @@ func TestWatchSendsChanges(t *testing.T) {
 	}
 }
 
-// The sums of users a and b exceed MaxScore, so their scores are MaxScore. The histogram must
-// still count both users.
+// The sums of users a and b exceed MaxScore, so both have the score MaxScore.
 func TestHistogramOfSaturatedSums(t *testing.T) {
 	for _, order := range []leaderboard.Order{leaderboard.HigherFirst, leaderboard.LowerFirst} {
 		f := open(t)
@@ -321,14 +320,14 @@ func TestHistogramOfSaturatedSums(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(s.Histogram) != 2 || s.Histogram[0].Count != 1 || s.Histogram[1].Count != 2 {
-			t.Errorf("%v: histogram %+v, want 1 and 2", order, s.Histogram)
+			t.Errorf("%v: histogram %+v, want the counts 1 and 2", order, s.Histogram)
 		}
 	}
 }
 
 type callCounter struct {
 	leaderboard.Index
-	calls map[string]int // by function of the index and requested ranking methods
+	calls map[string]int // by method of Index and ranking methods, such as "Page [dense]"
 }
 
 func (c *callCounter) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {

@@ -12,7 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// naiveSeason returns the season that contains t, without the code under test.
+// naiveSeason computes the season of t without the code under test.
 func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
 	switch k {
 	case leaderboard.Yearly:
@@ -51,8 +51,7 @@ func comesAfter(r *leaderboard.MatchResult, achievedAt time.Time, match string) 
 // matchOf returns the key by which linked boards order the matches of the source.
 func matchOf(r *leaderboard.MatchResult) string { return string(r.Season) + "/" + string(r.Match) }
 
-// add returns e with the result r, or a new entry if e is nil. ties are the tie-breakers of r
-// on b.
+// add adds the result r to e, or to a new entry if e is nil. ties are from rankTies.
 func (e *naiveEntry) add(b *leaderboard.Board, r *leaderboard.MatchResult, ties []int64) *naiveEntry {
 	switch {
 	case e == nil:
@@ -87,8 +86,8 @@ func (e *naiveEntry) isIn(d leaderboard.Division) bool {
 	return true
 }
 
-// divisionsOf returns every division in which b may have users, and the overall ladder as the
-// zero Division.
+// divisionsOf returns every division in which b may have users, and the zero Division for
+// the overall ladder.
 func divisionsOf(b *leaderboard.Board) []leaderboard.Division {
 	all := []leaderboard.Division{{}}
 	for _, name := range b.Divisions {
@@ -123,7 +122,7 @@ func counts(b *leaderboard.Board, r *leaderboard.MatchResult) bool {
 	return true
 }
 
-// rankTies returns the tie-breakers of r in the order of b. A smaller value ranks better.
+// rankTies returns the values of r for the tie-breakers of b. A smaller value ranks better.
 func rankTies(source, b *leaderboard.Board, r *leaderboard.MatchResult) (ties []int64) {
 	for _, tie := range b.TieBreakers {
 		i := slices.IndexFunc(source.TieBreakers, func(t leaderboard.TieBreaker) bool { return t.Name == tie.Name })
@@ -139,8 +138,8 @@ func rankTies(source, b *leaderboard.Board, r *leaderboard.MatchResult) (ties []
 	return ties
 }
 
-// recount computes all ladders of a board from the standing results of the source. Lines have
-// the form of fixture.list, and are sorted.
+// recount computes all ladders of a board from the results that stand on the source, without
+// hidden results. Lines have the form of fixture.list, and are sorted.
 func recount(source, b *leaderboard.Board, results []leaderboard.MatchResult, hidden func(*leaderboard.MatchResult) bool) map[leaderboard.Ladder][]string {
 	seasons := map[leaderboard.SeasonID]map[leaderboard.UserID]*naiveEntry{}
 	for i := range results {

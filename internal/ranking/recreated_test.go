@@ -8,14 +8,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// The new board with the same id has rank keys of another length. The index still contains a
-// season of the old board.
+// The index still contains a season of a deleted board. A new board with this board's id has rank
+// keys of another length.
 func TestAnIndexOfADeletedBoardIsFilledAgain(t *testing.T) {
 	f := open(t)
 	f.create(sumBoard)
 	f.submit("b", points("old", "m", 1))
 	f.wantList(ranking.Query{Board: "b"}, "old 1 1")
-	// Another process, with another index, deletes and creates the board.
+	// A process with another index deletes the board and creates the new board.
 	if err := f.store.DeleteBoard(t.Context(), "b", time.Time{}); err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func TestAnIndexOfADeletedBoardIsFilledAgain(t *testing.T) {
 	if err := f.store.CreateBoard(t.Context(), newBoard); err != nil {
 		t.Fatal(err)
 	}
-	other := serviceOver(t, f.store, f.index) // this process has not cached the old board
+	other := serviceOver(t, f.store, f.index) // has not cached the deleted board
 	other.submit("b", points("new", "m", 2))
 	other.wantList(ranking.Query{Board: "b"}, "new 2 1")
 }

@@ -26,10 +26,10 @@ type ResultStatus struct {
 	Reason leaderboard.Reason // set if Status is Rejected
 }
 
-// Result returns the state of a match result, or of the given revision. If the season in key
-// is empty, Result searches the current season, and then the user's newest seasons. Errors:
-// [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if the caller must name the
-// season: see seasonOfMatch.
+// Result returns the state of a match result, or of one revision if revision is not nil. If the
+// season in key is empty, Result searches the current season, and then the user's newest
+// seasons. Errors: [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if the caller
+// must name the season: see seasonOfMatch.
 func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	status, err := r.result(ctx, b, key, revision)
 	if key.Season != "" || !errors.Is(err, leaderboard.ErrResultNotFound) && !errors.Is(err, leaderboard.ErrSeasonNotFound) {
@@ -46,7 +46,6 @@ func (r *Reader) Result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	return r.result(ctx, b, key, revision)
 }
 
-// An empty season means the current season.
 func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (ResultStatus, error) {
 	season, err := r.season(ctx, b, key.Season)
 	if err != nil {
@@ -117,8 +116,9 @@ type ResultsPage struct {
 	Next    ResultPosition // the After of the next page; zero on the last page
 }
 
-// UserResults returns a page of a user's results, including retracted and rejected ones: the
-// newest season first, and by match id in a season. Errors: [leaderboard.ErrSeasonNotFound].
+// UserResults returns a page of a user's results, including retracted and rejected results. The
+// newest season is first, and its results are ordered by match id. Errors:
+// [leaderboard.ErrSeasonNotFound].
 func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) (ResultsPage, error) {
 	if q.Limit < 1 || q.Limit > maxResults {
 		return ResultsPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxResults, q.Limit)}

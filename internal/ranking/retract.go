@@ -31,12 +31,12 @@ func (s *Submitter) PreviewRetraction(ctx context.Context, b *leaderboard.Board,
 	return RetractionPreview{receipts[0], effects}, nil
 }
 
-// Retractions are the results of one board that [Submitter.RetractAll] retracts: the results
-// with given keys ([Submitter.PlanRetractions]), or a user's results with event times in an
-// interval: a purge ([Submitter.PlanPurge]).
+// Retractions are results of one board that [Submitter.RetractAll] retracts. They are results
+// with given keys ([Submitter.PlanRetractions]), or a purge: a user's results with event times
+// in an interval ([Submitter.PlanPurge]).
 type Retractions struct {
-	// Closed are the keys of the results that only administrators may retract: their seasons
-	// are closed or sealed, or no longer in the board's schedule.
+	// Closed are the keys of results that only administrators may retract, because the season
+	// is closed, sealed, or no longer in the board's schedule.
 	Closed []leaderboard.ResultKey
 	// Keys are the keys of the results. RetractAll returns a [Receipt] for each, in this
 	// order.
@@ -55,8 +55,8 @@ func (p *Retractions) isInInterval(r *leaderboard.MatchResult) bool {
 }
 
 // PlanRetractions finds up to [MaxBatch] results of a board. If a key has no season,
-// PlanRetractions searches for it: see [Reader.ResultSeason]. The [Receipt] of a result that
-// cannot be retracted has an error: a [leaderboard.FieldError],
+// PlanRetractions searches for the season: see [Reader.ResultSeason]. The [Receipt] of a result
+// that cannot be retracted has an error: a [leaderboard.FieldError],
 // [leaderboard.ErrResultNotFound] or [leaderboard.ErrSeasonNotFound].
 func (s *Submitter) PlanRetractions(ctx context.Context, b *leaderboard.Board, keys []leaderboard.ResultKey) (*Retractions, error) {
 	if len(keys) == 0 || len(keys) > MaxBatch {
@@ -152,7 +152,7 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 //
 // RetractAll returns a [Receipt] for each of p.Keys. After an error, some results may be
 // retracted, and the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
-// result changes during each of many attempts.
+// result changes during each of correctionTries attempts.
 func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, error) {
 	results, receiptOf, holder := slices.Clone(p.results), p.receiptOf, rand.Text()
 	for attempt := range correctionTries {
@@ -191,14 +191,16 @@ func filter[T any](list []T, chosen []bool) []T {
 	return elements
 }
 
-// reserveRetraction sets a reserved revision in r. The revision is higher than those of the
-// stored result and of refused results. If the stored result is a retraction, r becomes a
-// duplicate of it. Corrections with lower reserved revisions do not matter: the retraction
+// reserveRetraction sets a reserved revision in the retraction r. The revision is higher than
+// those of the stored result and of refused results. If the stored result is a retraction, r
+// becomes a duplicate of it. Corrections with lower reserved revisions do not matter: r
 // supersedes them.
 //
-// reserveRetraction returns false if the result was erased, or was moved out of the interval
-// of a purge. If the result was moved, r gets a lower revision than the stored result, so the
-// store treats r as superseded.
+// reserveRetraction returns false in two cases:
+//
+//   - The result was erased.
+//   - A correction moved the event time out of the interval of a purge. r gets a lower revision
+//     than the stored result, so the store treats r as superseded.
 func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, err error) {
 	for reserved := int64(-1); ; {
 		record, err := s.recordOf(ctx, r.ResultKey)
@@ -215,7 +217,7 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 		case stored.Revision >= r.Revision:
 			r.Revision = retractionRevision(stored)
 		}
-		for _, refusal := range record.Refusals { // like a correction, skip the revisions of refused results
+		for _, refusal := range record.Refusals { // skip the revisions of refused results, as correctedResult does
 			r.Revision = max(r.Revision, min(refusal.Revision, leaderboard.MaxRevision)+1)
 		}
 		if r.Revision == reserved {
@@ -271,7 +273,7 @@ func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board
 	return p.receipts, all, nil
 }
 
-// change must return how all retractions together would change a user's entry.
+// The function change must return how all retractions together would change a user's entry.
 func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult, change func(leaderboard.EntryKey) leaderboard.Change) ([]leaderboard.Outcome, error) {
 	first, hidden := map[leaderboard.ResultKey]int{}, map[leaderboard.UserID]bool{}
 	for i := range results {
@@ -295,8 +297,8 @@ func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, r
 			return err
 		}
 		if first[r.ResultKey] < i {
-			// results has the key twice. RetractAll would store the first retraction before it
-			// merges r.
+			// results has the key twice. RetractAll would merge r after it has stored the first
+			// retraction.
 			retraction := r.Normalize()
 			record.Result = &retraction
 		}

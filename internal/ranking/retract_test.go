@@ -35,7 +35,7 @@ func (f *fixture) correct(key leaderboard.ResultKey, score leaderboard.Score, ac
 	}
 }
 
-// Corrections arrive after a retraction has read the result. In the end, the result does not
+// Corrections are stored after a retraction has read the result. In the end, the result does not
 // count.
 func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 	store, index := embedded.Open(t)
@@ -57,7 +57,7 @@ func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 		b := f.board("b")
 		reads.hook = func() { corrections(one, n) }
 		if r, err := f.Retract(t.Context(), b, one, nil); err != nil || r.Status == leaderboard.Superseded || r.Score != 10 {
-			t.Errorf("Retract during %d corrections: %+v, %v; want the score 10 of the other results", n, r, err)
+			t.Errorf("Retract during %d corrections: %+v, error %v; want the score 10 of the other two results, and not SUPERSEDED", n, r, err)
 		}
 		plan, err := f.PlanRetractions(t.Context(), b, []leaderboard.ResultKey{many, many})
 		if err != nil {
@@ -115,7 +115,7 @@ func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(plan.Keys) != want || plan.More != (call == 0) {
-			t.Fatalf("purge %d finds %d results, more %v; want %d, more %v", call, len(plan.Keys), plan.More, want, call == 0)
+			t.Fatalf("PlanPurge %d finds %d results, More is %v; want %d, and %v", call, len(plan.Keys), plan.More, want, call == 0)
 		}
 		if want == 0 {
 			break
@@ -127,8 +127,8 @@ func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// slowRetraction is a store whose Apply of a retraction closes reached, and then waits for
-// resume. secondRead runs once, after the second read of a result since then.
+// slowRetraction is a store. Apply of a retraction closes the channel reached, and waits for the
+// channel resume. Meanwhile, the second read of a result calls secondRead.
 type slowRetraction struct {
 	leaderboard.Store
 	reached, resume chan struct{}
@@ -153,8 +153,8 @@ func (s *slowRetraction) Result(ctx context.Context, key leaderboard.ResultKey) 
 	return record, err
 }
 
-// Corrections skip the revisions of refused results, but not a reserved revision of a
-// retraction.
+// A refused result has revision 3, so the retraction and the correction both choose revision 4.
+// The retraction reserves revision 4 first, so the correction must wait.
 func TestCorrectionsAfterARefusalDoNotReplaceARetraction(t *testing.T) {
 	embeddedStore, index := embedded.Open(t)
 	store := &slowRetraction{Store: embeddedStore, reached: make(chan struct{}), resume: make(chan struct{})}

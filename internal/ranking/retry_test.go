@@ -13,8 +13,8 @@ import (
 
 var errDied = errors.New("the process died")
 
-// process dies before or after one of its writes to the store or index. Each write has one
-// step before it and one after it. Step failAt and all later steps fail.
+// process dies before or after a write to the store or index. Each write has a step before and
+// a step after. Step failAt and all later steps fail.
 type process struct{ failAt, steps int }
 
 func (p *process) step() error {
@@ -71,7 +71,7 @@ func (x processIndex) Update(ctx context.Context, s leaderboard.SeasonKey, at ti
 	return err
 }
 
-// A process dies during a call, and another process retries the call.
+// In each round, a process dies at another step of a call, and another process retries the call.
 func TestRetryCompletesTheRanks(t *testing.T) {
 	retract := func(ctx context.Context, s *ranking.Service, revision int64) error {
 		b, err := s.Board(ctx, "b")
@@ -86,7 +86,7 @@ func TestRetryCompletesTheRanks(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		before func(context.Context, *ranking.Service) error // called before the process that dies; may be nil
+		before func(context.Context, *ranking.Service) error
 		call   func(context.Context, *ranking.Service) error
 		want   []string
 	}{

@@ -52,7 +52,8 @@ func (c hookedContext) Err() error {
 	return c.Context.Err()
 }
 
-// In each round, a ban and a retraction happen at another call of ctx.Err by the seal.
+// A seal calls ctx.Err many times. In each round, a ban and a retraction begin during a
+// different call.
 func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 	for call, more := 1, true; more; call += 89 {
 		f := open(t)
@@ -96,7 +97,7 @@ func TestChangesDuringASealAreInTheFinalStandings(t *testing.T) {
 		}
 		page, err := f.Page(t.Context(), ranking.PageQuery{Query: dayQuery, Limit: 2})
 		if err != nil || !page.Sealed {
-			t.Fatalf("sealed %v, %v; want true", page.Sealed, err)
+			t.Fatalf("a page after the seal has Sealed %v, error %v; want true", page.Sealed, err)
 		}
 		if page.Total != 598 || page.Lines[0].User != "u002" {
 			t.Errorf("changes at call %d of ctx.Err: %d users and %s first, want 598 and u002", call, page.Total, page.Lines[0].User)
@@ -143,7 +144,7 @@ func TestAmendmentsDoNotNameUsers(t *testing.T) {
 	}
 }
 
-// Readers see a seal, amendment or deletion when the cached record expires.
+// Readers in another process see a seal or amendment when the cached season record expires.
 func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	f := open(t)
 	other := serviceOver(t, f.store, f.index)
@@ -165,7 +166,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 		return p
 	}
 	if p := page(); p.Sealed {
-		t.Fatal("a page before the seal is sealed, want a season that is not sealed")
+		t.Fatal("a page before the seal has Sealed true, want false")
 	}
 	f.seal()
 	if p := page(); p.Total != 2 {
@@ -174,7 +175,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	other.clock.set(f.clock.now())
 	advance()
 	if p := page(); !p.Sealed {
-		t.Error("a page after the time to live of the cache is not sealed, want a sealed season")
+		t.Error("a page after the cached record has expired has Sealed false, want true")
 	}
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: true, Reason: "cheat"}); err != nil {
 		t.Fatal(err)
@@ -182,7 +183,7 @@ func TestReadersSeeSealsOfAnotherProcess(t *testing.T) {
 	banned := f.clock.now()
 	advance()
 	if p := page(); !p.AsOf.Equal(banned) || p.Lines[0].User != "bob" {
-		t.Errorf("page as of %v with %s first, want %v with bob first", p.AsOf, p.Lines[0].User, banned)
+		t.Errorf("a page after the ban has AsOf %v and %s first, want %v and bob first", p.AsOf, p.Lines[0].User, banned)
 	}
 	if loaded, _ := f.index.Loaded(t.Context(), leaderboard.SeasonKey{Board: "b", Season: day}); loaded {
 		t.Error("a sealed season was loaded into the index, want no load")
@@ -208,20 +209,19 @@ func TestSeasonInItsGraceIsReadWithoutTheStore(t *testing.T) {
 	q := ranking.Query{Board: "d", Season: day}
 	f.clock.set(start.Add(12*time.Hour + 30*time.Minute))
 	f.store.Set(faults.Refuse)
-	f.wantList(q, "ann 5 1")
+	f.wantList(q, "ann 5 1") // no season record is cached
 	f.store.Set(faults.Up)
 	f.clock.set(f.clock.now().Add(time.Minute))
 	f.wantList(q, "ann 5 1")
 	f.store.Set(faults.Refuse)
 	f.clock.set(f.clock.now().Add(time.Minute))
-	f.wantList(q, "ann 5 1")
+	f.wantList(q, "ann 5 1") // the cached record has expired
 }
 
-// slowAmends is a store whose Amend takes a minute.
 type slowAmends struct {
 	leaderboard.Store
 	calls   atomic.Int64
-	reasons string // of all calls, which run one after another
+	reasons string // of all calls, which do not overlap
 }
 
 func (s *slowAmends) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
@@ -231,8 +231,7 @@ func (s *slowAmends) Amend(ctx context.Context, b *leaderboard.Board, season lea
 	return s.Store.Amend(ctx, b, season, a, users)
 }
 
-// Changes during an amendment share the next amendment. Its reason contains the reasons of the
-// changes.
+// Changes during an amendment share the next amendment, whose reason contains their reasons.
 func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openOutage(t)
@@ -279,7 +278,7 @@ func TestConcurrentChangesShareAnAmendment(t *testing.T) {
 		}
 		for _, reason := range []string{"retraction", "ban a user"} {
 			if !strings.Contains(slow.reasons, reason) {
-				t.Errorf("the calls of Amend with the reasons %q lack the reason %q", slow.reasons, reason)
+				t.Errorf("the calls of Amend have the reasons %q, want also %q", slow.reasons, reason)
 			}
 		}
 	})
@@ -317,7 +316,7 @@ func TestSealedSeasonStaysClosed(t *testing.T) {
 	}
 }
 
-// The seal, and a ban that is lifted, do not change the answers. An erasure amends the season.
+// A ban that is lifted does not change the answers.
 func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{
@@ -423,8 +422,8 @@ func TestSealedSeasonGivesTheSameAnswers(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b", Season: season})
 }
 
-// A deleted season rejects results that were received before the deletion: a consumer may read
-// its log again.
+// A consumer that reads its log again may apply results that were received before their season
+// was deleted. The season must reject these results.
 func TestRetentionIsFinal(t *testing.T) {
 	f := open(t)
 	b := dailyBoard
@@ -454,8 +453,8 @@ func TestRetentionIsFinal(t *testing.T) {
 	f.wantList(dayQuery)
 }
 
-// failingSweeps is a store whose Seal and DeleteSeason return died, unless it is nil. It calls
-// hook after each read of a season.
+// failingSweeps is a store. If died is not nil, Seal and DeleteSeason return the error died. If
+// hook is not nil, each read of a season calls hook.
 type failingSweeps struct {
 	leaderboard.Store
 	died error
@@ -484,7 +483,7 @@ func (s *failingSweeps) DeleteSeason(ctx context.Context, key leaderboard.Season
 	return s.Store.DeleteSeason(ctx, key, at)
 }
 
-// A process dies during the sweep, or two processes sweep concurrently.
+// A process dies during a sweep, or two processes sweep concurrently.
 func TestSweepsAppendEachActOnce(t *testing.T) {
 	f := open(t)
 	b := dailyBoard

@@ -13,7 +13,7 @@ import (
 // SeasonPhase is the state of a season.
 type SeasonPhase string
 
-// The phases of a season, in order of time.
+// The phases of a season, in order.
 const (
 	Upcoming SeasonPhase = "upcoming" // the season has not begun: see [leaderboard.Schedule.Begins]
 	Open     SeasonPhase = "open"     // the season accepts results
@@ -38,8 +38,8 @@ type SeasonInfo struct {
 	Total      *int64 // users in the overall ladder; nil if unknown
 }
 
-// Seasons returns a board's current season, every season with results, and the listed windows
-// of the schedule. The latest season is first.
+// Seasons returns a board's current season, every season with results, and every window that
+// the schedule lists. The season that ends last is first.
 func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board) ([]SeasonInfo, error) {
 	records, err := r.store.Seasons(ctx, b.ID)
 	if err != nil {
@@ -87,7 +87,7 @@ func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now t
 	return list, nil
 }
 
-// seasonInfo returns a season without its total. record is empty if the store has no data of
+// seasonInfo returns a season without Total. record is empty if the store has no data of
 // the season.
 func seasonInfo(b *leaderboard.Board, season leaderboard.Season, record *leaderboard.SeasonRecord, now time.Time) SeasonInfo {
 	info := SeasonInfo{Season: season, ClosesAt: b.ClosesAt(season), SealedAt: record.SealedAt, Amendments: record.Amendments}
@@ -101,8 +101,8 @@ func seasonInfo(b *leaderboard.Board, season leaderboard.Season, record *leaderb
 	return info
 }
 
-// An empty id means the current season, and [leaderboard.SeasonLatest] the newest season that
-// has entries.
+// If id is empty, season returns the current season. For [leaderboard.SeasonLatest], it calls
+// latestSeason.
 func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID) (leaderboard.Season, error) {
 	season, err := seasonOrCurrent(b, id, r.now())
 	if id == leaderboard.SeasonLatest && errors.Is(err, leaderboard.ErrSeasonNotFound) {
@@ -111,8 +111,9 @@ func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboar
 	return season, err
 }
 
-// latestSeason returns the newest season that has begun and has entries. Otherwise it returns
-// the current season, else the last season that has begun, else the first.
+// latestSeason returns the newest season that has begun and has entries. Without such a season,
+// it returns the current season, or else the last season that has begun, or else the first
+// season.
 func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leaderboard.Season, error) {
 	records, err := r.store.Seasons(ctx, b.ID)
 	if err != nil {
@@ -151,7 +152,6 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 // newestFirst orders seasons by their ends. Windows of a rolling board may have equal starts.
 func newestFirst(x, y leaderboard.Season) int { return y.End.Compare(x.End) }
 
-// total returns nil if the rank index cannot answer.
 func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, error) {
 	var total int64
 	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {

@@ -29,7 +29,7 @@ func TestLatestIsTheNewestSeasonWithEntries(t *testing.T) {
 			t.Errorf("season=latest is %q, %v; want %q", page.Season.ID, err, season)
 		}
 	}
-	want("1992") // without entries: the last window that has started
+	want("1992") // no window has entries: the last window that has begun
 	for i, season := range []leaderboard.SeasonID{"1990", "1991"} {
 		r := points("ada", "m", 3)
 		r.AchievedAt = year(1990+i).AddDate(0, 1, 0)
@@ -46,7 +46,7 @@ func TestLatestIsTheNewestSeasonWithEntries(t *testing.T) {
 
 	f.create(leaderboard.Board{ID: "monthly", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Monthly}})
 	latest.Board = "monthly"
-	want("202611") // without entries: the current season
+	want("202611") // no season has entries: the current season
 	f.create(leaderboard.Board{ID: "always", Policy: leaderboard.Sum})
 	latest.Board = "always"
 	want(leaderboard.SeasonAll)

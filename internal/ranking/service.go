@@ -35,8 +35,7 @@ type Options struct {
 	// Results passes submitted results to the process that applies them. If it is nil, the
 	// Service applies the results itself.
 	Results ResultLog
-	// Journal is the log from which consumers update the index. Default nil: there are no
-	// consumers.
+	// Journal records index updates for the consumers. Default nil: there are no consumers.
 	Journal Journal
 	// Registerer receives the metrics of the service. Default: none.
 	Registerer prometheus.Registerer
@@ -80,8 +79,8 @@ type shared struct {
 	newLink, newRules chan struct{}
 }
 
-// New returns a service over a store and an index. Without an earlier [Service.Load], the
-// first read of each season waits for the load of that season.
+// New returns a service over a store and an index. If [Service.Load] has not loaded a season,
+// the first read of the season loads it.
 func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -117,11 +116,10 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	}
 }
 
-// Progress receives the number of finished entries of a season. In the last call for a season,
+// Progress receives the number of loaded entries of a season. In the last call for a season,
 // done is the total.
 type Progress func(key leaderboard.SeasonKey, done int64)
 
-// maxUnloaded bounds the seasons that Load tries while the index is unavailable.
 const maxUnloaded = 10
 
 // Load fills the index with every season that has users and is neither sealed nor loaded. If a
@@ -184,7 +182,7 @@ func (s *Service) loadSeason(ctx context.Context, b *leaderboard.Board, key lead
 }
 
 // ChangeShards rebuilds each loaded season that does not fit its board (see
-// [leaderboard.Index].Fits), for example because the board's number of shards has changed.
+// [leaderboard.Index].Fits), for example after a change of the board's shards.
 func (s *Service) ChangeShards(ctx context.Context) error {
 	boards, err := s.store.Boards(ctx)
 	if err != nil {
@@ -222,9 +220,10 @@ func (s *Service) Ready() bool { return s.ready.Load() }
 
 // SweepEvery does the periodic work of a process until ctx is done:
 //
-//   - at once and at every interval: [Admin.Sweep], and a load of seasons that the index has lost
-//   - between the sweeps: bans that end, linked boards and divisions to fill, interrupted
-//     deletions, [Admin.FinishRankChanges] and AmendMarked
+//   - at once and at every interval, it calls [Admin.Sweep], and loads seasons that the index
+//     has lost
+//   - meanwhile, it lifts ended bans, fills linked boards and divisions, finishes deletions,
+//     and calls [Admin.FinishRankChanges], AmendMarked and [Service.ChangeShards]
 //
 // It logs errors and continues. A ban that another process stored may end up to one interval
 // late.

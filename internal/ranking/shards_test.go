@@ -28,7 +28,8 @@ func (x *shardedIndex) Rebuild(ctx context.Context, b *leaderboard.Board, s lead
 	return x.Index.Rebuild(ctx, b, s, at, entries)
 }
 
-// After a change of a board's shards, only the loaded seasons of this board are rebuilt, once.
+// After a change of a board's shards, only the loaded seasons of this board are rebuilt, each
+// once.
 func TestChangeShards(t *testing.T) {
 	store, index := embedded.Open(t)
 	x := &shardedIndex{Index: index, shards: map[leaderboard.SeasonKey]int{}}

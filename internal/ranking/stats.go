@@ -141,11 +141,11 @@ func buckets(lo, hi leaderboard.Score, n int) (list []Bucket) {
 	return list
 }
 
-// count counts the users with scores in buckets. The first and the last bucket also count users
-// with scores outside the buckets. Such users got their scores after the bounds were read, or have
-// a decayed sum beyond ±2^53.
+// count sets the Count of each bucket. The first and the last bucket also count users outside
+// the buckets. Such users got their scores after Best and Worst were read, or have a decayed sum
+// beyond ±2^53.
 func (v *view) count(ctx context.Context, buckets []Bucket) error {
-	// For each bucket: the keys of its best score, and of the next worse score after the bucket.
+	// For each bucket, keys has the key of its best score, and the key of the next worse score.
 	var keys []leaderboard.RankKey
 	for _, b := range buckets {
 		better, beyond := b.To, b.From-1

@@ -12,14 +12,15 @@ import (
 // MaxBatch is the largest number of results in one Submit.
 const MaxBatch = 5000
 
-// ResultLog passes completed results of a board to the process that applies them. Its methods
-// return one outcome for each result, in order. A result without an Err in its outcome is
-// durable, unless the method returns an error.
+// ResultLog passes results with a season to the process that applies them. Its methods return one
+// outcome for each result, in order. If a method returns no error, each result without an Err
+// in its outcome is durable.
 type ResultLog interface {
 	// Submit waits until the results are applied. A result that is durable, but not applied in
 	// time, has the status Accepted.
 	Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
-	// Accept does not wait. A result that is not applied yet has the status Accepted.
+	// Accept waits only until the results are durable. A result that is not applied yet has
+	// the status Accepted.
 	Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error)
 }
 
@@ -64,8 +65,8 @@ type Receipt struct {
 	Repeated bool
 	// Stands means that this result stands although Status is Conflict.
 	Stands bool
-	// Score is the user's score after this result, or after other results that arrived
-	// meanwhile. HasScore is false if none of the user's results counts.
+	// Score is the user's score after this result, and perhaps after later results. HasScore is
+	// false if none of the user's results counts.
 	Score    leaderboard.Score
 	HasScore bool
 	// Rank is the competition rank. It is 0 if ranks are unavailable, if the user is banned,
@@ -89,8 +90,8 @@ type Receipt struct {
 	outdated                bool                // a later result of the same Submit changed the score
 }
 
-// Submit accepts up to [MaxBatch] results for a board. After it returns nil, valid results are
-// durable. Results whose status is not Accepted are also visible to every read, except if the
+// Submit accepts up to [MaxBatch] results for a board. After Submit returns nil, valid results
+// are durable. Results whose status is not Accepted are also visible to every read, unless the
 // amendment of a sealed season takes longer than amendTimeout.
 //
 // An empty Match becomes a new id. A zero AchievedAt becomes the present time, or the time of
@@ -147,7 +148,8 @@ func (s *Submitter) completeAndSend(ctx context.Context, b *leaderboard.Board, r
 	return receipts, s.deliver(ctx, b, valid, receiptOf, receipts, send)
 }
 
-// The element of a result that has no season, or has a time, is nil.
+// storedResults reads the stored result of each result with a season but no time. Other elements
+// are nil.
 func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]*leaderboard.MatchResult, error) {
 	stored := make([]*leaderboard.MatchResult, len(results))
 	var untimed []int
@@ -170,8 +172,8 @@ func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, res
 	return stored, err
 }
 
-// If r has a season, the time of r must be in this season. A zero time becomes the time of the
-// stored result.
+// If r has a season, complete checks that the time of r is in this season. A zero time becomes the
+// time of the stored result.
 func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult, stored *leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	season := r.Season
 	if season == "" {
@@ -217,7 +219,7 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 		s.setOutcome(b, r, &outcomes[i], last[leaderboard.EntryKey{SeasonKey: result.SeasonKey, User: result.User}] == i)
 		if outcomes[i].Status == leaderboard.Duplicate && result.Assigned {
 			if record, err := s.store.Result(ctx, result.ResultKey); err == nil && record.Result != nil {
-				r.AchievedAt = record.Result.AchievedAt // the time that the first submit of the result assigned
+				r.AchievedAt = record.Result.AchievedAt // the time that the first submit assigned
 			}
 		}
 		if !amended {
@@ -227,8 +229,8 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 	return s.setRanks(ctx, b, results, outcomes, receiptOf, receipts)
 }
 
-// waitForAmendments returns false after amendTimeout, or if an amendment fails; AmendMarked
-// then amends later.
+// waitForAmendments returns false after amendTimeout, or if an amendment fails. AmendMarked later
+// completes the amendments.
 func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome) bool {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for i := range outcomes {
@@ -248,13 +250,13 @@ func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard
 	return err == nil
 }
 
-// last means that no later result of the Submit is of the same user and season: the score is
+// isLast is true if no later result of the Submit has the user and season of r. The score of r is
 // then the user's current score.
-func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, last bool) {
+func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, isLast bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	r.Repeated, r.Stands, r.linked = o.Repeated, o.Stands, o.Linked
 	key, scoredAt := o.After, scoreTime(b, r.Season, s.now())
-	if r.outdated = !last && o.After != o.Entry.Key; !r.outdated {
+	if r.outdated = !isLast && o.After != o.Entry.Key; !r.outdated {
 		key = o.Entry.Key
 	}
 	if r.HasScore = key != ""; r.HasScore {
@@ -316,12 +318,12 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 	return nil
 }
 
-// eachRanked calls set for each entry i whose rank is known, with the score and competition
-// rank at one moment. If another result has changed the entry, score and rank are those of the
-// new entry.
+// eachRanked calls the function set for each entry i whose rank is known, with the score and
+// competition rank at one moment. If another result has changed the entry, score and rank are
+// those of the new entry.
 //
-// The process that applied a result may have failed to update the index. So eachRanked adds
-// the missing entries: a read after the answer of the Submit then sees the result.
+// The process that applied a result may have failed to update the index. eachRanked then updates
+// the index, so that later reads see the result.
 func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
@@ -355,9 +357,9 @@ func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season
 	return err
 }
 
-// current has the rank key that each user should have in the ladder. If a standing differs
-// from an entry, the entry in the store determines the rank key. If the store does not answer,
-// the rank key is empty. missing are the entries that the index lacks.
+// compare returns the rank keys that the users should have in the ladder. If a standing differs
+// from the given entry, the rank key is that of the stored entry, or empty if the store does not
+// answer. missing are the entries that the index lacks.
 func (s *Submitter) compare(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, entries []leaderboard.Entry, standings []leaderboard.Standing) (current []leaderboard.RankKey, missing []leaderboard.Entry) {
 	current = make([]leaderboard.RankKey, len(entries))
 	for i := range entries {
@@ -386,8 +388,8 @@ func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 // Retract retracts a match result of a board, also in a sealed season. An empty season in key
 // means the current season.
 //
-// revision is the revision of the retraction. If it is nil, Retract retracts the revision that
-// counts, even if another call changes the result meanwhile. Errors:
+// revision is the revision of the retraction. If revision is nil, Retract retracts the result
+// that stands, even if another call changes the result meanwhile. Errors:
 // [leaderboard.ErrResultNotFound] if revision is nil and no result of the match stands; those
 // of [Submitter.RetractAll].
 func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) (Receipt, error) {
@@ -444,7 +446,7 @@ func (s *Submitter) nextRetractionRevision(ctx context.Context, key leaderboard.
 
 func retractionRevision(r *leaderboard.MatchResult) int64 {
 	if r.Retracted {
-		return r.Revision // repeat the stored retraction, which is a duplicate
+		return r.Revision // the new retraction is a duplicate of the stored one
 	}
 	return r.Revision + 1
 }
