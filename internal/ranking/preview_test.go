@@ -80,8 +80,8 @@ func TestPreviewOfARetractionWithoutTheIndex(t *testing.T) {
 	}
 }
 
-// A banned user has no rank, and does not count in other ranks. While the match is void, the user
-// has no entry, so only the user's bans show that the user is banned.
+// A banned user has no rank, and does not count in other ranks. While the match is void, the
+// user has no entry, so only the user's bans show that the user is banned.
 func TestPreviewOfARestoredMatchOfABannedUser(t *testing.T) {
 	f := open(t)
 	source := f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum, Matches: true})

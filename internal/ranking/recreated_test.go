@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// The index still contains a season of a deleted board. A new board with this board's id has rank
+// The index still contains a season of a deleted board. A new board with the same id has rank
 // keys of another length.
 func TestAnIndexOfADeletedBoardIsFilledAgain(t *testing.T) {
 	f := open(t)

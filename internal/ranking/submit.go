@@ -12,9 +12,9 @@ import (
 // MaxBatch is the largest number of results in one Submit.
 const MaxBatch = 5000
 
-// ResultLog passes results with a season to the process that applies them. Its methods return one
-// outcome for each result, in order. If a method returns no error, each result without an Err
-// in its outcome is durable.
+// ResultLog passes results with a season to the process that applies them. Its methods return
+// one outcome for each result, in order. If a method returns no error, each result without an
+// Err in its outcome is durable.
 type ResultLog interface {
 	// Submit waits until the results are applied. A result that is durable, but not applied in
 	// time, has the status Accepted.
@@ -172,8 +172,8 @@ func (s *Submitter) storedResults(ctx context.Context, b *leaderboard.Board, res
 	return stored, err
 }
 
-// If r has a season, complete checks that the time of r is in this season. A zero time becomes the
-// time of the stored result.
+// If r has a season, a zero time becomes the time of the stored result, and complete checks
+// that the time is in the season.
 func (s *Submitter) complete(ctx context.Context, b *leaderboard.Board, r leaderboard.MatchResult, stored *leaderboard.MatchResult) (leaderboard.MatchResult, error) {
 	season := r.Season
 	if season == "" {
@@ -229,8 +229,8 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 	return s.setRanks(ctx, b, results, outcomes, receiptOf, receipts)
 }
 
-// waitForAmendments returns false after amendTimeout, or if an amendment fails. AmendMarked later
-// completes the amendments.
+// waitForAmendments returns false after amendTimeout, or if an amendment fails. AmendMarked
+// later completes the amendments.
 func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard.MatchResult, outcomes []leaderboard.Outcome) bool {
 	keys := map[leaderboard.SeasonKey]bool{}
 	for i := range outcomes {
@@ -250,8 +250,8 @@ func (s *Submitter) waitForAmendments(ctx context.Context, results []leaderboard
 	return err == nil
 }
 
-// isLast is true if no later result of the Submit has the user and season of r. The score of r is
-// then the user's current score.
+// isLast is true if no later result of the Submit has the user and season of r. The score of r
+// is then the user's current score.
 func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.Outcome, isLast bool) {
 	r.Status, r.Reason, r.Err, r.Banned = o.Status, o.Reason, o.Err, o.Entry.Hidden
 	r.Repeated, r.Stands, r.linked = o.Repeated, o.Stands, o.Linked
