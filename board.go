@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Score is an integer whose last [Board].Decimals digits are decimal places: with the
-// unit "EUR" and 2 decimals, 1234 is 12.34 EUR.
+// Score is an integer. Its last [Board].Decimals digits are decimal places: with the unit
+// "EUR" and 2 decimals, 1234 is 12.34 EUR.
 type Score int64
 
 // Limits and defaults.
@@ -30,7 +30,7 @@ const (
 	MaxShards     = 256
 	MinHalfLife   = time.Second
 	MaxHalfLife   = 100 * 365 * 24 * time.Hour
-	// DefaultGrace is the [Schedule].Grace of a board whose creator set none.
+	// DefaultGrace is the [Schedule].Grace of a board that was created without a grace.
 	DefaultGrace = 24 * time.Hour
 )
 
@@ -54,12 +54,11 @@ const (
 	Decay                // the sum of the results' points, which halve with each half-life
 )
 
-// Method is a way to number ranks of standings with the same rank key. See
+// Method is a rule for the ranks of standings with equal rank keys. See
 // https://en.wikipedia.org/wiki/Ranking.
 type Method int8
 
-// In the examples below, the second and the third of four standings have the same rank
-// key.
+// In the examples below, the second and the third of four standings have equal rank keys.
 const (
 	// Competition gives 1-2-2-4: 1 plus the number of standings with a better rank key.
 	Competition Method = iota
@@ -113,8 +112,8 @@ func parseEnum[E ~int8](field string, names []string, text []byte, dst *E) error
 	return nil
 }
 
-// TieBreaker is an integer column of a board, which ranks standings with equal scores and
-// equal earlier tie-breakers.
+// TieBreaker is an additional integer of each result. It ranks standings with equal scores
+// and equal earlier tie-breakers.
 type TieBreaker struct {
 	Name  string `json:"name"`
 	Order Order  `json:"order"`
@@ -145,18 +144,18 @@ type Board struct {
 	// KeptAttributes are the elements of AcceptedAttributes that [Board.Accept] added,
 	// because stored results may have them.
 	KeptAttributes []string `json:"kept_attributes,omitempty"`
-	// StrictSubmits makes [Board.CheckSubmit] check more. Boards that the API created have
-	// it, unless an earlier build created them.
+	// StrictSubmits makes [Board.CheckSubmit] stricter about attributes and tie-breakers. The
+	// API sets it on new boards.
 	StrictSubmits bool `json:"strict_submits,omitempty"`
 
 	// MinScore and MaxScore bound the score, or the points, of one result. nil means ±2^53.
 	MinScore *Score `json:"min_score,omitempty"`
 	MaxScore *Score `json:"max_score,omitempty"`
-	// A result that lowers a user's sum below Floor is rejected. Only sum boards have a
-	// Floor.
+	// Floor bounds a user's sum, on SUM boards only. A result that lowers the sum below Floor
+	// is rejected.
 	Floor *Score `json:"floor,omitempty"`
 
-	// Retention is how long a season is kept after it is sealed. 0 means for ever.
+	// Retention is how long a sealed season is kept. 0 means for ever.
 	Retention time.Duration `json:"retention,omitempty"`
 	// Private hides the board from callers without credentials.
 	Private bool `json:"private,omitempty"`
@@ -165,32 +164,31 @@ type Board struct {
 	Shards    int       `json:"shards,omitempty"`
 	CreatedAt time.Time `json:"created_at"`
 
-	// Matches means that matches can be voided: see [MatchStore]. On a linked board, Matches
-	// is false: the board follows the matches of its source.
+	// Matches means that matches can be voided: see [MatchStore]. It is false on a linked
+	// board, because matches are voided on its source.
 	Matches bool `json:"matches,omitempty"`
 
 	Source *Source `json:"source,omitempty"`
-	// Links are the boards that are linked to this board, ordered by id. An interrupted
-	// creation or deletion may leave the id of a board that does not exist, or that has
-	// another source.
+	// Links are the boards linked to this board, ordered by id. After an interrupted creation
+	// or deletion, a board in Links may not exist, or may have another source.
 	Links []BoardID `json:"links,omitempty"`
-	// FillLease is set while a linked board may lack results that the source received before
-	// the board, or one of its windows, was created. Until the time FillLease, only one
-	// process adds these results.
+	// FillLease is not zero while this linked board may lack earlier results of its source.
+	// Until FillLease, only one process adds these results.
 	FillLease time.Time      `json:"fill_lease,omitzero"`
 	Rolling   RollingWindows `json:"rolling,omitzero"`
-	// PastDivisions has the Divisions before each change, the oldest first. Amend sets it.
+	// PastDivisions has the former values of Divisions, the oldest first. [Board.Amend] sets
+	// PastDivisions.
 	PastDivisions [][]string `json:"past_divisions,omitempty"`
-	// Unfilled are the elements of Divisions whose ladders may lack users. [Board.Amend]
-	// clears Unfilled if RecountLease is zero, and then adds the new elements of Divisions.
+	// Unfilled are the elements of Divisions whose ladders may lack users. If RecountLease is
+	// zero, [Board.Amend] first clears Unfilled. Amend adds the new elements of Divisions.
 	Unfilled []string `json:"unfilled,omitempty"`
-	// RecountLease is set while the recount after a change of Divisions is incomplete. Until
-	// the time RecountLease, only one process recounts. If RecountLease is zero, every entry
-	// of a season that is not sealed follows Divisions.
+	// RecountLease is not zero while the recount after a change of Divisions is incomplete.
+	// Until RecountLease, only one process recounts. If RecountLease is zero, every entry of
+	// an unsealed season was computed with the present Divisions.
 	RecountLease time.Time `json:"recount_lease,omitzero"`
 }
 
-// Filling reports whether b is linked and may still lack results of its source.
+// Filling reports whether b may still lack earlier results of its source.
 func (b *Board) Filling() bool { return !b.FillLease.IsZero() }
 
 // Validate returns all faults of b's rules, joined by [errors.Join], each a [FieldError].
@@ -284,12 +282,12 @@ func (b *Board) bounds() (lo, hi Score) {
 	return lo, hi
 }
 
-// AddsUp reports whether b adds up the points of a user's results.
+// AddsUp reports whether scores on b are sums of points.
 func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
 // SameAs reports whether b and o have the same rules and settings. It ignores CreatedAt,
-// StrictSubmits, the early ends of seasons, the KeptAttributes of b and o, and the fields
-// that only the service sets.
+// StrictSubmits, the early ends of seasons, the attributes in KeptAttributes of b or o, and
+// the fields that only the service sets.
 func (b *Board) SameAs(o *Board) bool {
 	x, y := b.WithoutState(), o.WithoutState()
 	x.CreatedAt, y.CreatedAt, x.StrictSubmits, y.StrictSubmits = time.Time{}, time.Time{}, false, false
@@ -386,7 +384,7 @@ func (b *Board) fields() map[string]string {
 	return fields
 }
 
-// normalForm prepares b for [reflect.DeepEqual].
+// normalForm replaces equivalent settings by equal values, for [reflect.DeepEqual].
 func (b Board) normalForm() Board {
 	if len(b.TieBreakers) == 0 {
 		b.TieBreakers = nil
@@ -402,7 +400,7 @@ func (b Board) normalForm() Board {
 		b.Season.TimeZone = "UTC"
 	}
 	if b.Source != nil {
-		source := &Source{Board: b.Source.Board} // Source.TieBreakers follow from b.TieBreakers
+		source := &Source{Board: b.Source.Board} // without TieBreakers, which LinkTo computes
 		if len(b.Source.Match) > 0 {
 			source.Match = b.Source.Match
 		}
@@ -433,8 +431,8 @@ func (b *Board) Clone() Board {
 	return c
 }
 
-// Revise returns the result of [Board.Amend] for a copy of b that edit has changed. It
-// ignores a new ID. Errors: those of edit and Amend.
+// Revise calls edit with a copy of b, and returns the result of [Board.Amend] for this
+// copy. It ignores a new ID. Errors: those of the function edit and of Amend.
 func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	edited := b.Clone()
 	if err := edit(&edited); err != nil {
@@ -444,8 +442,8 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	return b.Amend(edited)
 }
 
-// ValidateNew returns a [FieldError] for each id of b or of its windows that a new board
-// must not have, joined by [errors.Join]. b must be valid.
+// ValidateNew checks the ids of b and of its windows. It returns a [FieldError] for each id
+// that new boards must not use, joined by [errors.Join]. b must be valid.
 func (b *Board) ValidateNew() error {
 	return errors.Join(checkNewText("board_id", string(b.ID)), b.Season.validateNew(Schedule{}))
 }
@@ -453,12 +451,13 @@ func (b *Board) ValidateNew() error {
 // Amend returns a copy of b with the settings of proposal. These may change:
 //   - Title, Unit, Decimals, MinScore, MaxScore, Season.Grace, Retention, Private and Shards
 //   - Divisions and AcceptedAttributes
-//   - Season.Windows and Season.Ends: new elements, and earlier times of early ends
+//   - Season.Windows: windows can be added
+//   - Season.Ends: early ends can be added, or moved to an earlier time
 //   - Links, FillLease, Rolling, Unfilled and RecountLease, which the service sets
 //
 // Amend ignores changes of CreatedAt, StrictSubmits and PastDivisions. If proposal changes
-// anything else, Amend returns a [FieldError]. It also returns the faults that Validate
-// finds in the result.
+// anything else, Amend returns a [FieldError]. Amend also returns the errors of Validate
+// for the amended board.
 func (b *Board) Amend(proposal Board) (Board, error) {
 	amended := *b
 	amended.Title, amended.Unit, amended.Decimals = proposal.Title, proposal.Unit, proposal.Decimals

@@ -14,7 +14,7 @@ import (
 
 func scoreOf(s Score) *Score { return &s }
 
-// race returns a valid board with almost every setting that Best allows.
+// race returns a valid BEST board with many settings.
 func race() Board {
 	return Board{
 		ID: "marathon", Title: "Marathon", Order: LowerFirst, Policy: Best,
@@ -33,7 +33,7 @@ func TestIDValidate(t *testing.T) {
 		ok       bool
 	}{
 		{"one letter", "a", true},
-		{"any printable", "a/b:c%d é 名前 \"'\\", true},
+		{"printable characters", "a/b:c%d é 名前 \"'\\", true},
 		{"longest allowed", strings.Repeat("x", MaxIDBytes), true},
 		{"empty", "", false},
 		{"too long", strings.Repeat("x", MaxIDBytes+1), false},
@@ -107,7 +107,7 @@ func TestBoardValidate(t *testing.T) {
 			tt.change(&b)
 			err := b.Validate()
 			if (err == nil) != (tt.fields == "") {
-				t.Fatalf("Validate() = %v, want faults of the fields %q, or no error if this list is empty", err, tt.fields)
+				t.Fatalf("Validate() = %v, want faults of these fields: %q", err, tt.fields)
 			}
 			for _, field := range strings.Fields(tt.fields) {
 				if !strings.Contains(err.Error(), field+":") || !errors.Is(err, ErrInvalid) {
@@ -140,7 +140,7 @@ func TestEnumsRejectUnknownNames(t *testing.T) {
 	var m Method
 	for _, text := range []string{"", "asc", "best", "HIGHER", "Competition"} {
 		if o.UnmarshalText([]byte(text)) == nil || p.UnmarshalText([]byte(text)) == nil || m.UnmarshalText([]byte(text)) == nil {
-			t.Errorf("UnmarshalText(%q) of Order, Policy or Method returned nil, want errors of all three", text)
+			t.Errorf("UnmarshalText(%q) of Order, Policy or Method returned nil, want an error", text)
 		}
 	}
 }
@@ -150,7 +150,7 @@ func TestAmendKeepsWindowsWithOldIDs(t *testing.T) {
 		return Season{id, time.Date(from, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(from+1, 1, 1, 0, 0, 0, 0, time.UTC)}
 	}
 	b := race()
-	b.Season.Kind, b.Season.Windows = Explicit, []Season{window("..", 2026)}
+	b.Season.Kind, b.Season.Windows = Explicit, []Season{window("..", 2026)} // not allowed in new windows
 	proposal := b
 	proposal.Season.Windows = append(slices.Clone(b.Season.Windows), window("2027", 2027))
 	if got, err := b.Amend(proposal); err != nil || len(got.Season.Windows) != 2 {
@@ -220,18 +220,18 @@ func TestClosesAt(t *testing.T) {
 	if got := b.ClosesAt(november); !got.Equal(closes) {
 		t.Errorf("ClosesAt(202611) = %v, want %v", got, closes)
 	}
-	if closedBefore, closedThen := b.Closed(november, closes.Add(-1)), b.Closed(november, closes); closedBefore || !closedThen {
-		t.Errorf("Closed = %v before the end of the grace and %v at its end, want false, then true", closedBefore, closedThen)
+	if before, atEnd := b.Closed(november, closes.Add(-1)), b.Closed(november, closes); before || !atEnd {
+		t.Errorf("Closed = %v before the end of the grace and %v at its end, want false and true", before, atEnd)
 	}
 	old, err := b.Season.ByID("187211")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := b.ClosesAt(old), b.CreatedAt.Add(time.Hour); !got.Equal(want) {
-		t.Errorf("ClosesAt(187211) = %v, want %v", got, want)
+		t.Errorf("ClosesAt(187211) = %v, want %v, a grace after the creation of the board", got, want)
 	}
 	if all := (Season{ID: SeasonAll}); b.Closed(all, closes) {
-		t.Errorf("Closed(%q) = true, want false: this season has no end", SeasonAll)
+		t.Errorf("Closed(%q) = true, want false, because this season has no end", SeasonAll)
 	}
 }
 

@@ -2,9 +2,9 @@ package leaderboard
 
 import "encoding/binary"
 
-// BucketEdges returns the bounds between the buckets of q, in order: see [SurveyQuery].Buckets. A
-// standing is on the better side of a bound if its rank key is smaller. best and worst are the rank
-// keys of the first and the last standing of the ladder.
+// BucketEdges returns the edges between the buckets of q, in the buckets' order: see
+// [SurveyQuery].Buckets. A standing is better than an edge if its rank key is smaller. best and worst
+// are the rank keys of the first and the last standing of the ladder.
 func (q *SurveyQuery) BucketEdges(best, worst RankKey) []RankKey {
 	first, last := bucketNumber(best), bucketNumber(worst)
 	if first > last || q.Buckets < 1 {
@@ -23,10 +23,10 @@ func (q *SurveyQuery) BucketEdges(best, worst RankKey) []RankKey {
 
 func bucketNumber(k RankKey) uint64 { return binary.BigEndian.Uint64([]byte(k[:8])) }
 
-// BucketCounts returns [Survey].Buckets. before[i] counts the standings that are better than bound i
-// of BucketEdges. size is the size of the ladder, at least 1.
+// BucketCounts returns [Survey].Buckets. before[i] counts the standings that are better than edge i of
+// BucketEdges. size is the size of the ladder, at least 1.
 func (q *SurveyQuery) BucketCounts(before []Counts, size int64) []int64 {
-	buckets, sum := make([]int64, len(before)+1), int64(0) // sum is the count of all earlier buckets
+	buckets, sum := make([]int64, len(before)+1), int64(0) // sum counts the standings in all earlier buckets
 	for i := range buckets {
 		upTo := size
 		if i < len(before) {

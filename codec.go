@@ -11,8 +11,8 @@ func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
-// decoder reads encoded values from the start of b. If a read fails, it sets bad, and every
-// later read returns zero.
+// decoder reads encoded values from the start of b. After a read fails, bad is true and
+// every read returns zero.
 type decoder struct {
 	b   []byte
 	bad bool
@@ -64,7 +64,7 @@ func (d *decoder) varint() int64 {
 	return v
 }
 
-// count reads the length of a list, at most limit.
+// count reads the length of a list, and fails above limit.
 func (d *decoder) count(limit int) int {
 	n := d.uvarint()
 	if n > uint64(limit) {

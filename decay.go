@@ -9,25 +9,26 @@ import (
 	"sync"
 )
 
-// A score on a decay board halves with every half-life. The board does not age stored
-// scores, but gives later results more weight. With the half-life h, a result of p points
-// at the time t adds p·2^(t/h) to the user's sum V. At any time T the user has V·2^(-T/h)
-// points. The factor 2^(-T/h) is the same for all users, so V orders the users by their
-// points at every time.
+// A score on a decay board halves with every half-life. Stored sums do not change. Instead,
+// later results get more weight: with the half-life h, a result of p points at the time t
+// adds p·2^(t/h) to the user's sum V. At any time T the user has V·2^(-T/h) points. The
+// factor 2^(-T/h) is the same for all users, so V orders the users by their points at every
+// time.
 //
 // This is forward decay: Cormode, Shkapenyuk, Srivastava and Xu, "Forward Decay: A
 // Practical Time Decay Model for Streaming Systems", ICDE 2009.
 //
-// V must not depend on the order in which results arrive, so it is an exact integer. The
-// weight 2^(t/h) is represented as m·2^(e-160), with e = floor(t/h), f = t/h - e, and m =
-// floor(2^(160+f)), an integer of 161 bits. Weights that are n half-lives apart therefore
-// differ by a factor of exactly 2^n.
+// V must not depend on the order in which results arrive. A floating-point sum would, because
+// each addition rounds. Therefore V is an exact sum of integers. The weight 2^(t/h) is
+// rounded down to m·2^(e-160), with the exponent e = floor(t/h), f = t/h - e, and m =
+// floor(2^(160+f)), an integer of 161 bits. Times that are n half-lives apart have equal m,
+// so their weights differ by a factor of exactly 2^n.
 
-// decayBlock is the number of exponents e in a block. A term is what one result adds to a
-// sum. A sum keeps the terms in the block of its latest term and in the previous block.
-// Older terms count as zero: 2^53 points of an older term are worth less than 2^-202 of
-// one point of the latest term. Only the latest term, not the order of arrival, decides
-// which terms count.
+// decayBlock is the number of exponents e in a block: block b begins with the exponent
+// b·decayBlock. A term is the number that one result adds to a sum. A sum keeps the terms in
+// the block of its latest term and in the previous block. Older terms count as zero: 2^53
+// points of an older term are worth less than 2^-203 points of the latest term. The order
+// of arrival does not affect which terms count.
 const decayBlock = 256
 
 // decaySum is a user's sum V. It is immutable.
@@ -35,7 +36,8 @@ type decaySum struct {
 	*decayParts // nil if no term has points
 }
 
-// The unit of a part is 2^(decayBlock·b - 160), where b is the number of the part's block.
+// The unit of newer is 2^(block·decayBlock - 160). The unit of older is
+// 2^((block-1)·decayBlock - 160).
 type decayParts struct {
 	block int64  // floor(e / decayBlock) of the latest term
 	newer int576 // the sum of the terms in block
@@ -43,11 +45,12 @@ type decayParts struct {
 }
 
 // int576 is an integer in two's complement, least significant word first. A term has at
-// most 64 + 161 + 255 = 480 bits. The other 96 bits leave room for the sum of far more
-// terms than one user can have.
+// most 64 + 161 + 255 = 480 bits. The other 96 bits leave room for the sum of 2^95
+// terms.
 type int576 [9]uint64
 
-// t is in Unix microseconds. h is the half-life in microseconds, at least 10^6.
+// add returns d with p more points at the time t, in Unix microseconds. h is the half-life
+// in microseconds, at least 10^6.
 func (d decaySum) add(p, t, h int64) decaySum {
 	if p == 0 {
 		return d
@@ -148,7 +151,7 @@ func exp2(r, h int64) fraction {
 
 // times returns (1+f)·(1+g) - 1, rounded down. The result must be less than 1.
 func (f fraction) times(g *fraction) fraction {
-	// The result is f + g + f·g. Only the upper four words of f·g are used.
+	// The result is f + g + f·g.
 	var product [8]uint64
 	for i, a := range f {
 		var carry uint64
@@ -172,7 +175,7 @@ func (f fraction) times(g *fraction) fraction {
 
 // digitPowers returns 2^(d/256^(i+1)) - 1 for each place i and digit d in base 256.
 var digitPowers = sync.OnceValue(func() *[32][256]fraction {
-	const guard = 64 // additional bits, which absorb the rounding errors of the roots
+	const guard = 64 // additional bits against rounding errors of the roots
 	var powers [32][256]fraction
 	one := new(big.Int).Lsh(big.NewInt(1), 256+guard)
 	root := new(big.Int).Lsh(one, 1) // becomes the square root of 2, the fourth root, and so on
@@ -202,14 +205,13 @@ const (
 	decayPositive = 0x81
 )
 
-// appendKey appends the key of d, decayKeyLen bytes. Of two sums, the smaller has the
-// smaller key, or an equal key if the sign, the exponent and the first 160 bits of the
-// mantissa are equal.
+// appendKey appends the key of d, decayKeyLen bytes. Keys have the order of sums. Sums that
+// differ only after 160 bits of the mantissa have equal keys.
 //
-// The key begins with a byte for the sign. A sum that is not zero equals ±f·2^x, with the
-// mantissa f, 1/2 <= f < 1, and the exponent x. The next 8 bytes are x, mapped by [biased].
-// The last 20 bytes are f, rounded towards zero. If the sum is negative, these 28 bytes are
-// complemented.
+// A sum that is not zero equals ±y·2^x, with the mantissa y, 1/2 <= y < 1, and the exponent
+// x. The key begins with a byte for the sign. The next 8 bytes are x, mapped by [biased].
+// The last 20 bytes are y, rounded towards zero. If the sum is negative, the last 28 bytes
+// are complemented.
 func (d decaySum) appendKey(dst []byte) []byte {
 	var key [decayKeyLen]byte
 	key[0] = decayZero
@@ -251,11 +253,11 @@ func (d decaySum) appendKey(dst []byte) []byte {
 	up := bits.LeadingZeros64(sum[top])
 	x := decayBlock*(d.block-1) - decayMantissaBits + int64(64*(top+1)-up)
 	binary.BigEndian.PutUint64(key[1:], uint64(x)^1<<63)
-	var f [24]byte
+	var y [24]byte
 	for i := range 3 {
-		binary.BigEndian.PutUint64(f[8*i:], word(top-i)<<up|word(top-i-1)>>(64-up))
+		binary.BigEndian.PutUint64(y[8*i:], word(top-i)<<up|word(top-i-1)>>(64-up))
 	}
-	copy(key[9:], f[:])
+	copy(key[9:], y[:])
 	key[0] = decayPositive
 	if negative {
 		key[0] = decayNegative
@@ -270,8 +272,8 @@ func (d decaySum) appendKey(dst []byte) []byte {
 // The result is the nearest integer, a half rounded away from zero, limited to
 // ±[MaxScore]. t and the half-life h are in microseconds.
 //
-// Keys are rounded towards zero, so the key of a value halfway between two integers may
-// be too small. decayScore therefore first multiplies the value by 1 + 2^-110.
+// Keys are rounded towards zero, so a value halfway between two integers may become too
+// small. decayScore therefore first multiplies the value by 1 + 2^-110.
 func decayScore(key []byte, t, h int64) int64 {
 	if key[0] == decayZero {
 		return 0
@@ -289,9 +291,9 @@ func decayScore(key []byte, t, h int64) int64 {
 	const limit = 1 << 50 // greater than the exponent of any valid sum
 	score := int64(MaxScore)
 	switch x = min(max(x, -limit), limit) + down; {
-	case x < -2: // the value is less than 1/4: the mantissa is less than 1 and 1+f is less than 2
+	case x < -2: // the value is less than 1/4, because the mantissa is below 1 and 1+f is below 2
 		return 0
-	case x <= 53: // otherwise the value is at least 2^53, because the mantissa is at least 1/2
+	case x <= 53: // if x > 53, the value is at least 2^53, because the mantissa is at least 1/2
 		// Multiply the mantissa's 160 bits by the 257 bits of 1+f, then by 1 + 2^-110, and round.
 		v := new(big.Int).Mul(new(big.Int).SetBytes(b[8:]), f.plusOne())
 		v.Add(v, new(big.Int).Rsh(v, 110))
@@ -324,9 +326,8 @@ func decayBound(s, t, h int64) []byte {
 		copy(bound[1:], decayMagnitude(s, t, h))
 		return bound
 	}
-	// The keys with a lower score are negative, with a magnitude of at least 1-s. The
-	// greatest of these keys is the complement of the smallest magnitude. The bound is this
-	// key plus 1.
+	// Scores below s are at most s-1, a negative number. The greatest key with such a score
+	// is the complement of decayMagnitude(1-s). The bound is this key plus 1.
 	bound[0] = decayNegative
 	copy(bound[1:], decayMagnitude(1-s, t, h))
 	invert(bound[1:])
@@ -343,12 +344,13 @@ func decayBound(s, t, h int64) []byte {
 func decayMagnitude(s, t, h int64) []byte {
 	down, f := decayFactor(t, h)
 	factor := f.plusOne()
-	// The key's value is s-1/2 or slightly less: more than 2^(n-3), if s has n bits. A key
-	// with the exponent x and the factor 1+f has a value below 2^(x+1). So x is at least
-	// n-3.
+	// x is the key's exponent plus down. The key's value, mantissa·2^x·(1+f), is less than
+	// 2^(x+1). The value is s-1/2 or slightly less: more than 2^(n-3), if s has n bits. So x
+	// is at least n-3.
 	x := int64(bits.Len64(uint64(s))) - 3
 	for ; ; x++ {
-		// Find the smallest product v of the mantissa and the factor with v + v/2^110 >= threshold.
+		// v is the smallest product of mantissa and factor that decayScore rounds to s.
+		// threshold is s-1/2 in the same unit.
 		shift := uint(decayMantissaBits + 256 - x)
 		threshold := new(big.Int).Lsh(big.NewInt(2*s-1), shift-1)
 		v := new(big.Int).Lsh(threshold, 110)
@@ -363,7 +365,7 @@ func decayMagnitude(s, t, h int64) []byte {
 		if mantissa.BitLen() > decayMantissaBits {
 			continue
 		}
-		if mantissa.BitLen() < decayMantissaBits { // keys with smaller exponents have too low scores
+		if mantissa.BitLen() < decayMantissaBits { // keys with smaller exponents have scores below s
 			mantissa.Lsh(big.NewInt(1), decayMantissaBits-1)
 		}
 		key := make([]byte, decayKeyLen-1)
@@ -396,14 +398,14 @@ const (
 	// With a half-life of one second, the earliest time in int64 microseconds is in the
 	// block -maxDecayBlock.
 	maxDecayBlock = 1<<63/1_000_000/decayBlock + 1
-	// A part of maxDecayBytes can hold the sum of 2^66 terms of 2^53 points.
+	// An int576 of maxDecayBytes can hold the sum of 2^66 terms of 2^53 points.
 	maxDecayBytes = 67
 )
 
-// appendBinary appends d as bytes; equal sets of terms have equal bytes. A sum without
-// terms has no bytes. Other sums have the block as a varint, then the newer and the older
-// part. A part is a length in one byte, then an integer in two's complement, most
-// significant byte first, in the shortest form. The integer 0 has the length 0.
+// appendBinary appends d as bytes, which do not depend on the order of its terms. A sum
+// without terms has no bytes. Other sums have the block as a varint, then newer and older.
+// Each of these integers has its length in one byte, then its shortest two's complement,
+// most significant byte first. The integer 0 has the length 0.
 func (d decaySum) appendBinary(dst []byte) []byte {
 	if d.decayParts == nil {
 		return dst
@@ -448,14 +450,13 @@ func decodeDecaySum(data []byte) (decaySum, error) {
 		remainder = remainder[1+remainder[0]:]
 	}
 	sum := decaySum{&d}
-	// Each sum has exactly one encoding.
 	if string(sum.appendBinary(nil)) != string(data) {
 		return decaySum{}, bad
 	}
 	return sum, nil
 }
 
-// b has at most 72 bytes, in two's complement, most significant byte first.
+// setBytes decodes two's complement of at most 72 bytes, most significant byte first.
 func (x *int576) setBytes(b []byte) {
 	var full [8 * len(x)]byte
 	if len(b) > 0 && b[0] >= 0x80 {

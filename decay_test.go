@@ -24,8 +24,8 @@ func sumTerms(h int64, terms ...term) (d decaySum) {
 
 func keyOf(d decaySum) []byte { return d.appendKey(nil) }
 
-// The functions named oracle… use the series of the exponential function and floating point
-// numbers of 400 bits, unlike the code under test.
+// The functions named oracle… compute expected values with the series of the exponential
+// function, in floating point numbers of 400 bits.
 
 const oraclePrec = 400
 
@@ -69,22 +69,21 @@ func oracleSum(h int64, terms []term) (sum *big.Int, exp int64) {
 	if latest == math.MinInt64 {
 		return sum, 0
 	}
-	cut := 256 * (int64(math.Floor(float64(latest)/256)) - 1) // exact because |latest| < 2^53
+	firstKept := 256 * (int64(math.Floor(float64(latest)/256)) - 1) // exact because |latest| < 2^53
 	for _, x := range terms {
 		e, remainder := oracleExponent(x.t, h)
-		if e < cut || x.p == 0 {
+		if e < firstKept || x.p == 0 {
 			continue
 		}
 		w := oracleExp2(remainder, h)
 		m, _ := w.SetMantExp(w, 160).Int(nil) // rounded down
 		m.Mul(m, big.NewInt(x.p))
-		sum.Add(sum, m.Lsh(m, uint(e-cut)))
+		sum.Add(sum, m.Lsh(m, uint(e-firstKept)))
 	}
-	return sum, cut - 160
+	return sum, firstKept - 160
 }
 
-// oracleAt returns the sum of the values of terms at a time, and the sum of their
-// magnitudes.
+// oracleAt returns the points of terms at a time, and the sum of their absolute values.
 func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	sum, size = newFloat(), newFloat()
 	for _, x := range terms {
@@ -97,7 +96,7 @@ func oracleAt(at, h int64, terms []term) (sum, size *big.Float) {
 	return sum, size
 }
 
-// number returns d as an integer and an exponent of two.
+// number returns n and exp, such that d is n·2^exp.
 func (d decaySum) number() (*big.Int, int64) {
 	if d.decayParts == nil {
 		return new(big.Int), 0
@@ -238,7 +237,7 @@ func TestExp2AgainstSeries(t *testing.T) {
 		off := got.Sub(oracleExp2(r, h), got.SetMantExp(got, -256))
 		off.SetMantExp(off, 245)
 		if off.Cmp(newFloat().SetInt64(1)) > 0 || off.Cmp(newFloat().SetMantExp(newFloat().SetInt64(-1), -100)) < 0 || r == 0 && f != (fraction{}) {
-			t.Fatalf("exp2(%d, %d) is too small by %g·2^-245, want 0·2^-245 to 1·2^-245, and exactly 0 if the first argument is 0", r, h, off)
+			t.Fatalf("exp2(%d, %d) is too small by %g·2^-245, want at most 1·2^-245, and exp2(0, h) = 0", r, h, off)
 		}
 	}
 }
@@ -280,7 +279,7 @@ func TestDecaySumAgainstDefinition(t *testing.T) {
 				}
 			}
 			if !bytes.Equal(again.appendBinary(nil), encoded) || !bytes.Equal(keyOf(again), keyOf(d)) {
-				t.Fatalf("half-life %d, terms %v: the order %v gives another sum, want the same sum", h, terms, shuffled)
+				t.Fatalf("half-life %d, terms %v: the order %v gives another sum", h, terms, shuffled)
 			}
 		}
 	}
@@ -297,7 +296,7 @@ func TestDecaySumIsImmutable(t *testing.T) {
 		for _, dt := range []int64{0, -1, 1, 300 * h, -300 * h, 600 * h} {
 			d.add(7, at+dt, h)
 			if !bytes.Equal(d.appendBinary(nil), before) {
-				t.Fatalf("add of a term %+d microseconds later modified its receiver, want a new sum only", dt)
+				t.Fatalf("add of a term %+d microseconds later modified its receiver", dt)
 			}
 		}
 	}
@@ -325,7 +324,7 @@ func TestDecayKeepsTheTermsOfTwoBlocks(t *testing.T) {
 				t.Errorf("the earlier term is kept: %v, want %v", kept, tt.kept)
 			}
 			// The later term determines which blocks count, even after a third term cancels
-			// its points.
+			// the points of the later term.
 			canceled := sumTerms(h, term{1, at(tt.later)}, term{-5, at(tt.first)}, term{-1, at(tt.later)})
 			if kept := keyOf(canceled)[0] == decayNegative; kept != tt.kept {
 				t.Errorf("the earlier term is kept after the later term is canceled: %v, want %v", kept, tt.kept)
@@ -359,9 +358,10 @@ func TestDecayOrder(t *testing.T) {
 		y, yExp := oracleSum(h, b)
 		exp := min(xExp, yExp)
 		gap := new(big.Int).Sub(x.Lsh(x, uint(xExp-exp)), y.Lsh(y, uint(yExp-exp)))
+		// Keys have only the first 160 bits of sums.
 		tie := got == 0 && gap.BitLen() <= x.BitLen()-159
 		if got != gap.Sign() && !tie {
-			t.Fatalf("half-life %d: keys of %v and %v compare as %d, want %d, as the exact sums", h, a, b, got, gap.Sign())
+			t.Fatalf("half-life %d: keys of %v and %v compare as %d, want %d, the order of the exact sums", h, a, b, got, gap.Sign())
 		}
 
 		v, sizeV := oracleAt(at, h, a)
@@ -370,7 +370,7 @@ func TestDecayOrder(t *testing.T) {
 		if size.SetMantExp(size, -150); newFloat().Abs(diff).Cmp(size) <= 0 {
 			near++
 		} else if got != diff.Sign() {
-			t.Fatalf("half-life %d: keys of %v and %v compare as %d, want %d, as the sums in floating point", h, a, b, got, diff.Sign())
+			t.Fatalf("half-life %d: keys of %v and %v compare as %d, want %d, the order of the floating-point sums", h, a, b, got, diff.Sign())
 		}
 	}
 	if near > rounds*2/3 {
@@ -421,7 +421,7 @@ func TestScorePrefixAgreesWithScoreOf(t *testing.T) {
 			at := randomMoment(rng)
 			b := &Board{Policy: Decay, Order: order, HalfLife: time.Duration(h) * time.Microsecond}
 			points := rng.Int64N(1<<rng.IntN(54)) - rng.Int64N(1<<rng.IntN(54))
-			d := sumTerms(h, term{points, at - h*rng.Int64N(3)}) // worth a multiple of 1/4 points at the time at
+			d := sumTerms(h, term{points, at - h*rng.Int64N(3)}) // worth points, points/2 or points/4 now
 			if rng.IntN(3) == 0 {
 				d = sumTerms(h, randomTerms(rng, 4, h, at)...)
 			}
@@ -441,7 +441,7 @@ func TestScorePrefixAgreesWithScoreOf(t *testing.T) {
 						better = score < s
 					}
 					if got := RankKey(k) < b.ScorePrefix(s, now); got != better {
-						t.Fatalf("%v, half-life %d, points %d at %d: the key %x has %d points; this key is smaller than the prefix of %d: %v, want %v", order, h, points, at, k, score, s, got, better)
+						t.Fatalf("%v, half-life %d, points %d at %d: key %x, of score %d, is below ScorePrefix(%d): %v, want %v", order, h, points, at, k, score, s, got, better)
 					}
 				}
 			}
@@ -468,7 +468,7 @@ func TestDecayScoreShrinksWithTime(t *testing.T) {
 		for _, m := range moments {
 			got := decayScore(key, m, h)
 			if size := max(got, -got); size > last {
-				t.Fatalf("half-life %d, terms %v: %d points at %d, want a magnitude of at most %d, as at the previous time", h, terms, got, m, last)
+				t.Fatalf("half-life %d, terms %v: %d points at %d, want at most ±%d, the points at the previous time", h, terms, got, m, last)
 			} else {
 				last = size
 			}
@@ -519,7 +519,7 @@ func FuzzDecodeDecaySum(f *testing.F) {
 		}
 		more := d.add(p, at, 1e6)
 		if again, err := decodeDecaySum(more.appendBinary(nil)); err != nil || !bytes.Equal(keyOf(again), keyOf(more)) {
-			t.Fatalf("%x extended by %d points at %d has another key after encoding and decoding, or an error: %v, want the same key", data, p, at, err)
+			t.Fatalf("%x extended by %d points at %d does not have the same key after encoding and decoding (error: %v)", data, p, at, err)
 		}
 		less, zero := bytes.Compare(keyOf(more), keyOf(d)), bytes.Compare(keyOf(d), keyOf(decaySum{}))
 		if d.decayParts == nil && less != big.NewInt(p).Sign() {
@@ -549,7 +549,7 @@ func BenchmarkDecayAdd(b *testing.B) {
 	const h = 86_400_000_000
 	at := time.Date(2026, 11, 20, 10, 0, 0, 0, time.UTC).UnixMicro()
 	d := sumTerms(h, term{5, at - 3*h - 1}, term{7, at - 300*h})
-	exp2(1, 2) // initialize the table
+	exp2(1, 2) // computes digitPowers
 	b.ReportAllocs()
 	for i := int64(0); b.Loop(); i++ {
 		d.add(3, at+i*1_234_567%h, h)

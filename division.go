@@ -14,16 +14,16 @@ const MaxCrossed = 3
 // "gender:F". A crossed division, such as "gender+age:F+30-34", is for two or three
 // attributes. The zero Division is the overall board.
 //
-// Attribute is an element of [Board].Divisions. In a crossed division, Attribute has the
-// names and Value has the values, both in the board's order and separated by "+". In
-// Value, a backslash precedes each "+" and each backslash of a user's value.
+// Attribute is an element of [Board].Divisions. In a crossed division, "+" separates the
+// names in Attribute and the values in Value. A backslash precedes each "+" and each
+// backslash inside a value.
 type Division struct {
 	Attribute string
 	Value     string
 }
 
-// Cross returns the division with the values of all parts, in the given order. Each part
-// must have a single attribute.
+// Cross returns the division with the attributes and values of all parts, in this order.
+// Each part must have a single attribute.
 func Cross(parts ...Division) Division {
 	switch len(parts) {
 	case 0:
@@ -64,7 +64,7 @@ func (d Division) Parts() []Division {
 
 func attributesIn(name string) []string { return strings.Split(name, crossing) }
 
-// splitValues returns false if an escape is invalid.
+// splitValues returns false if a backslash precedes neither "+" nor a backslash.
 func splitValues(s string) (values []string, ok bool) {
 	var value strings.Builder
 	for i := 0; i < len(s); i++ {
@@ -83,8 +83,8 @@ func splitValues(s string) (values []string, ok bool) {
 	return append(values, value.String()), true
 }
 
-// ParseDivision is the inverse of [Division.String]. It returns a [FieldError] for an
-// invalid form.
+// ParseDivision is the inverse of [Division.String]. It returns a [FieldError] if s is
+// invalid.
 func ParseDivision(s string) (Division, error) {
 	if s == "" {
 		return Division{}, nil
@@ -100,7 +100,7 @@ func ParseDivision(s string) (Division, error) {
 	if len(names) > 1 {
 		values, ok = splitValues(value)
 		if !ok || len(values) != len(names) {
-			return Division{}, fieldErrorf("division", "%.256q must have a value for each of its %d attributes, separated by %q, with a backslash before each %[3]q and backslash of a value",
+			return Division{}, fieldErrorf("division", "%.256q must have a value for each of its %d attributes, separated by %q; write a backslash before each %[3]q and each backslash inside a value",
 				s, len(names), crossing)
 		}
 	}
@@ -127,8 +127,8 @@ func (d Division) String() string {
 	return d.Attribute + ":" + d.Value
 }
 
-// Division returns d with its parts in b's order. It returns a [FieldError] if b has no
-// division with these attributes.
+// Division returns d with its attributes in the order of [Board].Divisions. It returns a
+// [FieldError] if b has no division with these attributes.
 func (b *Board) Division(d Division) (Division, error) {
 	parts := d.Parts()
 	if len(parts) == 0 {
@@ -203,7 +203,7 @@ func (b *Board) validateDivisions() (errs []error) {
 // MaxDivisionChanges is the largest number of changes of a board's divisions.
 const MaxDivisionChanges = 30
 
-// Rules returns the number of changes of b's divisions, which identifies the present
+// Rules returns the number of changes of b's divisions. The number identifies the present
 // divisions.
 func (b *Board) Rules() int { return len(b.PastDivisions) }
 
@@ -218,9 +218,9 @@ func (b *Board) WithRules(rules int) *Board {
 	return &earlier
 }
 
-// amendDivisions keeps the order of the divisions that b already has, and appends the new
-// divisions. A different order alone is no change. If the RecountLease is zero, the
-// recount has ended, so Unfilled has the new divisions only.
+// amendDivisions keeps b's order of the divisions, and appends new divisions. A different
+// order alone is no change. If proposal.RecountLease is zero, all recounts have ended, so
+// only the new divisions are unfilled.
 func (b *Board) amendDivisions(proposal *Board) error {
 	if errs := proposal.validateDivisions(); errors.Join(errs...) != nil {
 		return errors.Join(errs...)
@@ -256,8 +256,8 @@ func (b *Board) amendDivisions(proposal *Board) error {
 	return nil
 }
 
-// IsFilling reports whether the ladders of the division name may lack users: see
-// [Board].Unfilled.
+// IsFilling reports whether ladders may lack users: see [Board].Unfilled. name is an
+// element of Divisions.
 func (b *Board) IsFilling(name string) bool { return slices.Contains(b.Unfilled, name) }
 
 // EveryDivision returns the elements that Divisions has or had, in the order in which they
@@ -299,8 +299,8 @@ func attributesOf(divisions []string) []string {
 	return all
 }
 
-// values has the user's values of b.talliedAttributes, but may lack the last values. A
-// missing value is empty.
+// values are a user's values of b.talliedAttributes. The last values may be missing.
+// Missing values are empty.
 func (b *Board) divisionsOf(values []attribute) []Division {
 	if len(values) == 0 {
 		return nil

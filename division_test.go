@@ -70,7 +70,7 @@ func TestBoardDivision(t *testing.T) {
 		"gender:F age:30 team:x country:KEN", "team:x age:30"} {
 		_, err := b.Division(division(strings.Fields(query)...))
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), `"gender", "gender+age", "age+team+gender"`) {
-			t.Errorf("Division of %q: error %v, want ErrInvalid that lists the declared divisions", query, err)
+			t.Errorf("Division of %q: error %v, want an ErrInvalid that lists the divisions of the board", query, err)
 		}
 	}
 }
@@ -104,8 +104,8 @@ func TestEntryHasCrossedDivisionsOfTheLatestValues(t *testing.T) {
 }
 
 func TestAmendDivisions(t *testing.T) {
-	b := race() // with the divisions gender and country
-	b.RecountLease = b.CreatedAt
+	b := race()                  // with the divisions gender and country
+	b.RecountLease = b.CreatedAt // during a recount
 	amend := func(divisions ...string) {
 		t.Helper()
 		proposal := b.Clone()
@@ -119,7 +119,7 @@ func TestAmendDivisions(t *testing.T) {
 		t.Helper()
 		got := []string{strings.Join(b.Divisions, " "), strings.Join(b.Unfilled, " "), strings.Join(b.EveryDivision(), " "), strings.Join(b.talliedAttributes(), " ")}
 		if diff := cmp.Diff([]string{divisions, unfilled, every, attributes}, got); diff != "" || b.Rules() != rules {
-			t.Errorf("after %d changes, want %d: divisions, unfilled, every division and tallied attributes (-want +got):\n%s", b.Rules(), rules, diff)
+			t.Errorf("Rules = %d, want %d; Divisions, Unfilled, EveryDivision and talliedAttributes (-want +got):\n%s", b.Rules(), rules, diff)
 		}
 	}
 	check(0, "gender country", "", "gender country", "gender country")
@@ -129,7 +129,7 @@ func TestAmendDivisions(t *testing.T) {
 	check(1, "gender country gender+age", "gender+age", "gender country gender+age", "gender country age")
 	amend("club", "country", "gender+age")
 	check(2, "country gender+age club", "gender+age club", "gender country gender+age club", "gender country age club")
-	b.RecountLease = time.Time{}
+	b.RecountLease = time.Time{} // the end of the recount
 	amend(b.Divisions...)
 	check(2, "country gender+age club", "", "gender country gender+age club", "gender country age club")
 	b.RecountLease = b.CreatedAt
@@ -186,9 +186,9 @@ func TestTallyKeepsItsValuesAfterAChangeOfDivisions(t *testing.T) {
 func TestOrderOfDivisionsIsNoDifference(t *testing.T) {
 	x, y := Board{ID: "b", Divisions: []string{"age", "gender"}}, Board{ID: "b", Divisions: []string{"gender", "age"}}
 	if d := x.Differences(&y); !x.SameAs(&y) || len(d) > 0 {
-		t.Errorf("SameAs = %v, with the differences %q; want the same board", x.SameAs(&y), d)
+		t.Errorf("SameAs = %v, Differences = %q; want true and no difference", x.SameAs(&y), d)
 	}
 	if y.Divisions = []string{"gender"}; x.SameAs(&y) || len(x.Differences(&y)) != 1 {
-		t.Error("SameAs of a board without one of the divisions = true, want false and one difference")
+		t.Errorf("without one of the divisions: SameAs = %v, Differences = %q; want false and one difference", x.SameAs(&y), x.Differences(&y))
 	}
 }

@@ -9,12 +9,12 @@ import (
 // MaxEarlyEnds is the largest number of early ends of a board.
 const MaxEarlyEnds = 1000
 
-// EarlyEnd is the end of a season that an administrator ended before its time.
+// EarlyEnd is the end of a season that an administrator ended before its scheduled end.
 type EarlyEnd struct {
 	ID SeasonID  `json:"id"`
-	At time.Time `json:"at"` // in place of the scheduled end
+	At time.Time `json:"at"` // replaces the scheduled end
 	// DecidedAt is when the administrator ended the season, and is not before At. The
-	// season's grace begins at DecidedAt.
+	// season's grace does not begin earlier: see [Board.ClosesAt].
 	DecidedAt time.Time `json:"decided_at"`
 }
 
@@ -32,7 +32,7 @@ func (s *Schedule) findEnd(id SeasonID) (int, bool) {
 }
 
 // EndEarly adds an early end to s, or replaces the season's early end. e.At must be after
-// the start of the season and before its present end. Errors: [ErrSeasonNotFound]; a
+// the season's start and before its present end. Errors: [ErrSeasonNotFound]; a
 // [FieldError] if e.At is not in this range, if s is rolling, or if s would have more than
 // [MaxEarlyEnds] early ends.
 func (s *Schedule) EndEarly(e EarlyEnd) error {
@@ -52,7 +52,7 @@ func (s *Schedule) EndEarly(e EarlyEnd) error {
 		return fieldErrorf("at", "must be after the start of season %q, %s, and before its end, %s",
 			e.ID, season.Start.Format(time.RFC3339), season.End.Format(time.RFC3339))
 	case !found && len(s.Ends) >= MaxEarlyEnds:
-		return fieldErrorf("season", "the board already has %d early ends, the most that are allowed", MaxEarlyEnds)
+		return fieldErrorf("season", "the board already has %d early ends, and more are not allowed", MaxEarlyEnds)
 	}
 	s.Ends = slices.Clone(s.Ends)
 	if found {

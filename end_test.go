@@ -31,7 +31,7 @@ func TestEarlyEndOfASeason(t *testing.T) {
 	b := Board{ID: "b", Season: s}
 	b.Season.Grace = time.Hour
 	if got, want := b.ClosesAt(want), decided.Add(time.Hour); !got.Equal(want) {
-		t.Errorf("ClosesAt = %v, want a grace after the decision, %v", got, want)
+		t.Errorf("ClosesAt = %v, want %v, one hour after the decision", got, want)
 	}
 	text, err := json.Marshal(&b)
 	var back Board
@@ -68,10 +68,10 @@ func TestEndEarlyRefusesTimesOutsideTheSeason(t *testing.T) {
 		err := tt.schedule.EndEarly(EarlyEnd{tt.id, utc(t, tt.at), utc(t, "2026-12-01T00:00:00Z")})
 		var fault *FieldError
 		if errors.As(err, &fault) != (tt.field != "") || fault != nil && fault.Field != tt.field {
-			t.Errorf("%s: EndEarly = %v, want an error of field %q, or no error if this name is empty", tt.name, err, tt.field)
+			t.Errorf("%s: EndEarly = %v, want an error of field %q (empty: no error)", tt.name, err, tt.field)
 		}
 		if len(before) > 0 && !before[0].At.Equal(utc(t, "2026-11-05T00:00:00Z")) {
-			t.Errorf("%s: EndEarly changed the earlier list of ends, want a new list", tt.name)
+			t.Errorf("%s: EndEarly modified the slice Ends of another Schedule", tt.name)
 		}
 	}
 	many := Schedule{Kind: Daily}
@@ -114,7 +114,7 @@ func TestAmendKeepsEarlyEnds(t *testing.T) {
 	at := utc(t, "2026-11-20T12:00:00Z")
 	ended, err := b.Revise(func(b *Board) error { return b.Season.EndEarly(EarlyEnd{"20261120", at, at}) })
 	if err != nil || len(ended.Season.Ends) != 1 || !ended.SameAs(&b) {
-		t.Fatalf("Revise: %+v, %v, want one early end, on a board with the same rules", ended, err)
+		t.Fatalf("Revise: %+v, %v, want one early end, and SameAs true", ended, err)
 	}
 	for _, tt := range []struct {
 		name string
@@ -133,8 +133,8 @@ func TestAmendKeepsEarlyEnds(t *testing.T) {
 	}
 }
 
-// A tally from before the early end may include results at or after this end. Merge must
-// request a recount.
+// A tally from before EndEarly may include results at or after the early end. If such a
+// result is replaced, Merge must request a recount.
 func TestMergeRecountsResultsAfterAnEarlyEnd(t *testing.T) {
 	at := utc(t, "2026-11-20T12:00:00Z")
 	b := Board{ID: "b", Policy: Sum, Season: Schedule{Kind: Daily, Grace: time.Hour}}
@@ -150,11 +150,11 @@ func TestMergeRecountsResultsAfterAnEarlyEnd(t *testing.T) {
 	correction := stored
 	correction.Revision, correction.Score = 1, 7
 	if d := b.Merge(known, correction); d.Status != Rejected || d.Reason != ReasonEnded || d.Refuse == nil {
-		t.Errorf("correction at the early end: %+v, want a refusal as SEASON_ENDED", d)
+		t.Errorf("correction at the early end: %+v, want REJECTED with reason SEASON_ENDED, and Refuse", d)
 	}
 	correction.Amends = true
 	if d := b.Merge(known, correction); d.Reason != ReasonEnded {
-		t.Errorf("correction by an administrator at the early end: %+v, want a refusal as SEASON_ENDED", d)
+		t.Errorf("correction by an administrator at the early end: %+v, want reason SEASON_ENDED", d)
 	}
 	correction.AchievedAt = at.Add(-time.Microsecond)
 	if d := b.Merge(known, correction); d.Status != Applied || !d.Recount {

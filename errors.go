@@ -22,9 +22,9 @@ var (
 	ErrAPIKeyNotFound  = errors.New("api key not found")
 	ErrRankUnavailable = errors.New("rank unavailable")
 	// ErrUnavailable means that a needed server does not answer. The operation may or may
-	// not have taken effect. The caller may retry it.
+	// not have taken effect. The caller may retry the operation.
 	ErrUnavailable = errors.New("temporarily unavailable")
-	// ErrFormat means that this version cannot read stored bytes.
+	// ErrFormat means that this build cannot read stored bytes.
 	ErrFormat = errors.New("unknown storage format")
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// laps ranks lap times: the lowest time wins, then the most overtakes.
+// laps ranks lap times: the lowest time wins. The most overtakes decide between equal times.
 var laps = &leaderboard.Board{
 	ID:          "laps",
 	Order:       leaderboard.LowerFirst,
@@ -85,8 +85,8 @@ func ExampleSchedule_At_explicit() {
 	// true
 }
 
-// A store calls Merge with the user's stored data (Known) and the new result. It then writes
-// Decision.Put and Decision.Refuse, if they are set.
+// A store calls Merge with the user's stored data (Known) and the new result. The
+// store then writes Decision.Put and Decision.Refuse, if they are set.
 func ExampleBoard_Merge() {
 	var known leaderboard.Known
 	submit := func(r leaderboard.MatchResult) {
@@ -108,7 +108,7 @@ func ExampleBoard_Merge() {
 	corrected := first
 	corrected.Revision, corrected.Score = 1, 78321
 	submit(corrected)
-	submit(first) // a late copy of the first revision
+	submit(first) // a late copy of revision 0
 	// Output:
 	// revision 0: APPLIED, 78123 stands
 	// revision 0: DUPLICATE
@@ -186,7 +186,7 @@ func sequence[T any](list []T) iter.Seq2[T, error] {
 	}
 }
 
-// On a decay board points lose half their value with each half-life.
+// On a decay board, points lose half their value with every half-life.
 func ExampleBoard_ScoreOf_decay() {
 	trending := &leaderboard.Board{ID: "trending", Policy: leaderboard.Decay, HalfLife: 24 * time.Hour}
 	r := leaderboard.MatchResult{Score: 1000, AchievedAt: start}

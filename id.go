@@ -34,21 +34,21 @@ type Ladder struct {
 	Division Division
 }
 
-// Validate returns a [FieldError] if id breaks the limits of ids.
+// Validate returns a [FieldError] if id is not valid: see [BoardID].
 func (id BoardID) Validate() error { return checkID("board_id", string(id)) }
 
-// Validate returns a [FieldError] if id breaks the limits of ids.
+// Validate returns a [FieldError] if id is not valid: see [BoardID].
 func (id UserID) Validate() error { return checkID("user_id", string(id)) }
 
-// Validate returns a [FieldError] if id breaks the limits of ids.
+// Validate returns a [FieldError] if id is not valid: see [BoardID].
 func (id MatchID) Validate() error { return checkID("match_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if new results must not name this user. Stored
-// results may name the user.
+// ValidateNew returns a [FieldError] if new results must not have this user id. Stored
+// results may have this id.
 func (id UserID) ValidateNew() error { return checkNewID("user_id", string(id)) }
 
-// ValidateNew returns a [FieldError] if new results must not have this id. Stored results
-// may have the id.
+// ValidateNew returns a [FieldError] if new results must not have this match id. Stored
+// results may have this id.
 func (id MatchID) ValidateNew() error { return checkNewID("match_id", string(id)) }
 
 func checkNewID(field, s string) error {
