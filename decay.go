@@ -20,9 +20,9 @@ import (
 //
 // V must not depend on the order in which results arrive. A floating-point sum would, because
 // each addition rounds. Therefore V is an exact sum of integers. The weight 2^(t/h) is
-// rounded down to m·2^(e-160), with the exponent e = floor(t/h), f = t/h - e, and m =
-// floor(2^(160+f)), an integer of 161 bits. Times that are n half-lives apart have equal m,
-// so their weights differ by a factor of exactly 2^n.
+// rounded down to m·2^(e-160), with the exponent e = floor(t/h) and m =
+// floor(2^(160 + t/h - e)), an integer of 161 bits. Times that are n half-lives apart have
+// equal m, so their weights differ by a factor of exactly 2^n.
 
 // decayBlock is the number of exponents e in a block: block b begins with the exponent
 // b·decayBlock. A term is the number that one result adds to a sum. A sum keeps the terms in
@@ -45,8 +45,7 @@ type decayParts struct {
 }
 
 // int576 is an integer in two's complement, least significant word first. A term has at
-// most 64 + 161 + 255 = 480 bits. The other 96 bits leave room for the sum of 2^95
-// terms.
+// most 64 + 161 + 255 = 480 bits. The other 96 bits allow sums of 2^95 terms.
 type int576 [9]uint64
 
 // add returns d with p more points at the time t, in Unix microseconds. h is the half-life
@@ -349,8 +348,8 @@ func decayMagnitude(s, t, h int64) []byte {
 	// is at least n-3.
 	x := int64(bits.Len64(uint64(s))) - 3
 	for ; ; x++ {
-		// v is the smallest product of mantissa and factor that decayScore rounds to s.
-		// threshold is s-1/2 in the same unit.
+		// Find the smallest v for which decayScore, given v = mantissa·factor, returns at
+		// least s: v + v/2^110 >= threshold.
 		shift := uint(decayMantissaBits + 256 - x)
 		threshold := new(big.Int).Lsh(big.NewInt(2*s-1), shift-1)
 		v := new(big.Int).Lsh(threshold, 110)

@@ -306,9 +306,9 @@ func TestDecayKeepsTheTermsOfTwoBlocks(t *testing.T) {
 	const h = 1_000_000
 	at := func(e int64) int64 { return e*h + 250_000 }
 	for _, tt := range []struct {
-		name         string
-		first, later int64 // exponents
-		kept         bool
+		name           string
+		earlier, later int64 // exponents
+		kept           bool
 	}{
 		{"a term in the block of the later term is kept", 300, 511, true},
 		{"a term in the previous block is kept", 256, 767, true},
@@ -318,14 +318,14 @@ func TestDecayKeepsTheTermsOfTwoBlocks(t *testing.T) {
 		{"a term two blocks earlier, in a block with a negative number, is dropped", -257, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			both := sumTerms(h, term{-5, at(tt.first)}, term{1, at(tt.later)})
+			both := sumTerms(h, term{-5, at(tt.earlier)}, term{1, at(tt.later)})
 			alone := sumTerms(h, term{1, at(tt.later)})
 			if kept := !bytes.Equal(both.appendBinary(nil), alone.appendBinary(nil)); kept != tt.kept {
 				t.Errorf("the earlier term is kept: %v, want %v", kept, tt.kept)
 			}
 			// The later term determines which blocks count, even after a third term cancels
 			// the points of the later term.
-			canceled := sumTerms(h, term{1, at(tt.later)}, term{-5, at(tt.first)}, term{-1, at(tt.later)})
+			canceled := sumTerms(h, term{1, at(tt.later)}, term{-5, at(tt.earlier)}, term{-1, at(tt.later)})
 			if kept := keyOf(canceled)[0] == decayNegative; kept != tt.kept {
 				t.Errorf("the earlier term is kept after the later term is canceled: %v, want %v", kept, tt.kept)
 			}

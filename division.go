@@ -249,15 +249,15 @@ func (b *Board) amendDivisions(proposal *Board) error {
 		return nil
 	}
 	if len(b.PastDivisions) >= MaxDivisionChanges {
-		return fieldErrorf("divisions", "were changed %d times, which is the largest number of changes; create a new board instead", MaxDivisionChanges)
+		return fieldErrorf("divisions", "were already changed %d times, and more changes are not allowed; create a new board instead", MaxDivisionChanges)
 	}
 	b.PastDivisions = append(slices.Clone(b.PastDivisions), b.Divisions)
 	b.Divisions = divisions
 	return nil
 }
 
-// IsFilling reports whether ladders may lack users: see [Board].Unfilled. name is an
-// element of Divisions.
+// IsFilling reports whether the ladders of name, an element of Divisions, may lack users:
+// see [Board].Unfilled.
 func (b *Board) IsFilling(name string) bool { return slices.Contains(b.Unfilled, name) }
 
 // EveryDivision returns the elements that Divisions has or had, in the order in which they

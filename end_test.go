@@ -150,7 +150,7 @@ func TestMergeRecountsResultsAfterAnEarlyEnd(t *testing.T) {
 	correction := stored
 	correction.Revision, correction.Score = 1, 7
 	if d := b.Merge(known, correction); d.Status != Rejected || d.Reason != ReasonEnded || d.Refuse == nil {
-		t.Errorf("correction at the early end: %+v, want REJECTED with reason SEASON_ENDED, and Refuse", d)
+		t.Errorf("correction at the early end: %+v, want REJECTED with reason SEASON_ENDED, and Refuse set", d)
 	}
 	correction.Amends = true
 	if d := b.Merge(known, correction); d.Reason != ReasonEnded {
