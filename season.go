@@ -29,7 +29,7 @@ var ErrSeasonNotFound = errors.New("season not found")
 // Years are 1 to 9999.
 type SeasonID string
 
-// SeasonAll is the only season of a board without a schedule.
+// SeasonAll is the only season of a board with the schedule [None].
 const SeasonAll SeasonID = "all"
 
 // SeasonLatest is the id with which a read selects the newest season with entries.
@@ -44,8 +44,8 @@ func (id SeasonID) validate(field string) error {
 	return checkPrintable(field, string(id))
 }
 
-// Season is [Start, End) in UTC. The season [SeasonAll] has a zero Start, and a zero End
-// unless ended early.
+// Season is [Start, End) in UTC. In the season [SeasonAll], Start is zero, and End is zero
+// unless the season ended early.
 type Season struct {
 	ID    SeasonID  `json:"id"`
 	Start time.Time `json:"start,omitzero"`
@@ -71,7 +71,7 @@ const (
 	Monthly
 	Explicit // the seasons listed in Schedule.Windows
 	Yearly
-	Rolling // one season for each day: the Schedule.Days days that end with this day
+	Rolling // a season for each day: this day and the days before it, Schedule.Days in all
 )
 
 var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING"}
@@ -92,14 +92,13 @@ const (
 	MaxDays = 31
 )
 
-// Schedule divides time into a board's seasons. Only rolling seasons overlap, and only
-// explicit ones may have gaps between them. Rolling and explicit seasons are called
-// windows.
+// Schedule divides time into a board's seasons. Only rolling seasons overlap. Only explicit
+// seasons may have gaps between them. Rolling and explicit seasons are called windows.
 //
 // A daily, weekly, monthly or yearly season begins at the first instant at which the
 // calendar in TimeZone shows the season's first day or a later day. It ends when the next
 // season begins. Therefore:
-//   - If clocks skip midnight, the season begins at the instant after the skipped time.
+//   - If clocks skip midnight, the season begins when the clocks skip.
 //   - If clocks show midnight twice, the season begins at the first midnight.
 //   - If a time zone skipped a day, that day has no season.
 type Schedule struct {
@@ -107,12 +106,11 @@ type Schedule struct {
 	TimeZone string       `json:"time_zone,omitempty"` // an IANA name; empty is UTC
 	// Grace is how long a season accepts results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Days is the length of the windows of a rolling schedule. A day that the time zone
-	// skipped counts.
+	// Days is the length of a rolling window, including days that the time zone skipped.
 	Days int `json:"days,omitempty"`
 	// Windows are the seasons of an explicit schedule, in order of time.
 	Windows []Season `json:"windows,omitempty"`
-	// Ends is ordered by season. Only [Schedule.EndEarly] changes it.
+	// Ends is ordered by season id. Only [Schedule.EndEarly] changes it.
 	Ends []EarlyEnd `json:"ends,omitempty"`
 }
 
@@ -176,9 +174,9 @@ func (s Schedule) validateNew(previous Schedule) error {
 }
 
 // At returns the season that contains t; in a rolling schedule, the window whose last day
-// contains t. If a season ended early, At also returns it for the time until its scheduled
-// end. Errors: [ErrSeasonNotFound] if no explicit window contains t, or if t is outside the
-// years 1 to 9999; a [FieldError] if the time zone is unknown.
+// contains t. From the early end of a season to its scheduled end, At still returns this
+// season. Errors: [ErrSeasonNotFound] if no explicit window contains t, or if t is outside
+// the years 1 to 9999; a [FieldError] if the time zone is unknown.
 func (s Schedule) At(t time.Time) (Season, error) {
 	season, err := s.scheduledAt(t)
 	return s.withEarlyEnd(season), err
@@ -205,8 +203,8 @@ func (s Schedule) scheduledAt(t time.Time) (Season, error) {
 	}
 	first := s.Kind.firstDay(time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, time.UTC))
 	season := s.Kind.season(first, loc)
-	// If clocks go back across midnight, the new day comes before the rest of the previous
-	// day. All times after the first midnight belong to the new day.
+	// If clocks go back across midnight, local may be on the previous day again. But the new
+	// day began at the first midnight, so t belongs to the new day.
 	for !t.Before(season.End) {
 		first = s.Kind.nextFirstDay(first)
 		season = s.Kind.season(first, loc)
@@ -217,8 +215,8 @@ func (s Schedule) scheduledAt(t time.Time) (Season, error) {
 	return s.widen(season, first, loc), nil
 }
 
-// widen returns, in a rolling schedule, the window that ends with the given day. No window
-// begins before the year 1.
+// If s is rolling, widen moves the start of season back, so that the window has s.Days days
+// and ends with day. No window begins before the year 1.
 func (s Schedule) widen(season Season, day time.Time, loc *time.Location) Season {
 	if s.Kind == Rolling {
 		first := day.AddDate(0, 0, 1-s.Days)
@@ -345,7 +343,8 @@ func notFoundError(id SeasonID, want string) error {
 }
 
 // In the functions below, a day is a calendar day in no particular time zone, represented
-// by its midnight in UTC. A rolling window is represented by its last day.
+// by its midnight in UTC. The parameter first is a season's first day, but a rolling
+// window's last day.
 
 func (k ScheduleKind) firstDay(day time.Time) time.Time {
 	switch k {
@@ -433,7 +432,7 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 	case Daily, Rolling:
 		first, _ = time.Parse(dayLayout, string(id))
 	}
-	// Reject other texts that parse to the same season.
+	// Reject other spellings of an id, such as 2026W5 for 2026W05.
 	return first, k.year(first) >= 1 && k.id(first) == id
 }
 
@@ -441,9 +440,9 @@ func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
 const maxOffset = 25 * time.Hour
 
 // dayStart returns the first instant, in UTC, at which the calendar in loc shows the
-// given day or a later day. It examines the periods of constant offset up to the period
-// that contains midnight, or that begins with a jump past midnight. dayStart does not use
-// [time.Date], whose result for a skipped or repeated midnight is unspecified.
+// given day or a later day. It examines one period of constant offset after another, until
+// a period contains the day's midnight or begins after it. dayStart does not use
+// [time.Date], because the result for a skipped or repeated midnight is unspecified.
 func dayStart(day time.Time, loc *time.Location) time.Time {
 	start := day.Add(-maxOffset).In(loc)
 	for {
@@ -454,9 +453,8 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 		}
 		_, end := start.ZoneBounds()
 		if !end.IsZero() && !end.After(start) {
-			// In leap years after the last change in the zone's data, ZoneBounds returns
-			// the start of December 31, in UTC, as the end of the year's last period. The
-			// correct end is the end of the year in UTC.
+			// After the last change in the zone's data, ZoneBounds gives every year 365
+			// days. In leap years, the last period therefore lacks December 31, in UTC.
 			end = start.Truncate(24 * time.Hour).Add(24 * time.Hour)
 		}
 		if end.IsZero() || midnight.Before(end) {
@@ -468,7 +466,7 @@ func dayStart(day time.Time, loc *time.Location) time.Time {
 
 var locations sync.Map // string to *time.Location
 
-// location refuses the machine's local zone ("Local", "localtime"), and zones with leap
+// location rejects the machine's local zone ("Local", "localtime"), and zones with leap
 // seconds ("right/…"), which some machines lack.
 func location(name string) (*time.Location, error) {
 	if name == "" || name == "UTC" {

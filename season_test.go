@@ -35,8 +35,8 @@ func window(t *testing.T, id SeasonID, start, end string) Season {
 	return Season{id, utc(t, start), utc(t, end)}
 }
 
-// oddZones have skipped or repeated midnights and days, changes by half an hour or at
-// short notice, and offsets that are not whole minutes.
+// oddZones include zones with skipped or repeated midnights and days, changes by half an
+// hour, and offsets that are not whole minutes.
 var oddZones = []string{
 	"", "UTC", "Europe/Berlin", "Europe/London", "Europe/Dublin", "Europe/Lisbon", "Europe/Moscow",
 	"America/New_York", "America/Los_Angeles", "America/St_Johns", "America/Sao_Paulo", "America/Havana",
@@ -78,12 +78,11 @@ func TestSeasonAt(t *testing.T) {
 		{"a skipped midnight, Lebanon", "Asia/Beirut", Daily, "2021-03-27T22:00:00Z", "20210328", "2021-03-27T22:00:00Z", "2021-03-28T21:00:00Z"},
 		{"a skipped midnight, Cuba", "America/Havana", Daily, "2024-03-10T05:00:00Z", "20240310", "2024-03-10T05:00:00Z", "2024-03-11T04:00:00Z"},
 		{"a skipped midnight, Egypt", "Africa/Cairo", Daily, "2024-04-25T22:00:00Z", "20240426", "2024-04-25T22:00:00Z", "2024-04-26T21:00:00Z"},
-		// The clock showed 23:59:59, then 23:00. The new day began one hour later.
+		// The clock showed 23:59:59, then 23:00:00 again. The new day began one hour later.
 		{"a repeated hour before midnight, Brazil", "America/Sao_Paulo", Daily, "2018-02-18T02:30:00Z", "20180217", "2018-02-17T02:00:00Z", "2018-02-18T03:00:00Z"},
 		{"a repeated hour before midnight, Egypt", "Africa/Cairo", Daily, "2024-10-31T21:30:00Z", "20241031", "2024-10-30T21:00:00Z", "2024-10-31T22:00:00Z"},
 		// The clock showed 00:59:59, then 00:00 again.
 		{"a repeated midnight, Cuba", "America/Havana", Daily, "2024-11-03T05:00:00Z", "20241103", "2024-11-03T04:00:00Z", "2024-11-04T05:00:00Z"},
-		// After one minute of the new day, the clock went back from 00:01 to 23:01.
 		{"a midnight, one minute before clocks go back to the previous day", "America/St_Johns", Daily, "2010-11-07T02:30:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
 		{"the repeated last hour of the previous day", "America/St_Johns", Daily, "2010-11-07T03:15:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
 		// In Samoa, Saturday, December 31 followed Thursday, December 29.
@@ -218,7 +217,7 @@ func TestSeasonWindows(t *testing.T) {
 		}
 		previous, ok := s.Previous(want)
 		if ok != (i > 0) || ok && previous != []Season{spring, cup}[i-1] {
-			t.Errorf("Previous(%q) = %v, %v, want the previous window; before the first window there is none", want.ID, previous, ok)
+			t.Errorf("Previous(%q) = %v, %v, want the window before it, or false for the first window", want.ID, previous, ok)
 		}
 	}
 	if got, err := s.ByID("summer"); !errors.Is(err, ErrSeasonNotFound) {
@@ -243,7 +242,7 @@ func TestNoSeasonOutsideTheYears1To9999(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got, err := s.At(last.End); !errors.Is(err, ErrSeasonNotFound) {
-			t.Errorf("At the end of %q = %v, %v, want ErrSeasonNotFound", tt.last, got, err)
+			t.Errorf("At(the end of %q) = %v, %v, want ErrSeasonNotFound", tt.last, got, err)
 		}
 		if got, ok := s.Previous(Season{ID: "202613"}); ok {
 			t.Errorf("Previous of an unknown season = %v, want none", got)
@@ -271,7 +270,7 @@ func TestSeasonInvariants(t *testing.T) {
 					t.Fatalf("%v in %q: At(%v): %v", kind, zone, at, err)
 				}
 				if !season.Contains(at) {
-					t.Fatalf("%v in %q: At(%v) = %v, want a season that contains it", kind, zone, at, season)
+					t.Fatalf("%v in %q: At(%v) = %v, want a season that contains this time", kind, zone, at, season)
 				}
 				for _, edge := range []time.Time{s.Begins(season), season.End.Add(-1)} {
 					if got, err := s.At(edge); err != nil || got != season {
@@ -322,7 +321,7 @@ func TestRollingWindows(t *testing.T) {
 				t.Errorf("Previous(%v) = %v, %v, want %s", want, got, ok, tt.previous)
 			}
 			if got := s.Begins(want); got.After(utc(t, tt.at)) || want.End.Sub(got) > 25*time.Hour {
-				t.Errorf("Begins(%v) = %v, want the start of its last day", want, got)
+				t.Errorf("Begins(%v) = %v, want the start of the window's last day", want, got)
 			}
 		})
 	}
@@ -333,9 +332,9 @@ func TestRollingWindows(t *testing.T) {
 	}
 }
 
-// Around changes of offset, the test reads a clock every ten minutes, and every minute
-// near midnight. The season at a reading must be the latest date that the clock has shown
-// so far.
+// Around some changes of offset, the test reads a zone's clock every ten minutes, and every
+// minute near midnight. The daily season at a reading must be the latest date that the
+// clock has shown so far.
 func TestSeasonAgainstTheClock(t *testing.T) {
 	ticks, rng := 0, newRand(t)
 	for _, zone := range oddZones {

@@ -11,7 +11,7 @@ import (
 //
 // Methods are safe for concurrent use, stop when ctx is done, and never log. A write that
 // returns nil is durable. Every call may be repeated. Any method may return
-// [ErrUnavailable]. A write may then have taken effect or not. Stored instants have a
+// [ErrUnavailable]. A write may take effect despite this error. Stored instants have a
 // resolution of one microsecond.
 //
 // A sequence yields at most one error, as its last element. BansEnding and RankChanges may
@@ -33,9 +33,9 @@ type Store interface {
 
 // BoardStore keeps boards.
 type BoardStore interface {
-	// CreateBoard stores a new board, which must be valid. If the id exists, CreateBoard
-	// changes nothing. It then returns nil if the boards are the same ([Board.SameAs]), and
-	// [ErrBoardExists] otherwise.
+	// CreateBoard stores a new board, which must be valid. If a board with the id exists,
+	// CreateBoard changes nothing: it returns nil if the boards are the same
+	// ([Board.SameAs]), and [ErrBoardExists] otherwise.
 	CreateBoard(ctx context.Context, b Board) error
 	// Board returns a board, which the caller may modify. Errors: [ErrBoardNotFound].
 	Board(ctx context.Context, id BoardID) (Board, error)
@@ -45,29 +45,29 @@ type BoardStore interface {
 	// [Board.Amend]. If a concurrent AmendBoard stores first, AmendBoard calls edit again
 	// with the newer board. Errors: [ErrBoardNotFound], those of edit and of [Board.Amend].
 	AmendBoard(ctx context.Context, id BoardID, edit func(*Board) error) (Board, error)
-	// DeleteBoard removes a board and all of its data. A later board with the same id
-	// starts empty. If deletedAt is not zero, the later board rejects results received at
-	// deletedAt or earlier, with [ReasonDeleted]. Errors: [ErrBoardNotFound].
+	// DeleteBoard removes a board and all its data. A later board with the same id
+	// starts empty. If deletedAt is not zero, the later board, unless linked, rejects results
+	// received at deletedAt or earlier, with [ReasonDeleted]. Errors: [ErrBoardNotFound].
 	DeleteBoard(ctx context.Context, id BoardID, deletedAt time.Time) error
 }
 
-// Outcome is the effect of an Apply on one of its results.
+// Outcome is the effect of one result of an Apply.
 type Outcome struct {
 	Status   Status
 	Reason   Reason
 	Repeated bool // the same result was rejected before
-	// Stands means that this result stands although its status is Conflict.
+	// Stands is set if Status is Conflict and this result stands.
 	Stands bool
 	// Before and After are the user's rank keys directly before and directly after this
-	// result, regardless of later results of the same Apply. Each is empty if no result of
-	// the user counts then.
+	// result, regardless of later results of the same Apply. An empty key means that no
+	// result of the user counted.
 	Before, After RankKey
 	// Entry is the user's entry in the result's season after the whole Apply.
 	Entry Entry
 	// Linked are the effects on linked boards, ordered by board and season. Stores leave it
 	// empty.
 	Linked []LinkedEffect
-	// Err is set if the store failed on this result only. The other fields are then zero.
+	// Err is set, and the other fields are zero, if the store failed on this result only.
 	// The result may or may not have taken effect. The caller may apply it again.
 	Err error
 }
@@ -77,8 +77,8 @@ func (o *Outcome) Changed() bool {
 	return o.Err == nil && (o.Status == Applied || o.Status == Conflict && o.Stands)
 }
 
-// Change is a user's entry before and after a write. Both have the season key and the user,
-// even without a Key.
+// Change is a user's entry before and after a write. Both have a SeasonKey and a User, even
+// if the Key is empty.
 type Change struct{ Before, After Entry }
 
 // LinkedEffect is the effect of a result of the source on a season of a linked board.
@@ -103,7 +103,7 @@ type EntryKey struct {
 
 // Record is everything that a store keeps about one match result.
 type Record struct {
-	// Result is nil if every result was refused.
+	// Result is the result that stands, or nil if every result was refused.
 	Result *MatchResult
 	// Refusals are ordered by Revision, then by ReceivedAt.
 	Refusals []Refusal
@@ -115,15 +115,16 @@ type MatchRecord struct {
 	Record
 }
 
-// Reservation is a caller's right to submit one revision of a match result. Without User
-// and Match in Key, a Reservation is the right to seal, amend or delete the season. With
-// only a board, it is the right to finish a change of the board's divisions.
+// Reservation is a caller's right, determined by the fields that are set in Key:
+//   - all fields: to submit one revision of a match result
+//   - Board and Season: to seal, amend or delete the season
+//   - Board: to finish a change of the board's divisions
 type Reservation struct {
 	Key      ResultKey
 	Revision int64
 	Holder   string // identifies the caller; no other caller uses it
 	At       time.Time
-	Until    time.Time // at most an hour after At; zero ends the caller's reservation
+	Until    time.Time // at most an hour after At; zero ends the holder's reservation
 }
 
 // Grants reports whether r may replace the stored reservation of the same Key: stored has
@@ -136,8 +137,8 @@ func (r *Reservation) Grants(stored *Reservation) bool {
 type ResultStore interface {
 	// Reserve stores r and returns true if no reservation has its Key, or if r may replace
 	// the stored reservation ([Reservation.Grants]). Of several concurrent calls for one
-	// revision, one returns true. Apply ignores reservations. A store that only one process
-	// can use need not keep reservations after Close.
+	// revision, one returns true. Apply ignores reservations. An embedded store need not
+	// keep reservations after Close.
 	Reserve(ctx context.Context, r Reservation) (bool, error)
 
 	// Apply merges results into the stored results by [Board.Merge] and updates the entries
@@ -154,9 +155,8 @@ type ResultStore interface {
 	// Results yields a user's results that stand in a season, including retractions, ordered
 	// by match id.
 	Results(ctx context.Context, s SeasonKey, user UserID) iter.Seq2[MatchResult, error]
-	// Records yields the record of each of a user's matches in a season, ordered by match
-	// id. The sequence begins with the match that follows the id after, or with the first
-	// match if after is empty.
+	// Records yields the records of a user's matches in a season, ordered by match id. It
+	// yields only matches whose ids are greater than the parameter after.
 	Records(ctx context.Context, s SeasonKey, user UserID, after MatchID) iter.Seq2[MatchRecord, error]
 	// Users yields each user with a [Record] in the season once, in any order.
 	Users(ctx context.Context, s SeasonKey) iter.Seq2[UserID, error]
@@ -164,8 +164,8 @@ type ResultStore interface {
 	// of users.
 	HasUsers(ctx context.Context, s SeasonKey) (bool, error)
 	// UnregisteredUsers yields the users with a [Record] whom Users omits, once per season,
-	// in any order. Only damaged data has such users. After a Recount of such a user, Users
-	// yields the user. UnregisteredUsers reads every result in the store.
+	// in any order. Only damaged data has such users. Users yields them after a Recount.
+	// UnregisteredUsers reads every result in the store.
 	UnregisteredUsers(ctx context.Context) iter.Seq2[EntryKey, error]
 }
 
@@ -173,28 +173,28 @@ type ResultStore interface {
 // a board, Apply gives each result the Voids of its match.
 type MatchStore interface {
 	// SetMatch merges m into the stored state by [MergeMatch], and returns the merged
-	// state. Each result that Apply stores later gets the new Voids. For stored results,
+	// state. Each result that Apply stores later gets the new Voids. For earlier results,
 	// the caller must apply a VoidOnly result for each user whom MatchUsers yields.
 	//
-	// The deletion of a season also deletes the states of its matches. If the last deletion
-	// of the season or board deletes m ([MatchState.DeletedBy]), SetMatch changes nothing
-	// and returns the stored state. Errors: [ErrBoardNotFound], as in Apply.
+	// The deletion of a season also deletes the states of its matches. If the season or the
+	// board was deleted at m.At or later, SetMatch changes nothing and returns the stored
+	// state. Errors: [ErrBoardNotFound], as in Apply.
 	SetMatch(ctx context.Context, b *Board, m MatchState) (MatchState, error)
-	// Match returns the state of a match, or only the MatchKey if the state was never set.
+	// Match returns the state of a match. If no state is stored, only the MatchKey is set.
 	Match(ctx context.Context, key MatchKey) (MatchState, error)
 	// Matches yields the states that SetMatch stored in a season, ordered by match id.
 	Matches(ctx context.Context, s SeasonKey) iter.Seq2[MatchState, error]
 	// MatchUsers yields each user with a result of a match, and maybe other users, in any
-	// order. It may miss the result of a concurrent Apply. If MatchUsers began after
-	// SetMatch, that Apply sets the new Voids.
+	// order. It may omit the user of a concurrent Apply. If SetMatch returned before
+	// MatchUsers began, this Apply sets the new Voids.
 	MatchUsers(ctx context.Context, key MatchKey) iter.Seq2[UserID, error]
 }
 
-// OrphanRow is a ladder row that does not follow from its user's entry.
+// OrphanRow is a row of a ladder that does not match its user's entry.
 type OrphanRow struct {
 	Division Division
 	User     UserID
-	Key      SortKey // the row's place
+	Key      SortKey // of the row
 }
 
 // EntryStore keeps entries.
@@ -203,47 +203,47 @@ type EntryStore interface {
 	// no result of the user counts.
 	Entry(ctx context.Context, s SeasonKey, user UserID) (Entry, error)
 	// Entries yields the ranked entries of a ladder in standing order, after the given sort
-	// key, or from the top if the key is empty. It yields each entry once, but may yield an
-	// entry that moves meanwhile twice or not at all.
+	// key, or from the top if the key is empty. It yields each entry once, but may repeat or
+	// omit an entry that moves meanwhile.
 	Entries(ctx context.Context, l Ladder, after SortKey) iter.Seq2[Entry, error]
 	// Scan yields every entry of a season whose user belongs to a part, including hidden
 	// entries, once and in any order. If an entry changes meanwhile, Scan yields its old or
-	// its new state. Even the last entries may have the state at the time of the call. The
-	// caller may write to the store between two entries.
+	// its new state. Scan may read a snapshot taken at its start. The caller may write to
+	// the store between two entries.
 	Scan(ctx context.Context, s SeasonKey, part Part) iter.Seq2[Entry, error]
 	// OrphanRows yields each [OrphanRow] of a season's ladders once, in any order. Damage
 	// or the death of a process during a write causes orphan rows. OrphanRows may also
 	// yield the row of an entry that moves meanwhile. Entries may omit orphan rows. A
 	// Recount of the user removes them.
 	OrphanRows(ctx context.Context, s SeasonKey) iter.Seq2[OrphanRow, error]
-	// Recount computes a user's entry from the results that stand and repairs the user's
-	// rows in every ladder. It follows the stored board, even if b is older. It returns the
-	// stored entry as Before and the computed entry as After. They differ only if the data
-	// was damaged, or after an early end of the season. After an early end, the caller must
-	// call Recount for each user with results that no longer count. Errors:
-	// [ErrBoardNotFound], as in Apply.
+	// Recount computes a user's entry from the results that stand, and repairs the user's
+	// rows in every ladder. It uses the rules of the stored board, even if b is older. It
+	// returns the stored entry as Before and the computed entry as After. These differ only
+	// if the data was damaged, or after a change of the divisions or an early end of the
+	// season. After an early end, the caller must call Recount for each user with results
+	// that no longer count. Errors: [ErrBoardNotFound], as in Apply.
 	Recount(ctx context.Context, b *Board, season SeasonID, user UserID) (Change, error)
 	// StartRecount makes each season of the board, except sealed seasons, follow the
-	// divisions of b. The caller must call it after AmendBoard has changed the divisions. It
-	// returns the seasons that follow the divisions of b.
+	// divisions of b. The caller must call StartRecount after AmendBoard has changed the
+	// divisions. StartRecount returns the seasons that follow the divisions of b.
 	//
-	// Entries created after StartRecount follow the new divisions. An older entry follows
-	// them after a Recount of its user. A call of Users after StartRecount yields all users
-	// with older entries. Errors: [ErrBoardNotFound], as in Apply.
+	// Entries created after StartRecount have the new divisions. An older entry gets them in
+	// a Recount of its user. A call of Users after StartRecount yields all users with older
+	// entries. Errors: [ErrBoardNotFound], as in Apply.
 	StartRecount(ctx context.Context, b *Board) ([]SeasonID, error)
 }
 
-// UserStore concerns users on all boards.
+// UserStore keeps bans, erases users, and lists users' seasons.
 type UserStore interface {
 	// SetBan merges ban into the stored state by [MergeBan]. While Banned is set, the user's
 	// present and later entries are hidden. A ban on one board also hides the entries on the
 	// boards linked to it. The user's results are still accepted and counted.
 	//
-	// SetBan returns the changed entries; in some, only the Version may have changed. Bans
+	// SetBan returns the changed entries. In some, only the Version may have changed. Bans
 	// outlive the deletion of their board, and apply to a later board with the same id.
 	SetBan(ctx context.Context, ban Ban) ([]Change, error)
 	// UserBans returns the bans of a user, including lifted bans: first the ban on every
-	// board, then those on single boards, ordered by board. Lifted bans without a revision
+	// board, then those on single boards, ordered by board. Lifted bans whose Revision is 0
 	// may be missing.
 	UserBans(ctx context.Context, user UserID) ([]Ban, error)
 	// Bans yields the bans of all users, including lifted bans, after the given key, or from
@@ -256,11 +256,11 @@ type UserStore interface {
 	BansEnding(ctx context.Context, before time.Time) iter.Seq2[Ban, error]
 	// Erase removes all data of a user: results, refusals, entries, final standings and
 	// their marks, bans, and the details of acts. Afterwards the store rejects each result
-	// of the user received at erasedAt or earlier. For this, the store keeps a value from
-	// which the id cannot be read.
+	// of the user received at erasedAt or earlier. To recognize the user, the store keeps a
+	// value from which the id cannot be read.
 	//
-	// The user's later entries have greater versions than the erased ones. In final
-	// standings, the other users keep their ranks. Erase returns the changed entries; their
+	// The user's later entries have greater versions than the erased entries. In final
+	// standings, the other users keep their ranks. Erase returns the changed entries. Their
 	// After has no Key.
 	Erase(ctx context.Context, user UserID, erasedAt time.Time) ([]Change, error)
 	// UserSeasons returns the seasons in which a user has a [Record], ordered by board and
@@ -280,7 +280,7 @@ type FinalMark struct {
 	SeasonKey
 	User   UserID
 	ID     string // distinguishes the marks of a user
-	Reason string // of the Amendment
+	Reason string // of the Amendment that is due
 }
 
 // SeasonRecord is the state of a season in the store.
@@ -288,8 +288,8 @@ type SeasonRecord struct {
 	SeasonKey
 	SealedAt   time.Time // zero if the season is not sealed
 	Amendments []Amendment
-	// Rules determines the divisions that the season's entries follow: see [Board.Rules].
-	// In a sealed season, it does not change. It has no meaning without data of the season.
+	// Rules identifies the divisions of the season's entries: see [Board.Rules]. Rules does
+	// not change while the season is sealed. Without data of the season, it has no meaning.
 	Rules int `json:",omitzero"`
 }
 
@@ -304,15 +304,14 @@ type SeasonStore interface {
 	// Season returns the state of a season. Without data of the season, only the SeasonKey
 	// is set.
 	Season(ctx context.Context, s SeasonKey) (SeasonRecord, error)
-	// ChangedAt returns the time of the last change of a season's entries. It returns the
-	// zero time if no entry changed, or if the store does not keep it. It is the latest of:
+	// ChangedAt returns the time of the last change of a season's entries, or the zero time
+	// if no entry changed or the store does not keep the time. The time is the latest of:
 	//   - ReceivedAt of each result that Apply stored
 	//   - At of each ban that SetBan stored
 	//   - the time of each Erase that removed an entry
 	ChangedAt(ctx context.Context, s SeasonKey) (time.Time, error)
-	// DeletedAt returns the later of two times: the last deletion of the season, and the
-	// last deletion of a board with the season's board id. Without deletions, it returns the
-	// zero time.
+	// DeletedAt returns the time at which the season, or a board with the season's board id,
+	// was last deleted. Without deletions, it returns the zero time.
 	DeletedAt(ctx context.Context, s SeasonKey) (time.Time, error)
 	// Seal computes the final standings of a season from the current entries, and sets
 	// SealedAt. If the season is already sealed, Seal changes nothing and returns the
@@ -324,8 +323,9 @@ type SeasonStore interface {
 	// change. While the marks exist, an Amend for these users is due.
 	//
 	// If the season is not sealed, MarkFinal returns [ErrNotSealed]. If a concurrent Seal
-	// returns after MarkFinal, either MarkFinal has written the marks, or the final
-	// standings include all changes made before the call of MarkFinal.
+	// returns after MarkFinal, one of two cases holds:
+	//   - MarkFinal has written the marks.
+	//   - The final standings include all changes made before the call of MarkFinal.
 	MarkFinal(ctx context.Context, b *Board, season SeasonID, users []UserID, reason string) error
 	// FinalMarks yields the marks that RemoveFinalMarks has not removed, in any order. If
 	// several regions share the data, each region has its own marks. Marks of a deleted
@@ -338,36 +338,36 @@ type SeasonStore interface {
 	// It appends the amendment to the season's record, unless the record has it already.
 	// Readers see either the old or the new standings, never a mixture.
 	//
-	// If users is not empty, only the entries of these users have changed, and Amend may
-	// cost less. If their final standings agree with their entries, Amend changes nothing
-	// and appends no amendment. Even then, a concurrent Amend that has read older entries
-	// reads the entries again.
+	// The caller may pass users if only the entries of these users have changed: Amend may
+	// cost less. If the final standings of these users agree with their entries, Amend
+	// changes nothing and appends no amendment. In this case too, a concurrent Amend that
+	// has read older entries reads the entries again.
 	//
 	// If the season is not sealed, Amend returns [ErrNotSealed]. If a concurrent Seal
 	// returns after Amend, the final standings include all changes made before the call of
 	// Amend.
 	Amend(ctx context.Context, b *Board, season SeasonID, amendment Amendment, users []UserID) (SeasonRecord, error)
 	// FinalStandings returns up to n final standings, beginning at a position from 1, and
-	// their total number. Errors: [ErrNotSealed].
+	// the total number. Errors: [ErrNotSealed].
 	FinalStandings(ctx context.Context, l Ladder, position int64, n int) ([]Standing, int64, error)
 	// FinalLookup returns the final standings of users, in the order given, and the total
 	// number. For a user without a final standing, Key is empty. Errors: [ErrNotSealed].
 	FinalLookup(ctx context.Context, l Ladder, users []UserID) ([]Standing, int64, error)
 	// FinalAround is [Ranker].Around for final standings. It also returns their total
-	// number. Erased users keep their positions: above, below and NotWorse count them too.
-	// Errors: [ErrNotSealed], [ErrEntryNotFound].
+	// number. Erased users keep their positions, and count in the parameters above and below
+	// and in NotWorse. Errors: [ErrNotSealed], [ErrEntryNotFound].
 	FinalAround(ctx context.Context, l Ladder, user UserID, above, below int) (Neighborhood, int64, error)
 	// FinalAfter returns up to n final standings that follow a sort key, and the total
-	// number. If the key is a rank key or a prefix of one, FinalAfter also counts the
-	// standings with better rank keys. Errors: [ErrNotSealed].
+	// number. If the key is a rank key or a prefix of a rank key, FinalAfter also returns
+	// the Counts for the key. Errors: [ErrNotSealed].
 	FinalAfter(ctx context.Context, l Ladder, after SortKey, n int) ([]Standing, Counts, int64, error)
 	// DeleteSeason removes all data of a season, if any. If deletedAt is not zero and the
-	// board exists, the season then rejects results received at deletedAt or earlier, with
-	// [ReasonDeleted].
+	// board exists, the season afterwards rejects results received at deletedAt or earlier,
+	// with [ReasonDeleted].
 	DeleteSeason(ctx context.Context, s SeasonKey, deletedAt time.Time) error
 	// FinishDeletions removes the data that interrupted calls of DeleteSeason and
-	// DeleteBoard have left. No other method returns such data. A store may require that
-	// some time has passed since such a call.
+	// DeleteBoard have left. No other method returns such data. FinishDeletions may ignore
+	// recent calls, which may still run.
 	FinishDeletions(ctx context.Context) error
 }
 
@@ -375,9 +375,9 @@ type SeasonStore interface {
 // that another region called.
 type RankChange struct {
 	ID      string
-	User    UserID      // of a SetBan or an Erase, or empty
+	User    UserID      // of a SetBan or an Erase; otherwise empty
 	Seasons []SeasonKey // the deleted seasons, or the seasons of User
-	Board   BoardID     // of a StartRecount, or empty
+	Board   BoardID     // of a StartRecount; otherwise empty
 	Data    string      // used by the store only
 }
 
@@ -385,15 +385,18 @@ type RankChange struct {
 // one that was unavailable during the change.
 type RankChangeStore interface {
 	// RankChanges yields the changes that FinishRankChange has not removed, in any order.
-	// Each region has its own list of the changes of all regions. A store whose one process
-	// also holds the one index yields no changes.
+	// Each region has its own list of the changes of all regions. An embedded store yields
+	// no changes: its process fills the index at each start.
 	RankChanges(ctx context.Context) iter.Seq2[RankChange, error]
-	// FinishRankChange completes a SetBan or an Erase that was interrupted, or that another
-	// region began. It calls update with the user's entries in all seasons of the change. An
-	// entry without a Key means that the user has no entry. For other changes, update gets
-	// no entries. For a StartRecount, FinishRankChange calls StartRecount again, and update
-	// must recount the users. If update returns nil, FinishRankChange removes the change;
-	// otherwise it returns the error of update.
+	// FinishRankChange repeats a SetBan, an Erase or a StartRecount in this region, and calls
+	// the function update:
+	//   - For a SetBan or an Erase, update gets the user's entries in all seasons of the
+	//     change. An entry without a Key means that the user has none.
+	//   - For other changes, update gets no entries.
+	//   - For a StartRecount, update must recount the users.
+	//
+	// If update returns nil, FinishRankChange removes the change. Otherwise it returns the
+	// error of update.
 	FinishRankChange(ctx context.Context, c RankChange, update func([]Entry) error) error
 }
 
@@ -407,11 +410,11 @@ type APIKey struct {
 	ExpiresAt time.Time `json:"expires_at"` // zero means never
 
 	// The key is valid for the boards whose id is in Boards or begins with one of
-	// BoardPrefixes. If both are empty, it is valid for all boards.
+	// BoardPrefixes. If both are empty, the key is valid for all boards.
 	Boards        []BoardID `json:"boards,omitempty"`
 	BoardPrefixes []string  `json:"board_prefixes,omitempty"`
 	// Insecure means that a server without keys created the key. Servers that require keys
-	// refuse it.
+	// reject it.
 	Insecure bool `json:"insecure,omitempty"`
 }
 

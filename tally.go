@@ -10,19 +10,18 @@ import (
 // Tally is an immutable summary of one user's results in one season. It depends on the set
 // of results, not on their order. The zero Tally summarizes no results.
 type Tally struct {
-	results int64   // that count
-	score   Score   // of the deciding result, or the sum of points; unused on decay boards
+	results int64   // the number of results that count
+	score   Score   // of the deciding result (see [Entry].Match), or the sum of points; unused on decay boards
 	ties    []int64 // of the deciding result, or their sums; missing values are 0
 	decay   decaySum
 
-	// The deciding result: see [Entry].Match.
+	// Of the deciding result:
 	match      MatchID
 	achievedAt time.Time
 	metadata   string
-	changed    bool // the deciding result changed the sum or a tie-breaker; unused if Board.AddsUp is false
+	changed    bool // the result changed the sum or a tie-breaker; unused if Board.AddsUp is false
 
-	// attributes may be shorter than Board.talliedAttributes after new divisions were
-	// added.
+	// As in Board.talliedAttributes, but attributes of divisions added later may be missing.
 	attributes []attribute
 }
 
@@ -60,7 +59,7 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// t must have a deciding result already.
+// decides reports whether r replaces t's deciding result, which must exist.
 func (b *Board) decides(t *Tally, r *MatchResult) bool {
 	if b.Policy == Latest {
 		return isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
@@ -127,8 +126,8 @@ func (b *Board) addAttributes(values []attribute, r *MatchResult) []attribute {
 	return values
 }
 
-// Count returns the tally of results, in any order, at most one per match. It returns the
-// first error that results yields.
+// Count returns the tally of results, or their first error. Results may have any order, but
+// at most one result per match.
 func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	var t Tally
 	for r, err := range results {
@@ -140,7 +139,7 @@ func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	return t, nil
 }
 
-// RankKey returns the rank key of a user with the tally t. It is empty if no result counts.
+// RankKey returns the rank key of a user with the tally t, or "" if no result counts.
 func (b *Board) RankKey(t *Tally) RankKey {
 	switch {
 	case t.results == 0:
@@ -151,8 +150,7 @@ func (b *Board) RankKey(t *Tally) RankKey {
 	return b.scoreKey(min(max(t.score, -MaxScore), MaxScore), t.ties)
 }
 
-// Entry returns the entry of a user with the tally t. The store must set its Hidden and
-// Version.
+// Entry returns the entry of a user with the tally t. The store must set Hidden and Version.
 func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
 	e := Entry{SeasonKey: SeasonKey{b.ID, season}, User: user, Key: b.RankKey(t)}
 	if e.Key == "" {

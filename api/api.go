@@ -1,6 +1,6 @@
-// Package api contains the contract with clients: the protos, the code that is
-// generated from the protos, and the OpenAPI description of the REST API. The
-// packages in its subfolders implement the contract.
+// Package api contains the contract with clients: the protos, the code generated
+// from the protos, and the OpenAPI description of the REST API. The packages in the
+// subfolders implement the contract.
 package api
 
 import _ "embed"
