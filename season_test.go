@@ -83,6 +83,7 @@ func TestSeasonAt(t *testing.T) {
 		{"a repeated hour before midnight, Egypt", "Africa/Cairo", Daily, "2024-10-31T21:30:00Z", "20241031", "2024-10-30T21:00:00Z", "2024-10-31T22:00:00Z"},
 		// The clock showed 00:59:59, then 00:00 again.
 		{"a repeated midnight, Cuba", "America/Havana", Daily, "2024-11-03T05:00:00Z", "20241103", "2024-11-03T04:00:00Z", "2024-11-04T05:00:00Z"},
+		// The clock showed 00:00:59, then 23:01:00.
 		{"a midnight, one minute before clocks go back to the previous day", "America/St_Johns", Daily, "2010-11-07T02:30:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
 		{"the repeated last hour of the previous day", "America/St_Johns", Daily, "2010-11-07T03:15:00Z", "20101107", "2010-11-07T02:30:00Z", "2010-11-08T03:30:00Z"},
 		// In Samoa, Saturday, December 31 followed Thursday, December 29.

@@ -122,7 +122,7 @@ type MatchRecord struct {
 type Reservation struct {
 	Key      ResultKey
 	Revision int64
-	Holder   string // identifies the caller; no other caller uses it
+	Holder   string // unique to the caller
 	At       time.Time
 	Until    time.Time // at most an hour after At; zero ends the holder's reservation
 }
