@@ -44,7 +44,7 @@ func (id SeasonID) validate(field string) error {
 	return checkPrintable(field, string(id))
 }
 
-// Season is [Start, End) in UTC. In the season [SeasonAll], Start is zero, and End is zero
+// Season is [Start, End) in UTC. In [SeasonAll], Start is zero, and End is zero
 // unless the season ended early.
 type Season struct {
 	ID    SeasonID  `json:"id"`
