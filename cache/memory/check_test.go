@@ -75,7 +75,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 			for k, c := range in.child[:in.n] {
 				rows, ref := f.firstEntry(level-1, c)
 				if in.refs[k] != ref || !slices.Equal(row(f.innerRows(node), k), row(rows, 0)) {
-					return 0, fmt.Errorf("inner %d has a wrong first entry of child %d", node, k)
+					return 0, fmt.Errorf("inner %d: its copy of the first entry of child %d differs from the entry", node, k)
 				}
 				s, err := walk(level-1, c, node)
 				if err != nil {
@@ -83,7 +83,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 				}
 				sum += s
 				if in.sums[k] != sum {
-					return 0, fmt.Errorf("inner %d: sum up to child %d is %x, counted %x", node, k, uint64(in.sums[k]), uint64(sum))
+					return 0, fmt.Errorf("inner %d: sums[%d] is %x, want %x", node, k, uint64(in.sums[k]), uint64(sum))
 				}
 			}
 			return sum, nil
@@ -111,7 +111,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 				}
 			}
 			if isHead := lastRow == nil || !slices.Equal(lastRow[:len(row)-1], row[:len(row)-1]); isHead != (lf.heads>>i&1 != 0) {
-				return 0, fmt.Errorf("leaf %d: entry %d: head is %v, want %v", node, i, !isHead, isHead)
+				return 0, fmt.Errorf("leaf %d: entry %d: head is %v, want %v: the first entry with each rank key is a head", node, i, !isHead, isHead)
 			}
 			if n != 0 && t.users.field(ref, tr.field) != node {
 				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names leaf %d instead of this leaf", node, i, t.users.field(ref, tr.field))
@@ -120,7 +120,7 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 				return 0, fmt.Errorf("leaf %d: the record of entry %d's user names ladder %d, want %d", node, i, t.users.field(ref, tr.field-4), n)
 			}
 			if stored, leaf := t.lookUp(t.dict.hash(id), id); stored != ref || n == 0 && leaf != node {
-				return 0, fmt.Errorf("leaf %d: entry %d is of user %d, but for this user's id the dict has user %d in leaf %d", node, i, ref, stored, leaf)
+				return 0, fmt.Errorf("leaf %d: entry %d has the user record %d, but for this user's id the dict has the record %d and the leaf %d", node, i, ref, stored, leaf)
 			}
 			lastRow, lastID = row, id
 		}
@@ -131,10 +131,10 @@ func (t *table) checkTree(n uint32, seenLeaves, seenInners map[uint32]bool) erro
 		return err
 	}
 	if sum != tr.sum {
-		return fmt.Errorf("the sum of the tree is %x, counted %x", uint64(tr.sum), uint64(sum))
+		return fmt.Errorf("tree.sum is %x, but the leaves have %x", uint64(tr.sum), uint64(sum))
 	}
 	if tr.last != lastLeaf {
-		return fmt.Errorf("last is leaf %d, want %d", tr.last, lastLeaf)
+		return fmt.Errorf("tree.last is leaf %d, want %d", tr.last, lastLeaf)
 	}
 	if f.leaf(lastLeaf).next != 0 {
 		return fmt.Errorf("the last leaf has a next leaf")
@@ -168,23 +168,23 @@ func (t *table) checkDict() error {
 			}
 			last = cell.hash
 			if uint64(last) < part.first {
-				continue // already moved to cur, and counted there
+				continue // counted in cur
 			}
 			if uint64(last) >= part.limit {
-				return fmt.Errorf("dict: cell %d lies beyond the frontier", i)
+				return fmt.Errorf("dict: cell %d is in cur, but its hash is not below dict.frontier", i)
 			}
 			count++
 			if cell.leaf != 0 {
 				standing++
 			}
 			if home := part.c.home(last); home > i || home <= empty {
-				return fmt.Errorf("dict: cell %d has home position %d, want a position after %d, the last empty cell, and not after the cell itself", i, home, empty)
+				return fmt.Errorf("dict: cell %d has home position %d, want %d to %d, because cell %d is empty", i, home, empty+1, i, empty)
 			}
 			if d.hash(string(t.users.id(cell.ref))) != last {
 				return fmt.Errorf("dict: the hash of cell %d differs from the hash of its user's id", i)
 			}
 			if c, position := d.seek(last, cell.ref); c != part.c || position != i {
-				return fmt.Errorf("dict: a seek of cell %d finds another cell", i)
+				return fmt.Errorf("dict: seek with the hash and the record of cell %d finds another cell", i)
 			}
 		}
 	}

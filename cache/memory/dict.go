@@ -2,18 +2,17 @@ package memory
 
 import "hash/maphash"
 
-// dict maps the hash of a user's id to the user's record and leaf in the overall ladder. The ids in
-// the records distinguish equal hashes.
+// dict maps the hash of a user's id to the user's record and leaf in the overall ladder. If users
+// have equal hashes, look-ups compare the ids in the records.
 //
-// dict is a hash table with linear probing, sorted by hash, so a search ends at the first greater
-// hash. It grows gradually: each insertion moves a few cells, the least hashes first, to a larger
-// table. Meanwhile, hashes below the frontier are in the new table, and all other hashes in the old
-// table.
+// dict is a hash table with linear probing. Its cells are sorted by hash, so a search ends at the
+// first greater hash. The dict grows gradually: each insertion moves a few cells, in order, from the
+// table old to the larger table cur. Until all cells are moved, cur has the hashes below frontier,
+// and old has all other hashes.
 type dict struct {
-	seed maphash.Seed
-	cur  cells
-	// While the table grows, old has the cells whose hash is at least frontier.
-	old      cells
+	seed     maphash.Seed
+	cur      cells
+	old      cells // its size is 0 unless the dict is growing
 	frontier uint64
 	cursor   int // next cell of old to move
 	count    int // number of users
@@ -21,7 +20,7 @@ type dict struct {
 
 type cell struct {
 	hash, ref uint32 // ref is the location of the user's record, or 0 in an empty cell
-	leaf      uint32 // 0 if the user is in no ladder
+	leaf      uint32 // leaf in the overall ladder, or 0
 }
 
 // cells is an array of cells in chunks. A chunk is allocated when its first cell is written.
@@ -34,9 +33,9 @@ type cells struct {
 const (
 	cellShift = 14
 	cellChunk = 1 << cellShift
-	// A table of n cells grows when more than maxLoadNum/maxLoadDen of them are taken. About
-	// n/moveCells insertions then move all cells. The larger table has n/4 cells more, so it has
-	// space for these insertions.
+	// A table of n cells begins to grow when more than maxLoadNum/maxLoadDen of its cells are taken.
+	// About n/moveCells insertions move all cells. These insertions need less space than the n/4
+	// cells that the larger table adds.
 	maxLoadNum, maxLoadDen = 7, 8
 	growthNum, growthDen   = 5, 4
 	moveCells              = 16
@@ -52,7 +51,8 @@ func (c *cells) home(hash uint32) int { return int(uint64(hash) * c.size >> 32) 
 
 var emptyCell cell
 
-// get returns the cell at i. Only a cell that set wrote may be modified.
+// get returns the cell at i. If this cell is not allocated, get returns the shared emptyCell, which
+// must not be modified.
 func (c *cells) get(i int) *cell {
 	if chunk := i >> cellShift; chunk < len(c.chunks) {
 		if cells := c.chunks[chunk]; i&(cellChunk-1) < len(cells) {
@@ -108,8 +108,8 @@ func (d *dict) part(hash uint32) *cells {
 	return &d.cur
 }
 
-// firstCell returns the part (cur or old) and the position of the first cell that is empty or has
-// at least this hash.
+// firstCell returns the part for this hash (cur or old), and the position of the part's first cell,
+// from the hash's home on, that is empty or has at least this hash.
 func (d *dict) firstCell(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)
@@ -145,9 +145,9 @@ func (d *dict) add(hash, ref uint32) {
 	d.count++
 }
 
-// move moves cells of old to cur, and stops at an empty cell. All cells to the right of an empty
-// cell have their home positions to its right. So the frontier separates the moved hashes from the
-// others.
+// move moves at least moveCells cells of old to cur, and stops at an empty cell. Every cell to the
+// right of an empty cell also has its home position there. So each moved hash has its home position
+// to the left of cursor, and is below frontier.
 func (d *dict) move() {
 	for n := 0; ; n++ {
 		stored := d.old.get(d.cursor)

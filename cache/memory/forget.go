@@ -9,7 +9,7 @@ type queue struct {
 	len  int
 }
 
-// removal is an update after which a user was in no ladder.
+// removal is an Update after which a user was in no ladder.
 type removal struct {
 	ref     uint32
 	version uint64
@@ -33,17 +33,17 @@ func (q *queue) pop() removal {
 	return r
 }
 
-// forget queues a user who was removed from all ladders, and drops the records of users who were
+// forget queues the removal of a user from all ladders, and drops the records of users who were
 // removed long ago.
 //
-// A removed user's record shows whether a late update is stale. Let n be the number of ranked
-// users, or keptRemovals if that is greater. The table keeps the records of the last n removals,
-// and at most n records of removed users.
+// The version in a removed user's record shows whether a late Update is stale. Let n be the greater
+// of keptRemovals and the number of ranked users. The table keeps the records of the last n
+// removals, and at most n records of removed users.
 func (t *table) forget(ref uint32, version uint64) {
 	limit := max(keptRemovals, t.rankedUsers)
 	for t.users.count-t.rankedUsers > limit || t.removals.len >= 2*limit {
 		r := t.removals.pop()
-		// Keep the record if the user is in a ladder again (leaf is not 0), or has a later update
+		// Keep the record if the user is in a ladder again (leaf is not 0) or was removed again
 		// (version differs).
 		hash := t.dict.hash(string(t.users.id(r.ref)))
 		if c, i := t.dict.seek(hash, r.ref); c.get(i).leaf == 0 && t.users.version(r.ref) == r.version {

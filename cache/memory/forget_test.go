@@ -26,7 +26,7 @@ func TestARemovedUsersRecordIsKeptForKeptRemovals(t *testing.T) {
 	}
 	put(entry("erased", 1, 0, 5))
 	if isRanked("erased") {
-		t.Fatal("a stale update restored a removed user, want no effect")
+		t.Fatal("an update with an older version than the removal ranked the user again, want no effect")
 	}
 	if tb.users.count != keptRemovals {
 		t.Fatalf("%d users have records, want %d", tb.users.count, keptRemovals)
@@ -84,7 +84,7 @@ func TestRemovalsAreBounded(t *testing.T) {
 	for i := range 2 * keptRemovals {
 		id := fmt.Sprint("removed ", i)
 		if ref, _ := tb.lookUp(tb.dict.hash(id), id); ref == 0 {
-			t.Fatalf("the table has no record of %q, want the record kept", id)
+			t.Fatalf("the table has no record of the removed user %q, want it kept, because an equal number of users is ranked", id)
 		}
 	}
 }

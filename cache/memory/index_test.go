@@ -34,8 +34,8 @@ func entries(n int) func(func(leaderboard.Entry, error) bool) {
 	}
 }
 
-// The sizes make load insert two chunks of entries, and make swap apply updates before its last
-// round.
+// n is more than loadChunk, so load inserts two chunks. updated is more than lastEntries of swap, so
+// swap needs two rounds.
 func TestRebuildIncludesConcurrentUpdates(t *testing.T) {
 	const n, updated = loadChunk + 1000, 3000
 	x := New()
@@ -87,7 +87,7 @@ func TestAnInvalidUpdateDoesNotFailTheRebuild(t *testing.T) {
 		t.Errorf("Update after the rebuild: error %v, want ErrFormat", err)
 	}
 	if _, v, err := x.Page(t.Context(), testLadder, 1, 1); err != nil || v.Size != 3 || !v.AsOf.Equal(time.Unix(1e9, 0)) {
-		t.Errorf("after the rejected update the view is %+v, error %v, want the 3 entries and the time of the rebuild", v, err)
+		t.Errorf("after the rejected updates the view is %+v, error %v; want size 3 and the time of the rebuild", v, err)
 	}
 	if _, _, err := x.Count(t.Context(), testLadder, []leaderboard.RankKey{"nine byte"}); !errors.Is(err, leaderboard.ErrFormat) {
 		t.Errorf("Count of a key that is too long: error %v, want ErrFormat", err)
@@ -211,10 +211,10 @@ func TestUpdatesRunBetweenThePiecesOfALookUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	if updates < n/standingsPiece {
-		t.Errorf("%d updates ran, want at least one for each %d users", updates, standingsPiece)
+		t.Errorf("%d updates ran during one look-up, want at least one for each %d users", updates, standingsPiece)
 	}
 	if !v.AsOf.Equal(time.Unix(1e9, 0)) {
-		t.Errorf("the answer is as of %v, want the time before the updates", v.AsOf)
+		t.Errorf("the answer is as of %v, want the time of the rebuild", v.AsOf)
 	}
 	want, _, err := x.Standings(t.Context(), testLadder, users[n-1:])
 	if err != nil || got[n-1] != want[0] {

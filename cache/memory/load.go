@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// loadChunk is the number of entries that load sorts and inserts together. Successive insertions
-// then visit the same nodes.
+// loadChunk is the number of entries that load sorts and inserts together. Successive insertions of
+// sorted entries visit the same nodes.
 const loadChunk = 1 << 16
 
 func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, error]) (*table, error) {
@@ -44,7 +44,7 @@ func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, er
 
 func (t *table) applyInOrder(entries []leaderboard.Entry) error {
 	type sortItem struct {
-		first uint64 // usually decides the order
+		first uint64 // the rank key's first word, which usually decides the order
 		i     int32
 	}
 	order := make([]sortItem, len(entries))

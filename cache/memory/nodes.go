@@ -24,8 +24,8 @@ func (f *forest) freeLeaf(t *tree, leaf uint32) {
 
 func (f *forest) freeInner(node uint32) { f.inners.release(node) }
 
-// makeRoom makes room at p, whose leaf is full, and returns the new place. At an end of the tree it
-// splits the leaf. Elsewhere it prefers to move entries to a sibling.
+// makeRoom makes room in the full leaf of p, and returns p's new place. At an end of the tree, it
+// splits the leaf. Elsewhere, it splits the leaf only if no sibling has room.
 func (f *forest) makeRoom(t *tree, p place) place {
 	lf := f.leaf(p.leaf)
 	switch {
@@ -67,7 +67,7 @@ func (f *forest) makeRoom(t *tree, p place) place {
 	return f.splitLeaf(t, p, fan/2)
 }
 
-// passRight moves all entries except the first keep to the next leaf.
+// passRight moves entries[keep:] to the next leaf.
 func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	count, n := int(src.n)-keep, int(dst.n)
@@ -84,7 +84,7 @@ func (f *forest) passRight(t *tree, from, to uint32, keep int) {
 	}
 }
 
-// passLeft moves the first count entries to the previous leaf.
+// passLeft moves entries[:count] to the previous leaf.
 func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	src, dst := f.leaf(from), f.leaf(to)
 	n, srcN := int(dst.n), int(src.n)
@@ -101,7 +101,7 @@ func (f *forest) passLeft(t *tree, from, to uint32, count int) {
 	}
 }
 
-// splitLeaf moves all entries except the first keep to a new leaf, and returns the new place of p.
+// splitLeaf moves entries[keep:] of p's leaf to a new leaf, and returns p's new place.
 func (f *forest) splitLeaf(t *tree, p place, keep int) place {
 	right := f.newLeaf()
 	lf, r := f.leaf(p.leaf), f.leaf(right)
@@ -144,7 +144,7 @@ func (f *forest) setChild(parent uint32, k int, level, node uint32) {
 	*f.parent(level, node) = parent
 }
 
-// addSibling inserts node after left. sum is the part of left's sum that moved to node.
+// addSibling inserts node after left. sum has the counts that moved from left to node.
 func (f *forest) addSibling(t *tree, level, left, node uint32, sum counts) {
 	parent := *f.parent(level, left)
 	if parent == 0 {
@@ -194,7 +194,7 @@ func (f *forest) splitInner(t *tree, node uint32, k int) {
 
 func (in *inner) sum() counts { return in.countsBefore(int(in.n)) }
 
-// passChildren moves all children except the first keep to the end of another node.
+// passChildren moves children[keep:] to the end of another node.
 func (f *forest) passChildren(from, to uint32, keep int) {
 	src, dst := f.inner(from), f.inner(to)
 	n, srcN := int(dst.n), int(src.n)
@@ -210,8 +210,8 @@ func (f *forest) passChildren(from, to uint32, keep int) {
 	}
 }
 
-// joinOrFreeLeaf frees an empty leaf, or joins leaf with a sibling if both together have at most
-// maxJoined entries.
+// joinOrFreeLeaf frees an empty leaf. It joins another leaf with a sibling if both together have at
+// most maxJoined entries.
 func (f *forest) joinOrFreeLeaf(t *tree, leaf uint32) {
 	lf := f.leaf(leaf)
 	if lf.parent == 0 {
@@ -245,7 +245,7 @@ func (f *forest) joinLeaves(t *tree, parent uint32, k int) {
 	f.removeChild(t, parent, k+1)
 }
 
-// removeChild removes the freed child k, and then frees or joins the node if needed.
+// removeChild removes the freed child k of node, and frees or joins node if needed.
 func (f *forest) removeChild(t *tree, node uint32, k int) {
 	f.shift(node, k+1, -1)
 	in := f.inner(node)

@@ -9,7 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// before has the counts (see tree.go) of all leaves to the left of p's leaf.
+// ranksAt returns the ranks of the standing at p. before has the counts (see tree.go) of all leaves
+// to the left.
 func (t *table) ranksAt(tr *tree, p place, before counts) leaderboard.Ranks {
 	lf := t.forest.leaf(p.leaf)
 	sum := before + lf.countsBefore(p.i+1)
@@ -79,7 +80,7 @@ func (t *table) page(tr *tree, s section) *rawPage {
 	}
 	pg.first = t.ranksAt(tr, start, s.before)
 
-	// The processor fetches many records concurrently while this loop reads the lengths of ids.
+	// This loop reads only the lengths of ids, so the processor fetches many records concurrently.
 	size := n * (1 + t.keyBytes)
 	for p, remaining := start, n; remaining > 0; {
 		lf := t.forest.leaf(p.leaf)

@@ -13,8 +13,8 @@ const (
 )
 
 // A look-up waits for main memory three times: for the cell in dict, for the record and the leaf,
-// and for the leaf's parent. The functions below take each step for several users, so that the
-// waits overlap (docs/benchmarks.md).
+// and for the leaf's parent. The functions below prefetch for several users, so the waits overlap
+// (docs/benchmarks.md).
 
 // warm prefetches the memory that apply needs for at most updateChunk entries.
 func (t *table) warm(entries []leaderboard.Entry) {
@@ -35,7 +35,7 @@ func (t *table) warm(entries []leaderboard.Entry) {
 	t.warmLeaves(hashes[:len(entries)])
 }
 
-// warmCells returns the hashes of users.
+// warmCells prefetches the cells of users, and returns the hashes of their ids.
 func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint32) {
 	for i, user := range users {
 		hash := t.dict.hash(string(user))
@@ -46,7 +46,7 @@ func (t *table) warmCells(users []leaderboard.UserID) (hashes [updateChunk]uint3
 	return hashes
 }
 
-// warmLeaves prefetches records and overall leaves, then the parents of these leaves.
+// warmLeaves prefetches the users' records and leaves in the overall ladder, and the leaves' parents.
 func (t *table) warmLeaves(hashes []uint32) {
 	var leaves [updateChunk]uint32
 	for user, hash := range hashes {

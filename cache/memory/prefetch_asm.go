@@ -4,7 +4,7 @@ package memory
 
 import "unsafe"
 
-// prefetch prefetches cache lines, beginning at p: at least one, and at most lines.
+// prefetch prefetches max(lines, 1) cache lines, beginning at p.
 //
 //go:noescape
 func prefetch(p unsafe.Pointer, lines int)

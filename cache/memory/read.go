@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// read calls f under the season's read lock. tr is nil if the ladder is empty. Errors:
+// read calls f under the season's read lock. Argument tr is nil if the ladder is empty. Errors:
 // [leaderboard.ErrRankUnavailable].
 func (x *Index) read(l leaderboard.Ladder, f func(t *table, tr *tree) error) (leaderboard.View, error) {
 	si := x.season(l.SeasonKey)
@@ -140,13 +140,14 @@ func (x *Index) page(l leaderboard.Ladder, choose func(*table, *tree) (section, 
 	return pg.finish(), v, nil
 }
 
-// PageAfter implements [leaderboard.Ranker]. A prefix of a sort key sorts before the whole key.
+// PageAfter implements [leaderboard.Ranker]. Argument after may be a prefix of a sort key.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.page(l, func(t *table, tr *tree) (section, error) {
 		if tr == nil {
 			return section{}, nil
 		}
-		// b is the least key greater than after: a zero byte makes the id greater.
+		// b is the least sort key greater than after: a zero byte extends the id, and zeros extend
+		// a prefix.
 		b := bound{}
 		if fixed := t.keyBytes + wordBytes; len(after) > fixed {
 			b.id = string(after[fixed:]) + "\x00"
@@ -191,7 +192,7 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 func (t *table) countNotWorse(tr *tree, p place, before counts) int64 {
 	lf := t.forest.leaf(p.leaf)
 	sum := before + lf.countsBefore(p.i+1)
-	if heads := lf.heads >> p.i >> 1; heads != 0 { // the next head is in the same leaf
+	if heads := lf.heads >> p.i >> 1; heads != 0 { // the next head (see tree.go) is in this leaf
 		return sum.standings() + int64(bits.TrailingZeros64(heads))
 	}
 	if sum.heads() == tr.sum.heads() {
@@ -249,7 +250,7 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 	return s, v, nil
 }
 
-// keyAt returns the rank key at a position from 1, or "".
+// keyAt returns the rank key at a position from 1, or "" beyond the ladder.
 func (t *table) keyAt(tr *tree, position int64) leaderboard.RankKey {
 	if position < 1 || position > tr.sum.standings() {
 		return ""

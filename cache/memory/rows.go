@@ -1,7 +1,7 @@
 package memory
 
-// rows holds the sort words of each entry: the rank key, then achieved_at. The words are stored
-// column by column, because most searches read only the first column.
+// rows holds the sort words of a node's entries: the rank key, then achieved_at. Column c has word c
+// of each entry, because most searches read only the first word.
 type rows []uint64
 
 func (r rows) column(c int) *[fan]uint64 { return (*[fan]uint64)(r[c*fan:]) }
@@ -25,7 +25,7 @@ func (r rows) hasKey(i int, words []uint64) bool {
 	return true
 }
 
-// copy copies n rows from row si of src to row di of r. r and src may be the same.
+// copy copies n rows from row si of src to row di of r. src may be r.
 func (r rows) copy(di int, src rows, si, n int) {
 	for c := range r.columns() {
 		copy(r.column(c)[di:di+n], src.column(c)[si:si+n])
@@ -33,9 +33,10 @@ func (r rows) copy(di int, src rows, si, n int) {
 }
 
 // lowerBound returns the least i in [lo, hi] such that column[i] >= x or i == hi. The column must
-// be sorted. It first reads one word of each cache line, which the processor fetches concurrently.
+// be sorted. lowerBound first reads one word of each cache line, so the processor fetches the lines
+// concurrently.
 func lowerBound(column *[fan]uint64, lo, hi int, x uint64) int {
-	const line = 8
+	const line = 8 // words of a cache line
 	first := lo
 	for i := lo + line; i <= hi; i += line {
 		if column[i-1] < x {

@@ -1,8 +1,8 @@
 package memory
 
 // slab holds elements, numbered from 1. Each element is width values of T. Chunks never move,
-// except that the first chunk moves when it grows. Elements refer to each other by number: without
-// pointers, the garbage collector does not scan them.
+// except that the first chunk moves when it grows. Elements refer to each other by number, not by
+// pointer, so the garbage collector does not scan them.
 type slab[T any] struct {
 	chunks [][]T
 	width  int

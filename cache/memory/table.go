@@ -14,7 +14,8 @@ const (
 	maxID         = leaderboard.MaxIDBytes
 	maxAttributes = leaderboard.MaxDivisions
 	wordBytes     = 8
-	// maxWords is for the score of a decay board (5), the tie-breakers and achieved_at.
+	// maxWords is the most sort words of an entry: 5 for a decay board's score, the tie-breakers and
+	// achieved_at.
 	maxWords = 5 + leaderboard.MaxTieBreakers + 1
 )
 
@@ -56,7 +57,7 @@ func (t *table) sortWords(dst []uint64, e *leaderboard.Entry) []uint64 {
 }
 
 // words appends the sort words: the rank key, padded with zeros, and achieved_at in microseconds.
-// Sort words and then user ids give the standing order.
+// Entries sorted by sort words, then by user id, are in standing order.
 func (t *table) words(dst []uint64, key string, achieved uint64) []uint64 {
 	for len(key) >= wordBytes {
 		dst = append(dst, binary.BigEndian.Uint64([]byte(key[:wordBytes])))
@@ -150,7 +151,7 @@ func (t *table) apply(e *leaderboard.Entry) error {
 	for _, d := range e.Divisions {
 		a := slices.Index(t.attributes, d.Attribute)
 		if a < 0 {
-			continue // the division is newer than the layout
+			continue // the board got this division after the Rebuild
 		}
 		n := t.ladder(d, a)
 		t.forest.insert(&t.ladders[n], words, ref, string(e.User))

@@ -189,7 +189,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 			if got := tb.fill(); got < c.fill {
 				t.Errorf("leaves are filled to %.2f, want at least %.2f", got, c.fill)
 			}
-			// The users that remain must not keep the memory of the removed users.
+			// Removals must join leaves, so that few users do not occupy many leaves.
 			for i := range n {
 				if i%10 != 0 {
 					put(unranked(string(c.entry(i).User), 2))
@@ -199,7 +199,7 @@ func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := tb.fill(); got < 0.35 {
-				t.Errorf("after removals leaves are filled to %.2f, want at least 0.35", got)
+				t.Errorf("after the removal of 90%% of the users, leaves are filled to %.2f, want at least 0.35", got)
 			}
 			for i := 0; i < n; i += 10 {
 				put(unranked(string(c.entry(i).User), 2))
@@ -269,7 +269,7 @@ func TestUsersWithEqualHashesAreDistinct(t *testing.T) {
 		switch rng.IntN(4) {
 		case 0:
 			tb.put(unranked(user, newVersion()))
-		case 1: // next to each other
+		case 1: // both users, next to each other in the ladder
 			tb.put(entry(pair[0], 100, 0, newVersion()))
 			tb.put(entry(pair[1], 100, 0, newVersion()))
 		default:
@@ -366,7 +366,7 @@ func FuzzTable(f *testing.F) {
 		}
 		for ; len(data) >= 2 && changes < 1000; data = data[2:] {
 			op, arg := data[0], int(data[1])
-			if op < 0xf0 { // the low bits of op select the user, the high bits the change
+			if op < 0xf0 { // op%64 selects the user, and op/64 selects the change
 				changes++
 				e := entry(fmt.Sprint(op%64), uint64(arg/4), int64(arg%4), 0)
 				switch op / 64 {

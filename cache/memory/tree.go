@@ -10,17 +10,18 @@ import (
 // A ladder is a counted B+tree. Its leaves hold the standings in order. Its inner nodes hold
 // running totals of standings and of distinct rank keys.
 //
-// A rank is the sum of the counts to the left of the path from the user's leaf up to the root. The
-// dict or the user's record has the number of the leaf, so a rank needs no comparison of keys.
+// To find a rank, the code sums the counts to the left of the path from the user's leaf to the root.
+// The dict or the user's record names the leaf, so no search by key is needed.
 
 const (
 	fan = 64 // capacity of a leaf in entries, and of an inner node in children
 
 	// A node with fewer than minFill elements is joined with a sibling if both together have at
-	// most maxJoined. So the joined node does not split soon.
+	// most maxJoined elements. This is less than fan, so the joined node does not split soon.
 	minFill   = fan * 3 / 8
 	maxJoined = fan * 3 / 4
-	// A full leaf moves entries to a sibling of at most maxRoomy, so that leaves stay fuller.
+	// A full leaf moves entries to a sibling that has at most maxRoomy entries, instead of splitting.
+	// So leaves stay fuller.
 	maxRoomy = fan - 8
 	// After a split at an end of the tree, the leaf at that end has only endSplit entries. So
 	// entries that arrive in order produce nearly full leaves.
@@ -52,7 +53,7 @@ type inner struct {
 	n      uint32 // number of children
 	_      uint32
 	child  [fan]uint32
-	refs   [fan]uint32 // user of each child's first entry
+	refs   [fan]uint32 // record of the user of each child's first entry
 	sums   [fan]counts // sums[k] is the total of children 0 to k
 }
 
@@ -77,7 +78,7 @@ func newForest(words int, users *users, dict *dict, alloc *allocator) forest {
 	}
 }
 
-// One element holds a node and its rows, because a rank needs both. Neither contains pointers.
+// One slab element holds a node and its rows, because most reads need both. Neither contains pointers.
 
 func (f *forest) leaf(i uint32) *leaf     { return (*leaf)(unsafe.Pointer(&f.leaves.element(i)[0])) }
 func (f *forest) inner(i uint32) *inner   { return (*inner)(unsafe.Pointer(&f.inners.element(i)[0])) }
@@ -89,7 +90,7 @@ type tree struct {
 	last     uint32
 	level    uint32 // level of the root; leaves have level 0
 	sum      counts
-	field    int // offset of the user's leaf in a user's record; 0 for the overall ladder
+	field    int // offset of the leaf's number in a user's record; 0 for the overall ladder
 	division leaderboard.Division
 }
 
@@ -128,8 +129,8 @@ func (f *forest) lowerBound(r rows, refs *[fan]uint32, lo, hi int, b bound) int 
 	return lo
 }
 
-// find returns the place of b in t, and the counts of all leaves to the left. The tree must not be
-// empty.
+// find returns the place where b belongs in t, and the counts of all leaves to the left. The tree
+// must not be empty.
 func (f *forest) find(t *tree, b bound) (place, counts) {
 	leaf, before := f.descend(t, b)
 	return f.placeIn(leaf, b), before
@@ -152,8 +153,8 @@ func (f *forest) placeIn(leaf uint32, b bound) place {
 	return place{leaf, f.lowerBound(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
-// placeAtEnd returns the last place, and whether b belongs there. So entries that arrive in order
-// need no search.
+// placeAtEnd returns the end of the last leaf, and whether b belongs there. With placeAtEnd, entries
+// that arrive in order need no search.
 func (f *forest) placeAtEnd(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)
@@ -253,8 +254,7 @@ func (f *forest) add(t *tree, leaf uint32, d counts) {
 	t.sum += d
 }
 
-// setLeaf records the leaf of a user in dict for the overall ladder, and otherwise in the user's
-// record.
+// setLeaf records a user's leaf: in dict if t is the overall ladder, otherwise in the user's record.
 func (f *forest) setLeaf(t *tree, ref, leaf uint32) {
 	if t.field == 0 {
 		f.dict.setLeaf(f.dict.hash(string(f.users.id(ref))), ref, leaf)
@@ -339,7 +339,7 @@ func (f *forest) standingAt(p place) (place, bool) {
 	return place{lf.next, 0}, lf.next != 0
 }
 
-// remove removes a user from leaf. dict and the user's record still name this leaf.
+// remove removes a user from leaf. It does not change dict and the user's record.
 func (f *forest) remove(t *tree, leaf, ref uint32) {
 	lf := f.leaf(leaf)
 	p := place{leaf, lf.indexOf(ref)}

@@ -8,7 +8,7 @@ import (
 )
 
 // users holds a record for each user. A ref is the offset of a record in units of refUnit bytes; 0
-// means no record. A new record of equal length reuses the location of a dropped record. The fields
+// means no record. A new record reuses the location of a dropped record of equal length. The fields
 // of a record, with their lengths in bytes:
 //
 //	8  version
@@ -21,7 +21,7 @@ type users struct {
 	chunks [][]byte
 	end    int                                         // offset of the next new record
 	header int                                         // number of bytes before the id's length
-	free   [(maxRecord + refUnit - 1) / refUnit]uint32 // by record length in units: a list of free locations, linked through their first bytes
+	free   [(maxRecord + refUnit - 1) / refUnit]uint32 // free[n] is the ref of a free location of n units, whose first bytes have the ref of the next
 	count  int
 	alloc  *allocator
 	max    int // the largest value of end
@@ -42,8 +42,8 @@ func newUsers(attributes int, alloc *allocator) users {
 	return users{end: refUnit, header: fixedHeader + 8*attributes, alloc: alloc, max: maxRef * refUnit}
 }
 
-// ladderField returns the offset of the ladder of attribute a. Attributes count from 0. The leaf is
-// 4 bytes later.
+// ladderField returns the offset of the ladder's index for attribute a, which counts from 0. The
+// leaf's number is 4 bytes later.
 func ladderField(a int) int { return fixedHeader + 8*a }
 
 func (u *users) record(ref uint32) []byte {
