@@ -2,8 +2,7 @@ package memory
 
 import "hash/maphash"
 
-// dict maps the hash of a user's id to the user's record and leaf in the overall ladder. If users
-// have equal hashes, look-ups compare the ids in the records.
+// dict maps the hash of a user's id to the user's record and leaf in the overall ladder.
 //
 // dict is a hash table with linear probing. Its cells are sorted by hash, so a search ends at the
 // first greater hash. The dict grows gradually: each insertion moves a few cells, in order, from the
@@ -12,7 +11,7 @@ import "hash/maphash"
 type dict struct {
 	seed     maphash.Seed
 	cur      cells
-	old      cells // its size is 0 unless the dict is growing
+	old      cells // of size 0 unless the dict is growing
 	frontier uint64
 	cursor   int // next cell of old to move
 	count    int // number of users
@@ -34,8 +33,7 @@ const (
 	cellShift = 14
 	cellChunk = 1 << cellShift
 	// A table of n cells begins to grow when more than maxLoadNum/maxLoadDen of its cells are taken.
-	// About n/moveCells insertions move all cells. These insertions need less space than the n/4
-	// cells that the larger table adds.
+	// About n/moveCells insertions move all cells. They need less space than the n/4 new cells.
 	maxLoadNum, maxLoadDen = 7, 8
 	growthNum, growthDen   = 5, 4
 	moveCells              = 16
@@ -51,8 +49,8 @@ func (c *cells) home(hash uint32) int { return int(uint64(hash) * c.size >> 32) 
 
 var emptyCell cell
 
-// get returns the cell at i. If this cell is not allocated, get returns the shared emptyCell, which
-// must not be modified.
+// get returns the cell at i. If the cell is not allocated, get returns emptyCell, which must not be
+// modified.
 func (c *cells) get(i int) *cell {
 	if chunk := i >> cellShift; chunk < len(c.chunks) {
 		if cells := c.chunks[chunk]; i&(cellChunk-1) < len(cells) {
@@ -108,8 +106,8 @@ func (d *dict) part(hash uint32) *cells {
 	return &d.cur
 }
 
-// firstCell returns the part for this hash (cur or old), and the position of the part's first cell,
-// from the hash's home on, that is empty or has at least this hash.
+// firstCell returns the part (cur or old) and the position of the first cell that is empty or has
+// at least this hash.
 func (d *dict) firstCell(hash uint32) (*cells, int) {
 	c := d.part(hash)
 	i := c.home(hash)
@@ -145,9 +143,9 @@ func (d *dict) add(hash, ref uint32) {
 	d.count++
 }
 
-// move moves at least moveCells cells of old to cur, and stops at an empty cell. Every cell to the
-// right of an empty cell also has its home position there. So each moved hash has its home position
-// to the left of cursor, and is below frontier.
+// move moves at least moveCells cells of old to cur, and stops at an empty cell. All cells to the
+// right of an empty cell have their home positions to its right. So exactly the moved hashes are
+// below frontier.
 func (d *dict) move() {
 	for n := 0; ; n++ {
 		stored := d.old.get(d.cursor)

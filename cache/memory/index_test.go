@@ -146,7 +146,7 @@ func TestChurnDoesNotGrowMemory(t *testing.T) {
 			}
 		}
 	}
-	// The index keeps some records of removed users. Run rounds until their number no longer grows.
+	// Run rounds until the number of removed users' records no longer grows.
 	for range 15 {
 		round()
 	}

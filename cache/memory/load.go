@@ -44,7 +44,7 @@ func load(ctx context.Context, l layout, entries iter.Seq2[leaderboard.Entry, er
 
 func (t *table) applyInOrder(entries []leaderboard.Entry) error {
 	type sortItem struct {
-		first uint64 // the rank key's first word, which usually decides the order
+		first uint64 // first word of the rank key
 		i     int32
 	}
 	order := make([]sortItem, len(entries))

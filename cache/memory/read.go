@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// read calls f under the season's read lock. Argument tr is nil if the ladder is empty. Errors:
+// read calls f under the season's read lock. f gets a nil tree if the ladder is empty. Errors:
 // [leaderboard.ErrRankUnavailable].
 func (x *Index) read(l leaderboard.Ladder, f func(t *table, tr *tree) error) (leaderboard.View, error) {
 	si := x.season(l.SeasonKey)

@@ -14,8 +14,7 @@ const (
 	maxID         = leaderboard.MaxIDBytes
 	maxAttributes = leaderboard.MaxDivisions
 	wordBytes     = 8
-	// maxWords is the most sort words of an entry: 5 for a decay board's score, the tie-breakers and
-	// achieved_at.
+	// maxWords is for the sort words of a decay board: score (5), tie-breakers and achieved_at.
 	maxWords = 5 + leaderboard.MaxTieBreakers + 1
 )
 

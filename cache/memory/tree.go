@@ -20,8 +20,7 @@ const (
 	// most maxJoined elements. This is less than fan, so the joined node does not split soon.
 	minFill   = fan * 3 / 8
 	maxJoined = fan * 3 / 4
-	// A full leaf moves entries to a sibling that has at most maxRoomy entries, instead of splitting.
-	// So leaves stay fuller.
+	// To keep leaves full, a full leaf moves entries to a sibling that has at most maxRoomy entries.
 	maxRoomy = fan - 8
 	// After a split at an end of the tree, the leaf at that end has only endSplit entries. So
 	// entries that arrive in order produce nearly full leaves.
@@ -41,7 +40,7 @@ func (s counts) heads() int64     { return int64(uint32(s)) }
 type leaf struct {
 	heads      uint64      // bit i is set if entry i is a head
 	parent     uint32      // 0 in the root
-	prev, next uint32      // 0 if there is no such leaf
+	prev, next uint32      // 0 if none
 	n          uint32      // number of entries
 	refs       [fan]uint32 // records of the entries' users
 }
@@ -53,7 +52,7 @@ type inner struct {
 	n      uint32 // number of children
 	_      uint32
 	child  [fan]uint32
-	refs   [fan]uint32 // record of the user of each child's first entry
+	refs   [fan]uint32 // user record of each child's first entry
 	sums   [fan]counts // sums[k] is the total of children 0 to k
 }
 
@@ -78,7 +77,7 @@ func newForest(words int, users *users, dict *dict, alloc *allocator) forest {
 	}
 }
 
-// One slab element holds a node and its rows, because most reads need both. Neither contains pointers.
+// One slab element holds a node and its rows, because most reads need both.
 
 func (f *forest) leaf(i uint32) *leaf     { return (*leaf)(unsafe.Pointer(&f.leaves.element(i)[0])) }
 func (f *forest) inner(i uint32) *inner   { return (*inner)(unsafe.Pointer(&f.inners.element(i)[0])) }
@@ -153,8 +152,7 @@ func (f *forest) placeIn(leaf uint32, b bound) place {
 	return place{leaf, f.lowerBound(f.leafRows(leaf), &lf.refs, 0, int(lf.n), b)}
 }
 
-// placeAtEnd returns the end of the last leaf, and whether b belongs there. With placeAtEnd, entries
-// that arrive in order need no search.
+// placeAtEnd returns the end of the last leaf, and whether b belongs there.
 func (f *forest) placeAtEnd(t *tree, b bound) (place, bool) {
 	lf := f.leaf(t.last)
 	n := int(lf.n)

@@ -21,9 +21,10 @@ const (
 //
 //  1. A key in admin_key replaces the stored key of an earlier value.
 //  2. With --insecure, no call needs a key, so ensureAdminKey returns.
-//  3. It logs warnings about keys of an insecure server, and about the key of an earlier admin_key.
-//  4. If no admin key is valid, it creates one. keepNewKey writes the key to a file, or welcome
-//     prints it.
+//  3. It logs warnings about keys of an insecure server. If admin_key is empty, it also warns about
+//     the stored key of an earlier value.
+//  4. If no admin key is valid, it creates one. keepNewKey writes this key to a file, or the method
+//     welcome prints it.
 func (s *server) ensureAdminKey(ctx context.Context) error {
 	keys, err := s.store.APIKeys(ctx)
 	if err != nil {
@@ -68,7 +69,7 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 }
 
 // replaceConfiguredKey stores the configured admin key under auth.ConfiguredKeyID. It deletes other
-// keys with the same secret, and the configured keys of earlier versions, which have the same name
+// keys with this secret, and keys that earlier versions of the server stored under configuredKeyName
 // and another id.
 func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.APIKey) error {
 	scopes := []string{auth.Admin.String()}
@@ -93,7 +94,7 @@ func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.AP
 		if err != nil {
 			return err
 		}
-		s.log.InfoContext(ctx, "deleted an earlier configured admin key", "key_id", k.ID, "name", k.Name)
+		s.log.InfoContext(ctx, "deleted a key that the configured admin key replaces", "key_id", k.ID, "name", k.Name)
 	}
 	return nil
 }

@@ -28,7 +28,7 @@ func (s *testServer) firstKey(t *testing.T) string {
 	_, rest, _ := strings.Cut(s.stdout.String(), "admin key is in ")
 	path, _, ok := strings.Cut(rest, "; ")
 	if !ok {
-		t.Fatalf("the output of the start is %q, want the name of the key file", s.stdout)
+		t.Fatalf("the server printed %q at startup, want the path of the key file", s.stdout)
 	}
 	return keyIn(t, s, path)
 }
@@ -51,8 +51,8 @@ func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 
 const earlierVersionKey = "the-admin-key-of-an-earlier-version"
 
-// The key in admin_key replaces the keys that earlier values of admin_key and earlier versions
-// stored, and keys with the same secret.
+// The key in admin_key replaces the keys of earlier values, the keys of earlier versions of the
+// server, and keys with the same secret.
 func TestAdminKeyIsReplaced(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const first, second, third = "the-first-admin-key-of-mine", "the-second-admin-key-of-mine", "the-third-admin-key-of-mine"
@@ -75,8 +75,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 		s.stop()
 	}
 
-	// Without the setting, the stored key remains valid. The log has the command that revokes this
-	// key.
+	// Without the setting, the stored key remains valid. The log has the command to revoke it.
 	s = startServer(t, data, nil)
 	checkContains(t, s.stderr.String(), "leaderboard key revoke admin-key")
 	s.runWithKey(t, third, "key", "revoke", "admin-key").mustFail(t, exitFailure, []string{"last admin key", "--force"}, []string{"key", "revoke"})
@@ -96,7 +95,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 	}
 }
 
-// The last admin key is revoked only with --force.
+// An expired key or a key for one board is not an admin key.
 func TestAStartWithoutAnAdminKeyCreatesOne(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	_, expired := auth.NewKey("expired", []string{"admin"}, time.Now())
@@ -204,7 +203,7 @@ func TestNodesReplaceTheAdminKeyConcurrently(t *testing.T) {
 	if err := store.PutAPIKey(t.Context(), earlier); err != nil {
 		t.Fatal(err)
 	}
-	seen, err := store.APIKeys(t.Context()) // both nodes read the keys before one writes
+	seen, err := store.APIKeys(t.Context()) // each node reads the keys before either node writes
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// handshake returns the function that begins TLS, or nil if t does not enable TLS. setting is the
-// prefix of t's settings, for errors.
+// handshake returns the function that begins TLS, or nil if t does not enable TLS. Errors name t's
+// settings with the prefix setting.
 func handshake(setting string, t *config.ClientTLS) (certs.Handshake, error) {
 	if !t.Enabled {
 		return nil, nil
@@ -68,7 +68,7 @@ func (s *server) warnOfPasswords(ctx context.Context) {
 	for _, b := range []struct {
 		group     string
 		addresses []string
-		sent      bool // whether the password itself is sent; with SCRAM it is not
+		sent      bool // whether the password itself is sent; SCRAM sends only proofs
 		encrypted bool
 	}{
 		{"cassandra", c.Cassandra.Hosts, c.Cassandra.Password != "", c.Cassandra.TLS.Enabled},

@@ -12,7 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// A server logs the warnings that the command prints.
+// A server logs the warnings that the command "topics" prints.
 func TestTopicsRefuseRisks(t *testing.T) {
 	brokers, err := kfake.NewCluster(kfake.NumBrokers(3))
 	if err != nil {
@@ -32,7 +32,7 @@ func TestTopicsRefuseRisks(t *testing.T) {
 		stderr []string
 	}{
 		{"a topic with one replica is refused", []string{"--replication-factor=1"}, exitFailure, "", []string{`topic "match-results" would have 1 replica`, "accept it with --force"}},
-		{"topics with three replicas are created, because the first step created none", []string{"--replication-factor=3"}, exitOK, "created match-results, match-results.dlq, leaderboard-updates", nil},
+		{"after the refusal, topics with three replicas are created", []string{"--replication-factor=3"}, exitOK, "created match-results, match-results.dlq, leaderboard-updates", nil},
 		{"existing topics are accepted", nil, exitOK, "all topics exist", nil},
 		{"a longer required retention is refused", []string{"--retention=2000h"}, exitFailure, "", []string{"keeps messages for 336h0m0s, less than the required 2000h0m0s"}},
 		{"a longer required retention in the settings is refused", []string{"--kafka-retention=2000h"}, exitFailure, "", []string{"less than the required 2000h0m0s"}},
@@ -65,7 +65,7 @@ func TestTopicsRefuseRisks(t *testing.T) {
 		s := &server{config: &c, log: slog.New(slog.NewJSONHandler(&log, nil))}
 		s.warnOfTopics(t.Context())
 		if lines := strings.Count(log.String(), "\n"); lines != tt.want || tt.want > 0 && strings.Count(log.String(), tt.warning) != tt.want {
-			t.Errorf("serve with the topic prefix %q and the retention %v logs %d lines, want %d with %q: %s", tt.prefix, tt.retention, lines, tt.want, tt.warning, log.String())
+			t.Errorf("a server with the topic prefix %q and the retention %v logs %d lines, want %d, each with %q:\n%s", tt.prefix, tt.retention, lines, tt.want, tt.warning, log.String())
 		}
 	}
 }

@@ -50,7 +50,7 @@ func TestRestoreRefusesDamagedBackups(t *testing.T) {
 	s := startServer(t, data, nil, "--insecure")
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m")
 	s.stop()
-	s = startServer(t, data, nil, "--insecure") // moves the rows from the write-ahead log to a table file
+	s = startServer(t, data, nil, "--insecure") // this start moves the rows from the write-ahead log to a table file
 	s.ok(t, "submit", "bob", "--points", "5", "--match", "m")
 	s.ok(t, "backup", "good")
 	s.stop()
@@ -86,7 +86,7 @@ func TestRestoreRefusesDamagedBackups(t *testing.T) {
 				t.Errorf("restore with %s in %s: exit code %d\n%s%s\nwant a failure that replaces nothing", name, f.Name(), r.code, r.stdout, r.stderr)
 			}
 			if _, err := os.Stat(target); err == nil {
-				t.Errorf("restore with %s in %s created the data folder, want nothing", name, f.Name())
+				t.Errorf("restore with %s in %s created the data folder, want no folder", name, f.Name())
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func TestScheduledBackups(t *testing.T) {
 	}
 	last := regexp.MustCompile(`(?m)^leaderboard_backup_last_success_timestamp_seconds [1-9]`)
 	if body := metricsAfterBackup(s); !last.MatchString(body) || !strings.Contains(body, "leaderboard_backup_failures_total 0") {
-		t.Errorf("the metrics do not show the time of the backup; log:\n%s", s.stderr)
+		t.Errorf("the metrics lack the time of the backup, or count a failure; log:\n%s", s.stderr)
 	}
 	s.stop()
 	made, err := filepath.Glob(filepath.Join(dir, "auto-*"))
@@ -126,9 +126,9 @@ func TestScheduledBackups(t *testing.T) {
 	}
 	s = startServer(t, data, nil, "--insecure", "--backup-every", "1h", "--backup-dir", broken)
 	if body := metricsAfterBackup(s); !strings.Contains(body, "leaderboard_backup_failures_total 1") || last.MatchString(body) {
-		t.Errorf("the metrics do not show the failed backup; log:\n%s", s.stderr)
+		t.Errorf("the metrics do not count 1 failure, or have the time of a successful backup; log:\n%s", s.stderr)
 	}
 	if _, failed := findLogEntry(s.stderr.String(), "backup failed"); !failed {
-		t.Errorf("the log has no line \"backup failed\": %s", s.stderr)
+		t.Errorf("the log has no line \"backup failed\":\n%s", s.stderr)
 	}
 }

@@ -109,7 +109,7 @@ func TestBoards(t *testing.T) {
 	checkContains(t, s.ok(t, "board", "create", "marathon", "--policy", "best", "--order", "lower-first", "--unit", "s", "--division", "gender",
 		"--title", "City marathon", "--min", "1", "--max", "100000"), "LOWER_FIRST", "gender", "City marathon", "100000")
 	s.ok(t, "board", "create", "marathon", "--policy", "best", "--order", "lower-first", "--unit", "s", "--division", "gender",
-		"--title", "City marathon", "--min", "1", "--max", "100000") // repeating it changes nothing
+		"--title", "City marathon", "--min", "1", "--max", "100000") // a repetition changes nothing
 	s.fails(t, exitFailure, []string{"board exists with other rules", "policy (BEST, not LATEST)", "min_score (1, not none)"}, "board", "create", "marathon", "--policy", "latest")
 
 	checkContains(t, s.ok(t, "board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--tie-breaker", "losses:lower-first",
@@ -121,7 +121,6 @@ func TestBoards(t *testing.T) {
 	checkContains(t, s.ok(t, "board", "show", "marathon"), "linked boards", "women")
 	checkContains(t, s.ok(t, "board", "create", "week", "--season", "rolling", "--days", "7", "--retention", "720h", "--order", "lower-first", "--source", "marathon"), "ROLLING", "days", "7", "720h0m0s")
 	s.fails(t, exitFailure, []string{"season.days", "2 to 31"}, "board", "create", "bad", "--season", "rolling", "--retention", "720h", "--source", "marathon")
-	// "board create" accepts the output of "board show" for a linked board.
 	linked := parseObject(t, s.ok(t, "board", "show", "week", "--json"))
 	linked["board_id"] = "week2"
 	text, err := json.Marshal(linked)
@@ -135,7 +134,6 @@ func TestBoards(t *testing.T) {
 	checkContains(t, s.ok(t, "board", "create", "-f", file), "ROLLING", "days", "720h0m0s")
 	checkContains(t, s.ok(t, "board", "list"), "marathon", "cup", "trend", "default", "BEST", "MONTHLY")
 
-	// "board create" reads YAML, and the JSON that "board show" prints.
 	shown := s.ok(t, "board", "show", "cup", "--json")
 	cup := parseObject(t, shown)
 	delete(cup, "created_at")
@@ -156,7 +154,7 @@ func TestBoards(t *testing.T) {
 	copied := parseObject(t, s.ok(t, "board", "show", "cup2", "--json"))
 	delete(copied, "created_at")
 	if diff := cmp.Diff(cup, copied); diff != "" {
-		t.Errorf("a board that was created from the JSON of another board (-want +got):\n%s", diff)
+		t.Errorf("a board created from the JSON of board cup differs from cup (-cup +copy):\n%s", diff)
 	}
 	yaml := write("y.yaml", `
 policy: SUM
@@ -375,7 +373,7 @@ func TestVerifyRebuildAndBackup(t *testing.T) {
 
 	restored := startServer(t, filepath.Join(data, "backups", "first"), nil, "--insecure")
 	if diff := cmp.Diff(before, standings(t, restored)); diff != "" {
-		t.Errorf("entries of a server on the backup (-want +got):\n%s", diff)
+		t.Errorf("a server on the backup has other entries than the first server had at the backup (-want +got):\n%s", diff)
 	}
 }
 
@@ -528,7 +526,7 @@ func TestExportEntries(t *testing.T) {
 3,"c""d,e",2,0,2026-01-02T03:04:05Z,m1,"[""team:red""]"
 `
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("export entries (-want +got):\n%s", diff)
+		t.Errorf("export entries prints another text than expected (-want +got):\n%s", diff)
 	}
 	path := filepath.Join(t.TempDir(), "out.ndjson.gz")
 	s.ok(t, "export", "entries", "--board", "cup", "-o", path)
@@ -578,7 +576,7 @@ func TestCompletionOffersValuesFromTheServer(t *testing.T) {
 		{[]string{"rank", ""}, nil},
 	} {
 		lines := strings.Split(strings.TrimSpace(s.ok(t, append([]string{"__complete"}, tt.args...)...)), "\n")
-		lines = lines[:len(lines)-1] // a directive for the shell
+		lines = lines[:len(lines)-1] // the last line is a directive for the shell
 		if len(lines) != len(tt.want) {
 			t.Errorf("%q completes to %q, want %q", tt.args, lines, tt.want)
 			continue
@@ -615,7 +613,7 @@ func TestExportDefusesFormulas(t *testing.T) {
 		s.ok(t, "submit", "--board", "b", "--score", fmt.Sprint(i), "--match", "m", "--", id)
 	}
 	if got := s.ok(t, "export", "results", "--board", "b", "--format", "csv"); !strings.Contains(got, "\n=HYPERLINK(0),@m,-5,") {
-		t.Errorf("without --defuse-formulas, the export must contain the unchanged ids:\n%s", got)
+		t.Errorf("the export without --defuse-formulas prints this, want the user id and the match id unchanged:\n%s", got)
 	}
 	for _, kind := range []string{"results", "entries"} {
 		got := s.ok(t, "export", kind, "--board", "b", "--format", "csv", "--defuse-formulas")

@@ -61,8 +61,8 @@ The demo deletes the boards when it ends, unless --data names a folder.`,
 	return cmd
 }
 
-// freeAddress returns address, or the same host with port 0 if address is in use and the user did
-// not choose it.
+// freeAddress returns address. If address is in use and is the default, freeAddress returns its host
+// with port 0.
 func freeAddress(chosen bool, address string) string {
 	l, err := net.Listen("tcp", address)
 	if err == nil {
@@ -75,8 +75,8 @@ func freeAddress(chosen bool, address string) string {
 	return address
 }
 
-// runDemo runs a server and submits matches to it, until ctx is done or a part fails. speed is in
-// matches per second; 0 is unlimited.
+// runDemo runs a server and submits matches to it, until ctx is done, the server fails or a submit
+// fails. speed is in matches per second; 0 is unlimited.
 func runDemo(ctx context.Context, app *cli.App, c *config.Config, matches []demo.Match, speed float64) (err error) {
 	c.Insecure, c.Log.Level = true, "warn"
 	if c.Data == "" {

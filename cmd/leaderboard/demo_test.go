@@ -100,7 +100,6 @@ func TestDemo(t *testing.T) {
 	checkScores(ever)
 	checkContains(t, s.ok(t, "board", "show", "football"), "linked boards", "football-yearly", "football-monthly", "football-wins")
 
-	// The first curl command shows the default board.
 	_, rest, _ = strings.Cut(text, "curl ")
 	if code, body := get(t, http.DefaultClient, strings.Fields(rest)[0]); code != http.StatusOK || strings.Count(body, `"user_id"`) != 10 {
 		t.Errorf("GET of the URL in the first printed curl command: %d %s, want 200 with 10 entries", code, body)
@@ -121,7 +120,7 @@ func TestDemo(t *testing.T) {
 	checkScores(points, "--board", "football-yearly", "--season", "2019")
 	checkScores(ever)
 	if diff := cmp.Diff(before, s.ok(t, "export", "results", "--board", "football-yearly")); diff != "" {
-		t.Errorf("the second demo changed results, want no change (-before +after):\n%s", diff)
+		t.Errorf("a second demo with the same data changed results, want no change (-before +after):\n%s", diff)
 	}
 	if err := stop(); err != nil {
 		t.Errorf("the demo ended with the error %v, want nil", err)

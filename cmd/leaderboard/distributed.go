@@ -19,7 +19,7 @@ import (
 
 const clientID = "leaderboard"
 
-// openDistributed connects to Cassandra, Redis and Kafka. It also succeeds without Kafka, because
+// openDistributed connects to Cassandra, Redis and Kafka. It succeeds even if Kafka is down, because
 // reads do not need Kafka.
 func (s *server) openDistributed(ctx context.Context) error {
 	c := s.config
@@ -87,8 +87,9 @@ func (s *server) openService(index leaderboard.Index) error {
 	return err
 }
 
-// followUpdates passes the outcomes of submitted results to submitter, and the changed seasons to
-// the service. If an update states that the index lacks an entry, the service repairs the index.
+// followUpdates follows the update messages in Kafka. It passes the outcomes of results to submitter,
+// and the changed seasons to the service. If a message states that the index lacks an entry, the
+// service repairs the index.
 func (s *server) followUpdates(submitter *producer.Submitter) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
 	follower, err := consumer.Follow(c.Kafka.Brokers, s.kafka.Config(clientID), topics, s.log, func(u *pb.LeaderboardUpdate) error {

@@ -33,7 +33,7 @@ func (o *olderServer) RetractResult(ctx context.Context, r *pb.RetractResultRequ
 	return o.scores.RetractResult(ctx, r)
 }
 
-// An older server makes the change in spite of --dry-run, so the command fails.
+// An older server ignores dry_run and makes the change, so the command fails.
 func TestDryRunsOfAnOlderServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")

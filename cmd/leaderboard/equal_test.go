@@ -20,7 +20,7 @@ import (
 // fillAndPass fills the linked boards and the divisions, and moves the clock forward by d.
 func (s *clockedServer) fillAndPass(t *testing.T, d time.Duration) {
 	t.Helper()
-	for range 2 { // pass opens new windows of rolling boards, and the second round fills them
+	for range 2 { // s.pass opens new windows of rolling boards, and the second round fills these windows
 		if err := errors.Join(s.FillLinked(t.Context()), s.FillDivisions(t.Context())); err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,8 @@ func textsOf(t *testing.T, s *clockedServer, board string) map[string]string {
 	return text
 }
 
-// fillServer creates a source with linked boards, and makes each kind of change that an export has.
+// fillServer creates a source with linked boards, and makes each kind of change that an export can
+// contain.
 func fillServer(t *testing.T, s *clockedServer, rng *rand.Rand, now time.Time) {
 	for _, board := range [][]string{
 		{"laps", "--policy", "sum", "--matches", "--tie-breaker", "wins", "--season", "monthly", "--division", "gender", "--division", "age", "--division", "gender+age", "--division", "club"},
@@ -106,7 +107,7 @@ func fillServer(t *testing.T, s *clockedServer, rng *rand.Rand, now time.Time) {
 		"laps": {ID: "202611", At: now.Add(-10 * time.Hour)}, "best": {ID: "2026", At: now.Add(-5 * 24 * time.Hour)},
 	} {
 		if got, err := s.EndSeason(t.Context(), leaderboard.BoardID(board), end); err != nil || got.Results == 0 {
-			t.Fatalf("EndSeason of %s: %+v, %v; want results after the end", board, got, err)
+			t.Fatalf("EndSeason of %s: %+v, error %v; want at least one result that stops counting", board, got, err)
 		}
 	}
 	s.ok(t, "board", "update", "laps", "--division", "gender", "--division", "age", "--division", "gender+age")
@@ -125,20 +126,19 @@ func fillServer(t *testing.T, s *clockedServer, rng *rand.Rand, now time.Time) {
 	score := leaderboard.Score(99)
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "laps", Season: "202610"}, User: "u10", Match: "m38"}
 	if _, got, err := s.Correct(t.Context(), &b, key, ranking.Correction{Score: &score, Amends: true}); err != nil || got.Status != leaderboard.Applied {
-		t.Fatalf("a correction of a sealed season: %+v, %v", got, err)
+		t.Fatalf("a correction in a sealed season: %+v, error %v; want status APPLIED", got, err)
 	}
 	s.pass(t, time.Minute)
 }
 
-// exportOf returns the export of a board without the results of its source. Equal servers may
-// differ in these results, because a linked board may keep results that do not count.
+// exportOf returns the export of a board without the results of its source. Equal servers may differ
+// in these results: a linked board can keep a result that a correction has excluded from the board.
 func exportOf(t *testing.T, s *clockedServer, board string) []string {
 	t.Helper()
 	lines := strings.Split(sortLines(s.ok(t, "export", "results", "--board", board)), "\n")
 	return slices.DeleteFunc(lines, func(line string) bool { return strings.Contains(line, `"source":"laps"`) })
 }
 
-// The new server gets the boards from "board show", and the results from exports.
 func TestExportsOfEveryBoardGiveAnEqualServer(t *testing.T) {
 	n := seed.New(t)
 	now := time.Date(2026, 11, 5, 10, 0, 0, 0, time.UTC)
@@ -156,7 +156,7 @@ func TestExportsOfEveryBoardGiveAnEqualServer(t *testing.T) {
 		for range 2 { // a repetition changes nothing
 			c := importSummary(t, target.do(t, "import", files[board], "--board", board, "--json"))
 			if c.Rejected+c.Conflict > 0 || (c.Linked > 0) != (board != "laps") || board != "laps" && c.Applied == c.Rows {
-				t.Errorf("import of %s: %+v; want no rejected row; on linked boards, want the results of the source skipped", board, c)
+				t.Errorf("import of %s: %+v; want no rejected or conflicting row; on linked boards only, want the rows of the source skipped", board, c)
 			}
 		}
 	}
@@ -164,17 +164,17 @@ func TestExportsOfEveryBoardGiveAnEqualServer(t *testing.T) {
 	target.fillAndPass(t, 72*time.Hour)
 	for _, board := range boards {
 		if diff := cmp.Diff(rulesOf(t, source, board), rulesOf(t, target, board)); diff != "" {
-			t.Errorf("seed %d: board %s (-source +target):\n%s", n, board, diff)
+			t.Errorf("seed %d: the settings of board %s differ (-source +target):\n%s", n, board, diff)
 		}
 		want, got := textsOf(t, source, board), textsOf(t, target, board)
 		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("seed %d: seasons and ladders of %s (-source +target):\n%s", n, board, diff)
+			t.Errorf("seed %d: the seasons or ladders of %s differ (-source +target):\n%s", n, board, diff)
 		}
 		if len(want) < 3 {
-			t.Errorf("seed %d: %s has only %d texts to compare: %v", n, board, len(want), want)
+			t.Errorf("seed %d: %s has only %d seasons and ladders to compare, want at least 3: %v", n, board, len(want), want)
 		}
 		if diff := cmp.Diff(exportOf(t, source, board), exportOf(t, target, board)); diff != "" {
-			t.Errorf("seed %d: the exports of %s (-source +target):\n%s", n, board, diff)
+			t.Errorf("seed %d: the exports of %s differ (-source +target):\n%s", n, board, diff)
 		}
 	}
 	checkContains(t, target.ok(t, "verify"), " 0 differences")
