@@ -212,12 +212,12 @@ func TestRetryAfterTheSeasonsEndCountsOnce(t *testing.T) {
 	late := points("u", "m3", 1)
 	late.AchievedAt = end.Add(-time.Minute)
 	if got := f.submit("b", late); got.Season != "202611" || got.Score != 6 {
-		t.Errorf("result within the grace: %+v, want season 202611 and score 6", got)
+		t.Errorf("result within the grace period: %+v, want season 202611 and score 6", got)
 	}
 	f.clock.set(end.Add(time.Hour))
 	late.Match = "m4"
 	if got := f.trySubmit("b", late); got.Reason != leaderboard.ReasonClosed {
-		t.Errorf("result after the grace: %+v, want a rejection as SEASON_CLOSED", got)
+		t.Errorf("result after the grace period: %+v, want a rejection as SEASON_CLOSED", got)
 	}
 }
 
@@ -248,8 +248,9 @@ func TestReadYourWrites(t *testing.T) {
 	wg.Wait()
 }
 
-// lateStore is a store whose first Apply waits for release after it has applied the results.
-// If failNext is true, the next Apply applies the results, but returns an error.
+// lateStore is a store whose first Apply applies the results, closes the channel applied, and
+// waits for the channel release. If failNext is true, the next Apply applies the results, but
+// returns an error.
 type lateStore struct {
 	leaderboard.Store
 	applied, release chan struct{}
@@ -290,13 +291,13 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	<-applied
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("Submit = %v, want %v without delay", err, context.Canceled)
+		t.Errorf("Submit with a cancelled context = %v, want %v", err, context.Canceled)
 	}
 	close(late.release)
 	g.Close()
 	g.wantList(ranking.Query{Board: b.ID}, "ada 6 1")
 
-	// If Apply returns an error, the result may be durable. A retry is then a duplicate.
+	// The store applies the next result, but returns an error. So the retry is a duplicate.
 	late.failNext = true
 	if _, err := g.Submit(t.Context(), &b, []leaderboard.MatchResult{points("ada", "m3", 2)}); !errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Errorf("Submit = %v, want %v", err, leaderboard.ErrUnavailable)
@@ -307,7 +308,7 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	g.wantList(ranking.Query{Board: b.ID}, "ada 8 1")
 }
 
-// The panic is in the caller's goroutine, where the caller can recover.
+// The store's Apply panics. The caller of Submit must be able to recover.
 func TestPanicReachesTheCaller(t *testing.T) {
 	f := open(t)
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
@@ -344,8 +345,8 @@ func (l *storeOnlyLog) Accept(ctx context.Context, b *leaderboard.Board, results
 	return l.Submit(ctx, b, results)
 }
 
-// The submitting process updates the index instead of the consumer. If the index includes a
-// later result too, the receipt has the later score and its rank.
+// A storeOnlyLog does not update the index, so Submit updates the index. If the index also has
+// a later result, the receipt has the score and rank after the later result.
 func TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)
@@ -376,7 +377,7 @@ func TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"}, "ann 10 1", "bob 7 2")
 	log.afterApply = func() { f.submit("b", points("ann", "later", 100)) }
 	if got := submit("ann", "m3"); got.Score != 115 || got.Rank != 1 {
-		t.Errorf("submit with an index that is ahead: score %d, rank %d; want 115 at rank 1", got.Score, got.Rank)
+		t.Errorf("submit before a later result: score %d, rank %d; want 115 at rank 1", got.Score, got.Rank)
 	}
 }
 
@@ -392,7 +393,7 @@ func TestASubmitWithoutTheIndexHasNoRank(t *testing.T) {
 	}
 }
 
-// meetingReads is a store whose first Result returns only after a second call has begun.
+// meetingReads is a store whose first call of Result returns only after a second has begun.
 type meetingReads struct {
 	leaderboard.Store
 	running atomic.Int64
@@ -411,7 +412,7 @@ func (s *meetingReads) Result(ctx context.Context, key leaderboard.ResultKey) (l
 	return s.Store.Result(ctx, key)
 }
 
-// Results without a time keep the times of the stored results that they correct.
+// A correction without a time gets the time of the stored result.
 func TestStoredTimesAreReadConcurrently(t *testing.T) {
 	first := open(t)
 	b := first.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})

@@ -17,8 +17,8 @@ import (
 const sealDelay = time.Minute
 
 // Sweep seals every closed season, deletes each sealed season after the retention of its
-// board, and finishes interrupted calls of [Admin.SetVoid]. It appends each seal and deletion
-// to the audit log before the act. It also drops sealed seasons from the index.
+// board, and finishes interrupted calls of [Admin.SetVoid]. Before each seal or deletion (an
+// act), it appends the act to the audit log. It also drops sealed seasons from the index.
 //
 // Several processes may sweep, but only one performs each act: see withLease. Sweep reads each
 // board again before an act, because an administrator may change the settings meanwhile.
@@ -70,7 +70,7 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 		visit(id, plan.sealed[id])
 	}
 	if hasCome(updated.due, a.now()) {
-		updated.listedAt = time.Time{} // an act has changed the list, so the plan no longer holds
+		updated.listedAt = time.Time{} // an act may have changed the seasons, so the next sweep makes a new plan
 	}
 	a.plans.put(&updated)
 	return errors.Join(errs...)
@@ -88,9 +88,9 @@ func (s *shared) reread(ctx context.Context, b *leaderboard.Board) (bool, error)
 	return err == nil, err
 }
 
-// sweepSeason performs the due act on a season, unless another process does it. Of r, it uses
-// the key and SealedAt. It returns when a sweep must look at the season again; zero means
-// never, unless the board changes.
+// sweepSeason performs the due act on a season, unless another process has the lease. It uses
+// only the key and the SealedAt of r. A sweep must look at the season again at dueAt. Zero
+// means not before the board changes.
 func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord) (dueAt time.Time, err error) {
 	now := a.now()
 	act, err := dueAct(b, r, now)
@@ -100,7 +100,7 @@ func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leader
 	if act.Action == "" {
 		nextDue, err := nextAct(b, r, now)
 		if hasCome(nextDue, now) {
-			nextDue = time.Time{} // the act is put off until the board changes
+			nextDue = time.Time{} // a fill delays the act, and the end of the fill changes the board
 		}
 		return nextDue, err
 	}
@@ -134,15 +134,15 @@ func nextAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (
 	return closes.Add(sealDelay), nil
 }
 
-// perform appends an act to the audit log. If, by the stored board, the act is still due at
-// act.At, perform then performs the act.
+// perform appends an act to the audit log, and reads the board again. If the act is still due
+// at act.At, perform seals or deletes the season.
 func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord, act leaderboard.Act, now time.Time) error {
 	if err := a.store.AppendAct(ctx, act); err != nil {
 		return err
 	}
 	early, hasEarlyEnd := b.Season.EarlyEnd(r.Season)
 	if hasEarlyEnd && act.Action == actSeal {
-		// A process with an older version of the board may have counted results after the end.
+		// A process that did not know the early end may have counted results with later times.
 		if _, _, err := a.recountAfterEnd(ctx, b, b, r.Season, true); err != nil {
 			return err
 		}
@@ -155,7 +155,7 @@ func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboar
 		return err
 	}
 	if e, _ := b.Season.EarlyEnd(r.Season); !e.At.Equal(early.At) {
-		return nil // an administrator ended the season early after the recount
+		return nil // an administrator ended the season early meanwhile; the next sweep recounts the season
 	}
 	if act.Action == actSeal {
 		if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
@@ -183,10 +183,10 @@ func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (l
 		return leaderboard.Act{}, err
 	}
 	if b.Filling() || !b.RecountLease.IsZero() {
-		return leaderboard.Act{}, nil // each part of the fill would amend the final standings of a sealed season
+		return leaderboard.Act{}, nil // after a seal, each part of the fill would amend the final standings
 	}
 	if b.FillingSeason(r.Season, now) {
-		return leaderboard.Act{}, nil // the window is being filled after its close
+		return leaderboard.Act{}, nil // the closed window is still being filled
 	}
 	if r.SealedAt.IsZero() {
 		if !b.Closed(season, now.Add(-sealDelay)) {
@@ -201,8 +201,8 @@ func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (l
 	return newSweepAct(actDelete, r.SeasonKey, removed, fmt.Sprintf("the retention of the board is %v", b.Retention)), nil
 }
 
-// removedAt returns the time from which a sweep deletes a season: the retention after its
-// seal, or after its earliest possible seal. Zero means never.
+// removedAt returns when a sweep may delete a season: the retention after sealedAt or, if
+// sealedAt is zero, after the earliest possible seal. Zero means never.
 func removedAt(b *leaderboard.Board, season leaderboard.Season, sealedAt, now time.Time) time.Time {
 	closes := b.ClosesAt(season)
 	if b.Retention <= 0 || closes.IsZero() {
@@ -222,11 +222,11 @@ func laterOf(x, y time.Time) time.Time {
 	return y
 }
 
-// The zero time never comes.
+// A zero t never comes.
 func hasCome(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
-// dueAt is when the act is due, not the time of the sweep. The acts of several processes or
-// sweeps are therefore equal, and the audit log keeps one act.
+// dueAt is when the act is due, not the time of the sweep. So several processes or sweeps make
+// equal acts, and the audit log keeps one act.
 func newSweepAct(action string, key leaderboard.SeasonKey, dueAt time.Time, reason string) leaderboard.Act {
 	sum := sha256.Sum256([]byte(action + "\n" + string(key.Board) + "\n" + string(key.Season)))
 	return leaderboard.Act{

@@ -46,7 +46,7 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 		{"a recount begins", true, func(b *leaderboard.Board) error { b.RecountLease = start; return nil }, "sealed"},
 		{"the season ends early", false, func(b *leaderboard.Board) error {
 			return b.Season.EndEarly(leaderboard.EarlyEnd{ID: day, At: start.Add(-time.Minute), DecidedAt: start.AddDate(0, 0, 7)})
-		}, "open"},
+		}, "open"}, // it closes a grace period after DecidedAt
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, moment := range []string{"the seal of another board", "the append to the audit log"} {
@@ -72,7 +72,7 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 					}
 				}
 				hooks := &sweepHooks{Store: f.store, afterSeal: func(leaderboard.BoardID) {}, afterAppend: func() {}}
-				if moment == "the append to the audit log" {
+				if moment == "the append to the audit log" { // the first append must be about "b"
 					if _, err := f.store.AmendBoard(t.Context(), "a", retention(0)); err != nil {
 						t.Fatal(err)
 					}
@@ -118,8 +118,8 @@ func stateOf(t *testing.T, store leaderboard.Store, id leaderboard.BoardID) stri
 	return "sealed"
 }
 
-// During a sweep, a closed season gets an early end. The sweep recounts the season before the
-// seal.
+// During a sweep, a closed season gets an early end. Before the seal, the sweep recounts the
+// season.
 func TestASweepRecountsASeasonThatEndsMeanwhile(t *testing.T) {
 	f := open(t)
 	for _, id := range []leaderboard.BoardID{"a", "b"} {

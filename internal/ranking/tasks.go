@@ -23,7 +23,7 @@ func (t *tasks) close() {
 }
 
 // When ctx is done, runToEnd returns the error of ctx, but write continues: a write that
-// stopped between the store and the ranks would leave stale ranks.
+// stopped after its change of the store would leave stale ranks.
 func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) (T, error)) (T, error) {
 	type answer struct {
 		value    T
@@ -38,7 +38,7 @@ func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) 
 	t.running.Go(func() {
 		var a answer
 		defer func() {
-			a.panicked = recover() // panic in the caller's goroutine, where the caller can recover
+			a.panicked = recover() // for a panic in the caller's goroutine, where the caller can recover
 			done <- a
 		}()
 		a.value, a.err = write(context.WithoutCancel(ctx))

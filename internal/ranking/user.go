@@ -11,10 +11,10 @@ import (
 
 const (
 	maxNeighbors = 50
-	// storeAnswerAge is how long User compares the index with the store after an answer from the store.
-	// It is longer than an update of the index takes.
+	// storeAnswerAge is how long after an answer from the store User calls isBehind. An update of
+	// the index takes less time.
 	storeAnswerAge = 30 * time.Second
-	// maxStoreAnswers is the largest number of users for whom such answers are remembered.
+	// maxStoreAnswers is the size of Reader.storeAnswers.
 	maxStoreAnswers = 1 << 14
 )
 
@@ -25,14 +25,14 @@ type UserPage struct {
 	// Percentile is the percentage of users with a strictly worse rank key: 99 for the best of
 	// 100 users with distinct scores.
 	Percentile float64
-	// Neighbors are in standing order and include the user. ClippedAbove or ClippedBelow means
-	// that the side has fewer neighbors than requested.
+	// Neighbors are in standing order and include the user. ClippedAbove and ClippedBelow mean
+	// that the ladder has fewer neighbors above or below the user than requested.
 	Neighbors                  []Line
 	ClippedAbove, ClippedBelow bool
 }
 
-// User returns a user's entry, and up to neighbors entries on each side. If the rank index
-// cannot answer, Degraded is set and there are no neighbors. Errors:
+// User returns a user's entry, and on each side at most the given number of neighbors. If the
+// rank index cannot answer, Degraded is set and there are no neighbors. Errors:
 // [leaderboard.ErrEntryNotFound].
 func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool) (UserPage, error) {
 	if neighbors < 0 || neighbors > maxNeighbors {
@@ -81,9 +81,9 @@ func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int)
 	return page, n.Standings[n.Of], nil
 }
 
-// isBehind reports whether the index lacks a change of a user that an answer from the store
-// may have shown. A consumer writes a result to the store before it updates the index. If the
-// index becomes available in between, its answers would show an older score.
+// isBehind reports whether the index lacks a change that an earlier answer from the store may
+// have shown. A consumer writes a result to the store before it updates the index. If the index
+// becomes available between these two steps, its answers would go back to an older score.
 func (r *Reader) isBehind(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, standing *leaderboard.Standing) bool {
 	key := leaderboard.EntryKey{SeasonKey: l.SeasonKey, User: user}
 	if at, ok := r.storeAnswers.Get(key); !ok || r.now().Sub(at) > storeAnswerAge {

@@ -8,8 +8,9 @@ import (
 
 // Erase removes all data of a user permanently.
 //
-// Erase first bans the user, which removes the user from all ranks. The store's Erase deletes
-// the list of the user's seasons, so a retry after it could not find the ranks to correct.
+// Erase first bans the user, and the ban removes the user from all ranks. Afterwards, the
+// store's Erase deletes the list of the user's seasons. Without this list, a retry could not
+// find the ranks to correct.
 func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err
@@ -24,8 +25,8 @@ func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 		if err != nil {
 			return struct{}{}, err
 		}
-		// Pass the entries as repeats: the final standings already lack the user. For updates,
-		// update would write a FinalMark, which has the user's id.
+		// The final standings already lack the user, so pass the entries as repeats (see
+		// rankWriter.update). Updates would cause a FinalMark, which has the user's id.
 		err = a.ranks.update(fromLog(ctx), nil, entriesAfter(changes), reason)
 		for i := range changes {
 			if err == nil {
