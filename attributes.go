@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Values of Board.AcceptedAttributes.
+// Constants of Board.AcceptedAttributes.
 const (
 	// AnyAttribute means that the board accepts all attributes.
 	AnyAttribute          = "*"
@@ -37,8 +37,8 @@ func (b *Board) validateAttributes() (errs []error) {
 	return errs
 }
 
-// equalByDefault reports whether comparisons ignore AcceptedAttributes: b accepts any
-// attribute by default, and o lists no attribute or AnyAttribute.
+// If equalByDefault returns true, comparisons ignore AcceptedAttributes: b has none and
+// therefore accepts any attribute, and o has none or AnyAttribute.
 func (b *Board) equalByDefault(o *Board) bool {
 	return !b.StrictSubmits && len(b.AcceptedAttributes) == 0 && (len(o.AcceptedAttributes) == 0 || slices.Contains(o.AcceptedAttributes, AnyAttribute))
 }
@@ -59,9 +59,9 @@ func (b *Board) AcceptsAny() bool {
 	return b.Source == nil && (slices.Contains(b.AcceptedAttributes, AnyAttribute) || !b.StrictSubmits && len(b.AcceptedAttributes) == 0)
 }
 
-// Accept adds names to AcceptedAttributes and to KeptAttributes, unless the board has them
-// already. If b is linked or accepts any attribute, it adds nothing. It stops at
-// MaxAcceptedAttributes.
+// Accept adds names to AcceptedAttributes, up to MaxAcceptedAttributes, and to
+// KeptAttributes. It omits attributes that b already has. If b is linked or accepts any
+// attribute, it adds nothing.
 func (b *Board) Accept(names []string) {
 	if b.Source != nil || b.AcceptsAny() {
 		return
@@ -83,8 +83,8 @@ func (b *Board) Declared() []string {
 	return slices.Concat(b.talliedAttributes(), slices.Sorted(maps.Keys(b.Source.Match)))
 }
 
-// declares reports whether b uses or accepts an attribute. Removed divisions count:
-// results may still have their attributes.
+// declares reports whether b uses or accepts an attribute. Attributes of removed divisions
+// count, because results may still have them.
 func (b *Board) declares(attribute string) bool {
 	matched := false
 	if b.Source != nil {
@@ -93,8 +93,8 @@ func (b *Board) declares(attribute string) bool {
 	return matched || b.AcceptsAny() || slices.Contains(b.AcceptedAttributes, attribute) || slices.Contains(b.talliedAttributes(), attribute)
 }
 
-// CheckAttributes returns a [FieldError] for each attribute that neither b nor a board of
-// linked uses or accepts, joined by [errors.Join].
+// CheckAttributes returns a [FieldError], joined by [errors.Join], for each attribute that
+// neither b nor a linked board uses or accepts.
 func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) error {
 	if len(attributes) == 0 || b.AcceptsAny() {
 		return nil
@@ -119,14 +119,14 @@ func (b *Board) declaredText() string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// CheckSubmit returns a [FieldError] for each reason why a caller must not submit r to b,
-// joined by [errors.Join]. [Board.Merge] accepts such results, because the log may
-// contain them. If the caller gave no time or no season, r.AchievedAt or r.Season must be
-// zero. linked has the boards linked to b.
+// CheckSubmit returns a [FieldError], joined by [errors.Join], for each reason why a client
+// must not submit r to b. [Board.Merge] accepts such results, because the log may contain
+// them. If the client omitted AchievedAt or Season, the field must be zero. linked has the
+// boards linked to b.
 func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
 	errs := []error{b.CheckAttributes(r.Attributes, linked)}
-	// A correction without a time would belong to the season in which it arrives. The old
-	// result would still count in its own season.
+	// A correction without a time would belong to the season in which it arrives. If the old
+	// result is in another season, it would still count there.
 	if r.Revision > 0 && r.AchievedAt.IsZero() && r.Season == "" && b.Season.Kind != None {
 		errs = append(errs, fieldErrorf("achieved_at", "this field or season is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}"))
 	}

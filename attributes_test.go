@@ -46,7 +46,7 @@ func TestCheckSubmit(t *testing.T) {
 			r.Attributes[name] = "v"
 		}
 		if err := tt.board.CheckSubmit(&r, tt.linked); (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%s: CheckSubmit = %v, want an error that contains %q, or no error if this text is empty", tt.name, err, tt.want)
+			t.Errorf("%s: CheckSubmit = %v, want an error that contains %q (empty: no error)", tt.name, err, tt.want)
 		}
 	}
 	for _, tt := range []struct {
@@ -55,25 +55,25 @@ func TestCheckSubmit(t *testing.T) {
 		ok    bool
 	}{{lax, nil, true}, {strict, nil, false}, {strict, []int64{1}, false}, {strict, []int64{1, 0}, true}} {
 		if err := tt.board.CheckSubmit(&leaderboard.MatchResult{TieBreakers: tt.ties}, nil); (err == nil) != tt.ok || err != nil && !strings.Contains(err.Error(), `"falls"`) {
-			t.Errorf("StrictSubmits %v: CheckSubmit with the tie-breakers %v = %v; is an error about falls wanted: %v", tt.board.StrictSubmits, tt.ties, err, !tt.ok)
+			t.Errorf("StrictSubmits %v: CheckSubmit with the tie-breakers %v = %v; want an error about falls: %v", tt.board.StrictSubmits, tt.ties, err, !tt.ok)
 		}
 	}
 }
 
-// Stored results may have attributes of removed divisions. A copy of the board must
-// accept these results.
+// Stored results may have attributes of removed divisions. Amend accepts these attributes, so
+// that a copy of the board accepts the results.
 func TestAttributesOfRemovedDivisionsStayAccepted(t *testing.T) {
 	b := leaderboard.Board{ID: "b", StrictSubmits: true, Divisions: []string{"gender", "gender+age", "club"}, AcceptedAttributes: []string{"mode"}}
 	proposal := b
 	proposal.Divisions = []string{"gender"}
 	b, err := b.Amend(proposal)
 	if got := strings.Join(b.AcceptedAttributes, " "); err != nil || got != "mode age club" {
-		t.Errorf("the accepted attributes are %q, %v; want those of the removed divisions too", got, err)
+		t.Errorf("after Amend without two divisions, the accepted attributes are %q, %v; want mode, age and club", got, err)
 	}
 	proposal = b
 	proposal.AcceptedAttributes = nil
 	if b, err = b.Amend(proposal); err != nil || strings.Join(b.AcceptedAttributes, " ") != "age club" {
-		t.Errorf("after Amend without AcceptedAttributes, the accepted attributes are %q, %v; want those of the removed divisions", b.AcceptedAttributes, err)
+		t.Errorf("after Amend without AcceptedAttributes, the accepted attributes are %q, %v; want age and club", b.AcceptedAttributes, err)
 	}
 	proposal = b
 	proposal.AcceptedAttributes = []string{leaderboard.AnyAttribute}
@@ -96,7 +96,7 @@ func TestKeptAttributesAreNoDifference(t *testing.T) {
 		same bool
 	}{{"the first version", &first, true}, {"a copy", &copied, true}, {"another board", &other, false}} {
 		if extended.SameAs(tt.o) != tt.same || tt.o.SameAs(&extended) != tt.same || (len(extended.Differences(tt.o)) == 0) != tt.same {
-			t.Errorf("SameAs of %s = %v, with the differences %q; want %v", tt.name, extended.SameAs(tt.o), extended.Differences(tt.o), tt.same)
+			t.Errorf("comparison with %s: SameAs = %v, Differences = %q; want SameAs = %v in both directions", tt.name, extended.SameAs(tt.o), extended.Differences(tt.o), tt.same)
 		}
 	}
 	if first.SameAs(&copied) {
@@ -121,7 +121,7 @@ func TestBoardsOfEarlierBuildsAcceptAllAttributes(t *testing.T) {
 		same bool
 	}{{lax, lax, true}, {lax, strict, true}, {lax, all, true}, {strict, strict, true}, {strict, all, false}, {lax, mode, false}, {strict, mode, false}, {all, mode, false}, {mode, mode, true}} {
 		if tt.x.SameAs(&tt.y) != tt.same || tt.y.SameAs(&tt.x) != tt.same {
-			t.Errorf("SameAs of the attributes %q and %q (strict: %v, %v), want %v", tt.x.AcceptedAttributes, tt.y.AcceptedAttributes, tt.x.StrictSubmits, tt.y.StrictSubmits, tt.same)
+			t.Errorf("SameAs of boards with the attributes %q and %q (StrictSubmits %v and %v) is wrong, want %v in both directions", tt.x.AcceptedAttributes, tt.y.AcceptedAttributes, tt.x.StrictSubmits, tt.y.StrictSubmits, tt.same)
 		}
 	}
 	amended, err := lax.Amend(leaderboard.Board{ID: "b", Title: "new", AcceptedAttributes: []string{leaderboard.AnyAttribute}})
@@ -138,7 +138,7 @@ func TestBoardsOfEarlierBuildsAcceptAllAttributes(t *testing.T) {
 	}
 	full := leaderboard.Board{ID: "b", AcceptedAttributes: names[:leaderboard.MaxAcceptedAttributes]}
 	if err := full.Validate(); err != nil {
-		t.Errorf("MaxAcceptedAttributes: %v, want no error", err)
+		t.Errorf("a board with MaxAcceptedAttributes attributes: %v, want no error", err)
 	}
 	for name, b := range map[string]leaderboard.Board{
 		"an attribute twice":              {ID: "b", AcceptedAttributes: []string{"x", "x"}},

@@ -38,7 +38,7 @@ type ActDetail struct {
 	After  string `json:"after,omitempty"`
 }
 
-// Redacted returns a copy of a without ActDetail, with Erased set.
+// Redacted returns the act without ActDetail and with Erased set.
 func (a Act) Redacted() Act {
 	a.ActDetail, a.Erased = ActDetail{}, true
 	return a

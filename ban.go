@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Ban is the state of a user's ban on one board, or on every board. In the state of a
-// lifted ban, Banned is false.
+// Ban is the state of a user's ban on one board, or on every board. Banned is false if the
+// ban was lifted.
 //
 // Of all states of one user and board, the store keeps the greatest by [Ban.Compare]. So
 // the order and the repetition of writes do not matter.
@@ -22,9 +22,9 @@ type Ban struct {
 	Reason   string // for operators, at most 256 bytes
 	Actor    string `json:",omitempty"`
 	At       time.Time
-	// Until is when the ban ends; zero means never. The service, not the store, then lifts
-	// the ban: see [UserStore].BansEnding. After the end, Until stays set until the ranks
-	// include the user again.
+	// Until is when the ban ends; zero means never. At the end, the service lifts the ban,
+	// not the store: see [UserStore].BansEnding. Until stays set until the ranks include the
+	// user again.
 	Until time.Time `json:",omitzero"`
 }
 
@@ -74,7 +74,7 @@ func compareBool(x, y bool) int {
 // returns the state to store, and reports whether that state is b. erasedAt is the time
 // of the user's last erasure, or zero.
 //
-// If b has revision 0, b is new: MergeBan assigns a revision above the stored one. A new
+// If b has revision 0, b is new, and MergeBan assigns a revision above the stored one. A new
 // state that lifts a ban has no effect if the user is not banned. A state with a revision
 // has no effect if it was set at erasedAt or earlier, or if it is not greater than the
 // stored state.

@@ -328,8 +328,7 @@ func (panickingStore) Apply(context.Context, *leaderboard.Board, []leaderboard.M
 	panic("boom")
 }
 
-// storeOnlyLog is a ResultLog that does not update the index. It calls afterApply before it
-// returns.
+// storeOnlyLog is a ResultLog that does not update the index.
 type storeOnlyLog struct {
 	store      leaderboard.Store
 	afterApply func()
@@ -345,8 +344,8 @@ func (l *storeOnlyLog) Accept(ctx context.Context, b *leaderboard.Board, results
 	return l.Submit(ctx, b, results)
 }
 
-// A storeOnlyLog does not update the index, so Submit updates the index. If the index also has
-// a later result, the receipt has the score and rank after the later result.
+// Submit updates the index itself. If the index also has a later result, the receipt has the
+// score and rank after the later result.
 func TestASubmitIsVisibleAlthoughTheConsumerCannotReachTheIndex(t *testing.T) {
 	f := open(t)
 	b := f.create(sumBoard)

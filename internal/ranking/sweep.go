@@ -70,7 +70,7 @@ func (a *Admin) sweepBoard(ctx context.Context, b *leaderboard.Board) error {
 		visit(id, plan.sealed[id])
 	}
 	if hasCome(updated.due, a.now()) {
-		updated.listedAt = time.Time{} // an act may have changed the seasons, so the next sweep makes a new plan
+		updated.listedAt = time.Time{} // the seasons may have changed, so the next sweep makes a new plan
 	}
 	a.plans.put(&updated)
 	return errors.Join(errs...)
@@ -89,7 +89,7 @@ func (s *shared) reread(ctx context.Context, b *leaderboard.Board) (bool, error)
 }
 
 // sweepSeason performs the due act on a season, unless another process has the lease. It uses
-// only the key and the SealedAt of r. A sweep must look at the season again at dueAt. Zero
+// only the key and the SealedAt of r. dueAt is when a sweep must look at the season again; zero
 // means not before the board changes.
 func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leaderboard.SeasonRecord) (dueAt time.Time, err error) {
 	now := a.now()
@@ -100,7 +100,7 @@ func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leader
 	if act.Action == "" {
 		nextDue, err := nextAct(b, r, now)
 		if hasCome(nextDue, now) {
-			nextDue = time.Time{} // a fill delays the act, and the end of the fill changes the board
+			nextDue = time.Time{} // a fill delays the act, and its end changes the board
 		}
 		return nextDue, err
 	}
@@ -155,7 +155,7 @@ func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboar
 		return err
 	}
 	if e, _ := b.Season.EarlyEnd(r.Season); !e.At.Equal(early.At) {
-		return nil // an administrator ended the season early meanwhile; the next sweep recounts the season
+		return nil // an administrator ended the season early meanwhile; the next sweep recounts it
 	}
 	if act.Action == actSeal {
 		if err := a.ranks.seal(ctx, b, r.SeasonKey); err != nil {
@@ -186,7 +186,7 @@ func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (l
 		return leaderboard.Act{}, nil // after a seal, each part of the fill would amend the final standings
 	}
 	if b.FillingSeason(r.Season, now) {
-		return leaderboard.Act{}, nil // the closed window is still being filled
+		return leaderboard.Act{}, nil
 	}
 	if r.SealedAt.IsZero() {
 		if !b.Closed(season, now.Add(-sealDelay)) {
@@ -222,11 +222,10 @@ func laterOf(x, y time.Time) time.Time {
 	return y
 }
 
-// A zero t never comes.
 func hasCome(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
 // dueAt is when the act is due, not the time of the sweep. So several processes or sweeps make
-// equal acts, and the audit log keeps one act.
+// equal acts, and the audit log keeps one.
 func newSweepAct(action string, key leaderboard.SeasonKey, dueAt time.Time, reason string) leaderboard.Act {
 	sum := sha256.Sum256([]byte(action + "\n" + string(key.Board) + "\n" + string(key.Season)))
 	return leaderboard.Act{

@@ -27,7 +27,6 @@ func (s *sweepHooks) AppendAct(ctx context.Context, act leaderboard.Act) error {
 	return err
 }
 
-// A sweep uses the settings that the board has when the sweep reaches the season.
 func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 	retention := func(d time.Duration) func(*leaderboard.Board) error {
 		return func(b *leaderboard.Board) error { b.Retention = d; return nil }

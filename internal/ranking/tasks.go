@@ -38,7 +38,7 @@ func runToEnd[T any](ctx context.Context, t *tasks, write func(context.Context) 
 	t.running.Go(func() {
 		var a answer
 		defer func() {
-			a.panicked = recover() // for a panic in the caller's goroutine, where the caller can recover
+			a.panicked = recover() // runToEnd panics again where the caller can recover
 			done <- a
 		}()
 		a.value, a.err = write(context.WithoutCancel(ctx))

@@ -8,9 +8,9 @@ import (
 
 // Erase removes all data of a user permanently.
 //
-// Erase first bans the user, and the ban removes the user from all ranks. Afterwards, the
-// store's Erase deletes the list of the user's seasons. Without this list, a retry could not
-// find the ranks to correct.
+// Erase first bans the user, which removes the user from all ranks. The store's Erase then
+// deletes the list of the user's seasons. Without this list, a retry could not find the ranks
+// to correct.
 func (a *Admin) Erase(ctx context.Context, user leaderboard.UserID) error {
 	if err := user.Validate(); err != nil {
 		return err

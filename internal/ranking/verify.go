@@ -23,12 +23,12 @@ type DifferenceKind string
 const (
 	DataDamaged   DifferenceKind = "DATA_DAMAGED"   // stored data of the user cannot be read
 	ResultMissing DifferenceKind = "RESULT_MISSING" // a linked board lacks a result of its source
-	VoidsWrong    DifferenceKind = "VOIDS_WRONG"    // a result's Voids are less than those of its match
+	VoidsWrong    DifferenceKind = "VOIDS_WRONG"    // the Voids of a result are less than those of its match
 	EntryWrong    DifferenceKind = "ENTRY_WRONG"    // the entry disagrees with the results
 	RowMissing    DifferenceKind = "ROW_MISSING"    // a ladder in the store has no row for the entry
 	RowOrphan     DifferenceKind = "ROW_GHOST"      // a ladder in the store has a row that matches no entry
 	IndexWrong    DifferenceKind = "INDEX_WRONG"    // the rank index disagrees with the entry
-	IndexSize     DifferenceKind = "INDEX_SIZE"     // the numbers of ranked users and of entries differ
+	IndexSize     DifferenceKind = "INDEX_SIZE"     // the number of users with a rank is not the number of entries
 	FinalWrong    DifferenceKind = "FINAL_WRONG"    // the final standings disagree with the entry
 )
 
@@ -41,7 +41,7 @@ type Difference struct {
 	Repaired bool
 }
 
-// VerifyReport is the summary of a Verify.
+// VerifyReport summarizes a call of Verify.
 type VerifyReport struct {
 	Seasons, Users, Results, Differences, Repaired int64
 }
@@ -52,11 +52,11 @@ type VerifyReport struct {
 // on the selected linked boards, except boards that are filling.
 //
 // Verify calls send for each difference. A result that arrives meanwhile looks like a
-// difference. So Verify checks a difference again before the call, except damaged data and
-// changes that await an amendment.
+// difference. So Verify checks a difference again before it calls send, except damaged data
+// and changes that await an amendment.
 //
 // If repair is true, Verify repairs all differences except damaged data. If sel.Season is
-// empty, it also starts a fill of each selected linked board.
+// empty too, Verify starts a fill of each selected linked board.
 func (v *Verifier) Verify(ctx context.Context, sel Selection, repair bool, progress Progress, send func(Difference) error) (VerifyReport, error) {
 	var report VerifyReport
 	unrepaired := map[DifferenceKind]int64{}
@@ -180,7 +180,7 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 	}
 	for user, err := range c.store.Users(ctx, c.key) {
 		if err == nil {
-			delete(unregistered, user) // the user may have been registered meanwhile
+			delete(unregistered, user) // a write may have registered the user meanwhile
 			err = checkUser(user)
 		}
 		if err != nil {
@@ -212,7 +212,7 @@ func (c *check) run(ctx context.Context, unregistered map[leaderboard.UserID]boo
 	return nil
 }
 
-// compareUser adds the user to c.ranked for each ladder that should contain the user.
+// compareUser also counts the user in c.ranked for each ladder that should contain the user.
 func (c *check) compareUser(ctx context.Context, user leaderboard.UserID) error {
 	var withoutVoids []leaderboard.ResultKey
 	computed, stored, err := c.entries(ctx, user, func(r *leaderboard.MatchResult) error {
@@ -286,7 +286,7 @@ func (c *check) refresh(ctx context.Context, user leaderboard.UserID) error {
 	return err
 }
 
-// computed follows from the results. visit may be nil.
+// visit may be nil.
 func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func(*leaderboard.MatchResult) error) (computed, stored leaderboard.Entry, err error) {
 	t, err := c.b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for r, err := range c.store.Results(ctx, c.key, user) {
@@ -304,7 +304,7 @@ func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func
 	computed = c.b.WithRules(c.rules).Entry(&t, c.key.Season, user)
 	hidden := slices.ContainsFunc(c.bans[user], func(b leaderboard.Ban) bool { return b.Hides(c.b) })
 	for rules := 0; rules <= c.b.Rules() && !c.b.RecountLease.IsZero() && !slices.Equal(computed.Divisions, stored.Divisions); rules++ {
-		// The divisions have changed, and the entry may still follow former divisions.
+		// The divisions are changing, and the entry may still have former divisions.
 		if former := c.b.WithRules(rules).Entry(&t, c.key.Season, user); slices.Equal(former.Divisions, stored.Divisions) {
 			computed = former
 		}
@@ -341,8 +341,8 @@ func entryDifference(computed, stored leaderboard.Entry) string {
 	return ""
 }
 
-// With c.repair, addDifference first recounts the user, unless user is empty. If the user's
-// data are damaged, the difference stays unrepaired.
+// If c.repair is true, addDifference first recounts the user, unless user is empty. If the
+// user's data are damaged, the difference stays unrepaired.
 func (c *check) addDifference(ctx context.Context, kind DifferenceKind, d leaderboard.Division, user leaderboard.UserID, detail string) error {
 	c.report.Differences++
 	diff := Difference{Kind: kind, Ladder: leaderboard.Ladder{SeasonKey: c.key, Division: d}, User: user, Detail: detail}

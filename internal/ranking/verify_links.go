@@ -42,7 +42,7 @@ type linkCheck struct {
 	missing []missingResult
 }
 
-// missingResult is a result of the source that a place (see links.go) seems to lack.
+// missingResult is a result that place, a season of the linked board, seems to lack.
 type missingResult struct {
 	original leaderboard.MatchResult
 	place    leaderboard.SeasonID
@@ -117,8 +117,8 @@ func (c *linkCheck) reportDamaged(key leaderboard.SeasonKey, user leaderboard.Us
 	return c.addDifference(DataDamaged, c.season, user, fmt.Sprintf("data of the user on this board, or in season %q of the source %q, cannot be read; restore them, then repair: %v", key.Season, key.Board, err), false)
 }
 
-// checkMissing waits until writers have copied new results. Then it reports the results that
-// the linked board still lacks.
+// checkMissing gives writers (see links.go) time to copy new results. It then reports the
+// results that the linked board still lacks.
 func (c *linkCheck) checkMissing(ctx context.Context) error {
 	if len(c.missing) == 0 {
 		return nil
@@ -145,8 +145,8 @@ func (c *linkCheck) checkMissing(ctx context.Context) error {
 	return nil
 }
 
-// lacks reports whether a result still stands on the source, and the linked board lacks but
-// would accept the result.
+// lacks returns true if the result still stands on the source, and the linked board lacks the
+// result but would accept it.
 func (c *linkCheck) lacks(ctx context.Context, m *missingResult) (bool, error) {
 	current, err := c.recordOf(ctx, m.original.ResultKey)
 	if err != nil || current.Result == nil || !sameResult(current.Result, &m.original) {
@@ -161,8 +161,7 @@ func (c *linkCheck) lacks(ctx context.Context, m *missingResult) (bool, error) {
 	return err == nil && replaces(c.b, leaderboard.Known{Result: stored.Result, Refusals: stored.Refusals, DeletedAt: deletedAt}, expected), err
 }
 
-// replaces reports whether b would store r in place of the known result, not only change its
-// Voids.
+// replaces reports whether b would store r. A change of only Voids does not count.
 func replaces(b *leaderboard.Board, known leaderboard.Known, r leaderboard.MatchResult) bool {
 	d := b.Merge(known, r)
 	return d.Put != nil && !d.VoidsOnly

@@ -10,7 +10,7 @@ import (
 )
 
 // mustHaveLadder reports whether the ranks must have the complete ladder of a division. After
-// a change of divisions, removed ladders are not readable, and added ones are incomplete.
+// a change of divisions, a removed ladder cannot be read, and a new ladder is incomplete.
 func (c *check) mustHaveLadder(d leaderboard.Division) bool {
 	_, err := c.b.WithRules(c.rules).Division(d)
 	return err == nil && !c.b.IsFilling(d.Attribute)
@@ -60,8 +60,8 @@ func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, u
 	return nil
 }
 
-// Users may join meanwhile, so checkSizes reads the ranks before and after it counts the
-// entries. The count must be between these two numbers in one of three tries.
+// Users may join meanwhile, so checkSizes reads the size of each ladder before and after it
+// counts the entries. In one of three tries, the count must be between the two sizes.
 func (c *check) checkSizes(ctx context.Context) error {
 	const tries = 3
 	divisions := slices.DeleteFunc(slices.Collect(maps.Keys(c.ranked)), func(d leaderboard.Division) bool { return !c.mustHaveLadder(d) })

@@ -10,7 +10,7 @@ import (
 
 const orphanDetail = "the ladder has a row that does not belong to the user's entry"
 
-// An entry that moves leaves an orphan row for a short time, so findOrphans reports only the
+// A change of an entry leaves an orphan row for a short time. So findOrphans reports only the
 // rows that two reads find.
 func (c *check) findOrphans(ctx context.Context) error {
 	find := func(candidates map[leaderboard.OrphanRow]bool) (map[leaderboard.OrphanRow]bool, error) {
@@ -92,7 +92,7 @@ func (c *check) checkRow(ctx context.Context, l leaderboard.Ladder, row *leaderb
 	if c.orphans[leaderboard.OrphanRow{Division: l.Division, User: row.User, Key: row.SortKey()}] {
 		return e, false, nil
 	}
-	// If the user moved after the row was read, the row no longer exists.
+	// If the sort key changed after the row was read, the row no longer exists.
 	exists, err := c.hasRow(ctx, l, row)
 	if err != nil || !exists {
 		return e, false, err
@@ -122,7 +122,7 @@ func (c *check) hasRow(ctx context.Context, l leaderboard.Ladder, e *leaderboard
 var maxUsersInPass int64 = 50_000_000
 
 // A row is missing if two scans of the ladder, and a read at the row's position, do not find
-// the row. To limit memory, each pass handles one part of the users.
+// the row. Each pass handles one part of the users.
 func (c *check) reportMissingRows(ctx context.Context, l leaderboard.Ladder) error {
 	seed, parts := maphash.MakeSeed(), uint64(c.ranked[l.Division]/maxUsersInPass+1)
 	for part := range parts {
@@ -143,8 +143,8 @@ func (c *check) reportMissingRows(ctx context.Context, l leaderboard.Ladder) err
 	return nil
 }
 
-// missingCandidates returns the users of one part whose row should be in a ladder, although
-// neither of two scans finds it. The first scan keeps only a hash of each user.
+// missingCandidates returns the users of one part who should have a row in a ladder, but whose
+// row two scans do not find. The first scan keeps only a hash of each user.
 func (c *check) missingCandidates(ctx context.Context, l leaderboard.Ladder, hash func(leaderboard.UserID) (h uint64, inPart bool)) (map[leaderboard.UserID]bool, error) {
 	hasRow := map[uint64]struct{}{}
 	for row, err := range c.store.Entries(ctx, l, "") {

@@ -78,8 +78,8 @@ func TestVerifyRepairsTheIndex(t *testing.T) {
 	}
 }
 
-// corruptStore is a store that changes entries of users by the functions in entry, and rows by
-// the function row. If row returns false, the store omits the row.
+// corruptStore is a store that changes entries and ladder rows by these functions. If row
+// returns false, the store omits the row.
 type corruptStore struct {
 	leaderboard.Store
 	entry map[leaderboard.UserID]func(*leaderboard.Entry)
@@ -171,8 +171,8 @@ func TestVerifyFindsMissingRowsDespiteADamagedEntry(t *testing.T) {
 	}
 }
 
-// orphanOfDamaged is a store that yields the row of the user "bad" as an orphan row, and
-// cannot recount this user.
+// orphanOfDamaged is a store whose OrphanRows yields the row of the user "bad", and whose
+// Recount fails for this user.
 type orphanOfDamaged struct{ leaderboard.Store }
 
 func (s orphanOfDamaged) OrphanRows(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.OrphanRow, error] {
@@ -213,18 +213,18 @@ func TestVerifyRepairsOtherUsersDespiteAnOrphanRowOfADamagedUser(t *testing.T) {
 // busyStore is a store that calls these functions during reads, unless they are nil.
 type busyStore struct {
 	leaderboard.Store
-	atRow      map[int]func() // at the row with this number in a scan of a ladder
-	afterScan  func()         // after a scan of a ladder
-	beforeRead func()         // before a read of a ladder that begins after a sort key
+	atRow       map[int]func() // at the row with this number in a scan of a ladder
+	afterLadder func()         // after a scan of a ladder
+	beforeRead  func()         // before a read of a ladder that begins after a sort key
 
-	afterEntries func() // after a scan of a season's entries
+	afterScan func() // after Scan has yielded all entries
 }
 
 func (s *busyStore) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		s.Store.Scan(ctx, seasonKey, part)(yield)
-		if s.afterEntries != nil {
-			s.afterEntries()
+		if s.afterScan != nil {
+			s.afterScan()
 		}
 	}
 }
@@ -251,13 +251,13 @@ func (s *busyStore) Entries(ctx context.Context, l leaderboard.Ladder, after lea
 				break
 			}
 		}
-		if s.afterScan != nil {
-			s.afterScan()
+		if s.afterLadder != nil {
+			s.afterLadder()
 		}
 	}
 }
 
-// The changes are new users, and users who move past the position of the scan.
+// While Verify scans a ladder, users join, or move past the position of the scan.
 func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 	for name, changes := range map[string]func(*fixture, *busyStore){
 		"a user moves up": func(f *fixture, s *busyStore) {
@@ -287,11 +287,11 @@ func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 					f.submit("b", points("u9", fmt.Sprint("jump", n), by))
 				}
 			}
-			s.atRow, s.afterScan = map[int]func(){5: jump(1000)}, jump(-1000)
+			s.atRow, s.afterLadder = map[int]func(){5: jump(1000)}, jump(-1000)
 		},
 		"new users join": func(f *fixture, s *busyStore) {
 			n := 0
-			s.afterEntries = func() {
+			s.afterScan = func() {
 				n++
 				f.submit("b", points(fmt.Sprint("new", n), "m", 1))
 			}
@@ -357,13 +357,13 @@ func TestVerifyRepairsVoids(t *testing.T) {
 	check("before a void", false)
 
 	setVoids(1)
-	check("no result has the void", false, "b ann false", "b bob false", "best ann false", "best bob false")
+	check("the results lack the void", false, "b ann false", "b bob false", "best ann false", "best bob false")
 	check("during the repair", true, "b ann true", "b bob true") // repairs the copies too
 	check("after the repair", false)
 	f.wantList(ranking.Query{Board: "b", Season: season}, "bob 2 1", "ann 1 2")
 	f.wantList(ranking.Query{Board: "best"}, "bob 2 1", "ann 1 2")
 
-	setVoids(2)
+	setVoids(2) // restores the match
 	r := leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: "ann", Match: "m"}, VoidOnly: true}
 	bob := r
 	bob.User = "bob"
@@ -416,7 +416,7 @@ func TestVerifyIgnoresConcurrentChangesOfTheBoard(t *testing.T) {
 }
 
 // interruptedBans is a store whose SetBan stores the ban, but fails before it changes entries.
-// A later Recount of the user changes the entry.
+// A later Recount of the user changes the user's entry.
 type interruptedBans struct {
 	leaderboard.Store
 	ban leaderboard.Ban
@@ -447,7 +447,6 @@ func (s *interruptedBans) Recount(ctx context.Context, b *leaderboard.Board, sea
 	return s.Store.Recount(ctx, b, season, user)
 }
 
-// A ban or an unban was interrupted. Verify or Rebuild repairs the user's entries.
 func TestVerifyCompletesInterruptedBans(t *testing.T) {
 	for _, rebuild := range []bool{false, true} {
 		store, index := embedded.Open(t)

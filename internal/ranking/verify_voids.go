@@ -8,12 +8,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// appliedVoids has the Voids that all results of each match must have, by season: see
-// [leaderboard.MatchState].
+// appliedVoids has the Applied of each [leaderboard.MatchState]. All results of the match must
+// have at least these Voids.
 type appliedVoids map[leaderboard.SeasonKey]map[leaderboard.MatchID]int64
 
-// matchBoard returns the board whose matches concern the results of b: b itself, or its
-// source. It returns nil if this board's matches cannot be voided.
+// matchBoard returns the board that has the matches of b's results: b itself, or its source.
+// It returns nil if matches of this board cannot be voided.
 func (v *Verifier) matchBoard(ctx context.Context, b *leaderboard.Board) (*leaderboard.Board, error) {
 	if b.Source != nil {
 		source, err := v.store.Board(ctx, b.Source.Board)
@@ -31,7 +31,6 @@ func (v *Verifier) matchBoard(ctx context.Context, b *leaderboard.Board) (*leade
 	return b, nil
 }
 
-// voidsOf omits Voids that SetVoid has not finished applying.
 func (c *check) voidsOf(ctx context.Context, key leaderboard.SeasonKey) (map[leaderboard.MatchID]int64, error) {
 	if c.voids[key] == nil {
 		applied := map[leaderboard.MatchID]int64{}
@@ -48,8 +47,8 @@ func (c *check) voidsOf(ctx context.Context, key leaderboard.SeasonKey) (map[lea
 	return c.voids[key], nil
 }
 
-// lacksVoids reports whether the Voids of a result, perhaps a copy on a linked board, are less
-// than those of its match.
+// lacksVoids reports whether the Voids of r are too low for its match. If c.b is linked, the
+// returned match is on the source.
 func (c *check) lacksVoids(ctx context.Context, r *leaderboard.MatchResult) (leaderboard.MatchKey, bool, error) {
 	if c.matchBoard == nil {
 		return leaderboard.MatchKey{}, false, nil

@@ -11,40 +11,42 @@ import (
 
 // # Rolling windows
 //
-// The windows of a rolling board overlap: a result counts in Schedule.Days windows. Writers
-// copy a result to each open window that contains its time. links.go defines writer, place and
-// offer. A window is opened, by an amendment of the board, a day before it becomes the current
-// window. When a window W opens, a fill copies results to W from the previous window, V, while
-// new results arrive. V contains the time of every result of W, except results of W's last
-// day.
+// links.go defines writer, place, offer and standing result. The windows of a rolling board
+// overlap: a result counts in Schedule.Days windows. Writers copy a result to each open window
+// that contains its time. Usually, a window is opened a day before it becomes the current
+// window. While writers copy new results, a fill copies earlier results to the new window W
+// from the previous window V. V contains the time of every result of W, except results of W's
+// last day.
 //
 // In the end, W has a copy of every result S that stands on the source and whose time is in W:
 //
-//   - Before a writer copies S, it opens the window of S's day, and the window of the day on which
-//     S was received. If W is one of these windows or lies between them, the writer copies S to W.
-//   - Otherwise, the time of S is in V too, and V had not closed when S was received, so V accepted
-//     S. As its last step, the writer of S checks that no window was opened meanwhile, by a version
-//     of the board that is at most Options.LinkTTL old. If this check is more than LinkTTL after the
-//     opening of W, the writer knows W: it has copied S to W, or it begins again and then copies S.
-//     If the check is earlier, V had S before the fill began to read, because the fill first waits
-//     for twice LinkTTL. V itself was filled before W.
+//   - Before a writer copies S, it opens all windows up to S's day, and up to the day on which S
+//     was received. If W is among these windows, the writer copies S to W.
+//   - Otherwise, W ends after both days. So V contains the time of S, and S was received before V
+//     closed. V accepted S. After its copies, the writer reads a version of the board that is at
+//     most Options.LinkTTL old. If it finds a new window, it begins again.
+//   - If this read is more than LinkTTL after the opening of W, the writer finds W. It has copied
+//     S to W, or it begins again and copies S to W.
+//   - If the read is earlier, V had S before the fill of W began to read V, because the fill first
+//     waits for twice LinkTTL. If V needed a fill, that fill ended before the fill of W began.
 //
-// In the end, W counts no other result X of S's match. If V still has X, the fill may offer X
-// to W. But the fill then reads the source, and offers what it reads to W, until it reads the
-// result that it offered last. The fill omits step 2, because it copies to no place except W.
-// If W is the first place of S, the fill leaves the offer of S to the writer of S: an offer by
-// the fill would break the second shortcut of links.go. If the process of a fill dies, another
-// process repeats the fill with all matches of V.
+// In the end, W counts no older revision X of S's match. If V still has X, the fill may offer X
+// to W. But the fill then reads the standing result of the source and offers it to W, until it
+// reads the result that it offered last. The fill copies only to W, so it omits step 2 of
+// links.go for other places. Therefore, if W is the first place of S, the fill does not offer S
+// to W: the second shortcut of links.go takes S in its first place as proof of step 2. The
+// writer of S offers S to W. If a process dies during a fill, another process repeats the fill
+// with all matches of V.
 //
-// W may refuse S as late if no process was up while W was open. An older revision R of the
-// same match, received before W closed, then counts in W. If the time of S is outside V, the
-// writer of S replaces R in V, and the fill of W no longer finds R there. So the writer first
-// copies R to W: see matchOffers.addReplaced. If the time of a revision between R and S is
-// outside W, the writer copies that revision to W too. That revision does not count in W, but
-// replaces R: see matchOffers.addNewer.
+// W may refuse S as late: S was received after W closed. W must then count an older revision R
+// that was received in time. If no process ran before W closed, the fill runs afterwards. If the
+// time of S is outside V, the writer of S replaces R in V, and the fill does not find R. So the
+// writer first copies R to W: see matchOffers.addReplaced. If a revision between R and S has a
+// time outside W, R must not count in W. So the writer copies this revision to W too. It
+// replaces R, but does not count: see matchOffers.addNewer.
 
-// windowsOpened reports whether a linked board opened a window after l read the board. It
-// knows all windows that were opened more than Options.LinkTTL ago.
+// windowsOpened reports whether a linked board opened a window after l read the board. It may
+// miss a window that was opened within the last Options.LinkTTL.
 func (l *linking) windowsOpened(ctx context.Context) (bool, error) {
 	if l.newWindow {
 		return true, nil
@@ -69,7 +71,7 @@ func (l *linking) windowsOpened(ctx context.Context) (bool, error) {
 // not open thousands of windows.
 //
 // If the writer learns of a window only after it has copied results, the fill of the window
-// may have missed them, so the writer must begin again.
+// may have missed these results. So the writer must begin again.
 func (l *linking) openWindows(ctx context.Context, matches []*linkedMatch) error {
 	for _, b := range l.boards {
 		if b.Season.Kind != leaderboard.Rolling || l.window != "" {
@@ -96,8 +98,7 @@ func (l *linking) openWindows(ctx context.Context, matches []*linkedMatch) error
 	return nil
 }
 
-// openThrough opens the windows of a rolling board up to window. Errors: errMustNotFill if the
-// board was deleted.
+// openThrough returns errMustNotFill if the board was deleted.
 func (s *shared) openThrough(ctx context.Context, b *leaderboard.Board, window leaderboard.SeasonID) error {
 	if window <= b.Rolling.Opened {
 		return nil
@@ -128,9 +129,8 @@ func (s *shared) advanceWindows(ctx context.Context, b *leaderboard.Board) error
 	return err
 }
 
-// leaseWindows stores the last filled window, and the end of this process's right to fill the
-// next windows. Errors: errMustNotFill if another process has the lease, or fills the board
-// from its source.
+// leaseWindows stores the last filled window, and the end of the lease to fill the next ones.
+// Errors: errMustNotFill if another process has the lease, or fills the board from its source.
 func (s *shared) leaseWindows(ctx context.Context, b *leaderboard.Board, lastFilled leaderboard.SeasonID, until time.Time) error {
 	previous := b.Rolling
 	return s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
@@ -179,7 +179,7 @@ func (s *shared) fillWindows(ctx context.Context, b *leaderboard.Board) error {
 }
 
 // fillWindow copies the results of the last filled window to the next window. It may be
-// repeated, and it may run while results arrive.
+// repeated, and may run while results arrive.
 func (s *shared) fillWindow(ctx context.Context, source, b *leaderboard.Board, window leaderboard.SeasonID) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, window: window}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return b.ToSource(source, r) }

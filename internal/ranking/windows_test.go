@@ -44,7 +44,7 @@ func (f *rollingFixture) endOf(id leaderboard.SeasonID) time.Time {
 }
 
 // closeOf returns when a window stops accepting results. A window that ended before the
-// creation of the board closes a grace after the creation.
+// creation of the board closes windowGrace after the creation.
 func (f *rollingFixture) closeOf(id leaderboard.SeasonID) time.Time {
 	f.t.Helper()
 	if end := f.endOf(id); end.After(f.created) {
@@ -53,11 +53,11 @@ func (f *rollingFixture) closeOf(id leaderboard.SeasonID) time.Time {
 	return f.created.Add(windowGrace)
 }
 
-// rollingFixture has a source with a rolling board, and two processes over one store.
+// rollingFixture has a source, its linked rolling board, and two processes over one store.
 type rollingFixture struct {
 	*linkedFixture
 	processes []*ranking.Service
-	rolling   leaderboard.Board // as it is created
+	rolling   leaderboard.Board // as passed to create
 	created   time.Time
 	loc       *time.Location
 	sent      map[leaderboard.ResultKey]map[int64]leaderboard.MatchResult // by revision
@@ -95,13 +95,14 @@ func (f *rollingFixture) createRolling() {
 	f.create(f.rolling)
 }
 
+// closedSince reports whether a window has closed since t.
 func (f *rollingFixture) closedSince(t time.Time) bool {
 	day := func(t time.Time) string { return t.Add(-windowGrace).In(f.loc).Format(dateLayout) }
 	now, first := f.clock.now(), f.created.Add(windowGrace)
 	return day(t) != day(now) || t.Before(first) && !now.Before(first)
 }
 
-// randomResult returns the first result of a match, another revision, or a repetition.
+// randomResult returns a new result of any revision, or repeats a sent result.
 func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	f.t.Helper()
 	now := f.clock.now()
@@ -123,9 +124,8 @@ func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	}
 	if earlier, ok := f.sent[r.ResultKey][r.Revision]; ok {
 		if f.closedSince(earlier.ReceivedAt) {
-			// An old revision may count in a window that refused a newer revision, and the
-			// service may not know the revisions between the two. So repeat the newest
-			// revision.
+			// Repeat the newest revision. If the closed window refused it, the service cannot
+			// know whether an older revision counts there.
 			earlier = f.sent[r.ResultKey][slices.Max(slices.Collect(maps.Keys(f.sent[r.ResultKey])))]
 		}
 		return earlier
@@ -134,6 +134,7 @@ func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	return r
 }
 
+// The results that count in a window, by user.
 func (f *rollingFixture) countingResults(window leaderboard.SeasonID) map[leaderboard.UserID][]leaderboard.MatchResult {
 	closes := f.closeOf(window)
 	all := map[leaderboard.UserID][]leaderboard.MatchResult{}
@@ -154,8 +155,7 @@ func (f *rollingFixture) countingResults(window leaderboard.SeasonID) map[leader
 	return all
 }
 
-// want computes the sorted ladder of a window from all sent results, in the form of
-// fixture.list.
+// want computes the sorted ladder of a window, in the form of fixture.list.
 func (f *rollingFixture) want(window leaderboard.SeasonID) []string {
 	users := map[leaderboard.UserID]*naiveEntry{}
 	for user, results := range f.countingResults(window) {
@@ -187,7 +187,7 @@ func (f *rollingFixture) checkWindows() (filling int) {
 		got := f.list(ranking.Query{Board: "days", Season: window}, 3)
 		slices.Sort(got)
 		if diff := gocmp.Diff(f.want(window), got); diff != "" {
-			f.t.Errorf("at %v, window %s, filled %s, opened %s (-recount +service):\n%s", now, window, b.Rolling.Filled, b.Rolling.Opened, diff)
+			f.t.Errorf("at %v, window %s (last filled %s, last opened %s), -recount +service:\n%s", now, window, b.Rolling.Filled, b.Rolling.Opened, diff)
 		}
 	}
 	f.wantNoSealedWindowIn(f.index, "days")
@@ -199,7 +199,7 @@ func (f *rollingFixture) checkWindows() (filling int) {
 //   - late results, and corrections that move a result into a window or out of it
 //   - retractions, bans and erasures
 //   - two processes that write and fill concurrently, and store calls that fail
-//   - days without any process, sweeps, and a change to or from daylight saving time
+//   - days without a running process, sweeps, and a change to or from daylight saving time
 func TestRollingBoardEqualsARecount(t *testing.T) {
 	runSeed := seed.New(t)
 	for n := range uint64(seed.Runs(t, 8)) {
@@ -254,7 +254,7 @@ func rollingHistory(t *testing.T, rng *rand.Rand) {
 			f.clock.set(f.clock.now().Add(time.Duration(rng.IntN(20)) * time.Hour))
 			continue
 		}
-		if step == createStep { // fill the board before a window closes, because a later fill does not find replaced revisions
+		if step == createStep { // before a window closes, because a later fill does not find replaced revisions
 			for f.board("days").Filling() {
 				f.clock.set(f.clock.now().Add(2 * time.Minute)) // ends the lease of a fill that failed
 				if err := f.FillLinked(t.Context()); err != nil {
@@ -281,7 +281,7 @@ func rollingHistory(t *testing.T, rng *rand.Rand) {
 		}
 	}
 	if n := f.checkWindows(); n > 0 {
-		t.Errorf("%d windows are filling in the end, want none", n)
+		t.Errorf("%d windows are still being filled after all fills, want none", n)
 	}
 }
 
@@ -301,7 +301,7 @@ func applyUntilDone(ctx context.Context, s *ranking.Service, source *leaderboard
 			return err
 		}
 	}
-	return errors.New("every repetition failed")
+	return errors.New("each of 1000 calls of Apply failed")
 }
 
 func (f *rollingFixture) administerRolling(rng *rand.Rand) {
