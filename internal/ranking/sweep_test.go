@@ -117,8 +117,7 @@ func stateOf(t *testing.T, store leaderboard.Store, id leaderboard.BoardID) stri
 	return "sealed"
 }
 
-// During a sweep, a closed season gets an early end. Before the seal, the sweep recounts the
-// season.
+// During a sweep, a closed season gets an early end.
 func TestASweepRecountsASeasonThatEndsMeanwhile(t *testing.T) {
 	f := open(t)
 	for _, id := range []leaderboard.BoardID{"a", "b"} {

@@ -20,8 +20,8 @@ import (
 //
 // In the end, W has a copy of every result S that stands on the source and whose time is in W:
 //
-//   - Before a writer copies S, it opens all windows up to S's day, and up to the day on which S
-//     was received. If W is among these windows, the writer copies S to W.
+//   - Before a writer copies S, it opens all windows up to the day of S, and up to the day on which
+//     S was received. If W is among these windows, the writer copies S to W.
 //   - Otherwise, W ends after both days. So V contains the time of S, and S was received before V
 //     closed. V accepted S. After its copies, the writer reads a version of the board that is at
 //     most Options.LinkTTL old. If it finds a new window, it begins again.
@@ -30,7 +30,7 @@ import (
 //   - If the read is earlier, V had S before the fill of W began to read V, because the fill first
 //     waits for twice LinkTTL. If V needed a fill, that fill ended before the fill of W began.
 //
-// In the end, W counts no older revision X of S's match. If V still has X, the fill may offer X
+// In the end, W counts no other revision X of S's match. If V still has X, the fill may offer X
 // to W. But the fill then reads the standing result of the source and offers it to W, until it
 // reads the result that it offered last. The fill copies only to W, so it omits step 2 of
 // links.go for other places. Therefore, if W is the first place of S, the fill does not offer S
@@ -39,7 +39,7 @@ import (
 // with all matches of V.
 //
 // W may refuse S as late: S was received after W closed. W must then count an older revision R
-// that was received in time. If no process ran before W closed, the fill runs afterwards. If the
+// that was received in time. If no process ran while W was open, the fill runs afterwards. If the
 // time of S is outside V, the writer of S replaces R in V, and the fill does not find R. So the
 // writer first copies R to W: see matchOffers.addReplaced. If a revision between R and S has a
 // time outside W, R must not count in W. So the writer copies this revision to W too. It

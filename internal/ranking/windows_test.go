@@ -124,8 +124,8 @@ func (f *rollingFixture) randomResult(rng *rand.Rand) leaderboard.MatchResult {
 	}
 	if earlier, ok := f.sent[r.ResultKey][r.Revision]; ok {
 		if f.closedSince(earlier.ReceivedAt) {
-			// Repeat the newest revision. If the closed window refused it, the service cannot
-			// know whether an older revision counts there.
+			// A window has closed, and may have refused the newest revision. The service
+			// cannot know whether an older one counts there, so repeat the newest.
 			earlier = f.sent[r.ResultKey][slices.Max(slices.Collect(maps.Keys(f.sent[r.ResultKey])))]
 		}
 		return earlier
