@@ -60,8 +60,8 @@ func TestCheckSubmit(t *testing.T) {
 	}
 }
 
-// Stored results may have attributes of removed divisions. Amend accepts these attributes, so
-// that a copy of the board accepts the results.
+// Stored results may have attributes of removed divisions. Amend adds these attributes to
+// AcceptedAttributes, so that a copy of the board accepts the results.
 func TestAttributesOfRemovedDivisionsStayAccepted(t *testing.T) {
 	b := leaderboard.Board{ID: "b", StrictSubmits: true, Divisions: []string{"gender", "gender+age", "club"}, AcceptedAttributes: []string{"mode"}}
 	proposal := b

@@ -117,7 +117,7 @@ func (c *linkCheck) reportDamaged(key leaderboard.SeasonKey, user leaderboard.Us
 	return c.addDifference(DataDamaged, c.season, user, fmt.Sprintf("data of the user on this board, or in season %q of the source %q, cannot be read; restore them, then repair: %v", key.Season, key.Board, err), false)
 }
 
-// checkMissing gives writers (see links.go) time to copy new results. It then reports the
+// checkMissing gives writers time to copy new results (see links.go). It then reports the
 // results that the linked board still lacks.
 func (c *linkCheck) checkMissing(ctx context.Context) error {
 	if len(c.missing) == 0 {

@@ -195,9 +195,9 @@ func (s *shared) fillWindow(ctx context.Context, source, b *leaderboard.Board, w
 func (o *matchOffers) findForWindow(ctx context.Context) (err error) {
 	places := o.b.LinkedSeasons(o.m.standing)
 	switch i := slices.Index(places, o.window); {
-	case i < 0:
+	case i < 0: // step 2
 		_, err = o.addReplacing(ctx, o.window)
-	case i > 0:
+	case i > 0: // step 3, except for the first place
 		o.own = append(o.own, offer{o.m, o.b.FromSource(o.source, o.m.standing, o.window)})
 	}
 	return err

@@ -254,7 +254,7 @@ func rollingHistory(t *testing.T, rng *rand.Rand) {
 			f.clock.set(f.clock.now().Add(time.Duration(rng.IntN(20)) * time.Hour))
 			continue
 		}
-		if step == createStep { // before a window closes, because a later fill does not find replaced revisions
+		if step == createStep { // fill now: after a window's close, a fill does not find replaced revisions
 			for f.board("days").Filling() {
 				f.clock.set(f.clock.now().Add(2 * time.Minute)) // ends the lease of a fill that failed
 				if err := f.FillLinked(t.Context()); err != nil {
