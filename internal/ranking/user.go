@@ -11,8 +11,8 @@ import (
 
 const (
 	maxNeighbors = 50
-	// storeAnswerAge is how long after an answer from the store User calls isBehind. An update of
-	// the index takes less time.
+	// For storeAnswerAge after an answer from the store, isBehind compares the index with the
+	// store. An update of the index takes less time.
 	storeAnswerAge = 30 * time.Second
 	// maxStoreAnswers is the size of Reader.storeAnswers.
 	maxStoreAnswers = 1 << 14

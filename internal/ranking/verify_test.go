@@ -257,7 +257,7 @@ func (s *busyStore) Entries(ctx context.Context, l leaderboard.Ladder, after lea
 	}
 }
 
-// While Verify scans a ladder, users join, or move past the position of the scan.
+// While Verify runs, users join, or move past the position of a scan.
 func TestVerifyIgnoresConcurrentWrites(t *testing.T) {
 	for name, changes := range map[string]func(*fixture, *busyStore){
 		"a user moves up": func(f *fixture, s *busyStore) {
