@@ -20,8 +20,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// hostileText has control characters that change a terminal's title, clear its screen, begin a line
-// and reverse text.
+// hostileText has control characters that change a terminal's title, clear its screen, begin a new
+// line and reverse text.
 const hostileText = "x\x1b]0;owned\x07\x1b[2J\r\nforged: 0 differences\u202e\u2066\u009b31m\x7f\u2028"
 
 type hostileServer struct {
@@ -58,7 +58,7 @@ func (h *hostileServer) handle(_ any, stream grpc.ServerStream) error {
 	}
 	token := m.Input().Fields().ByName("page_token")
 	lastPage := token != nil && req.Get(token).String() != ""
-	// Four messages of a stream cover each member of a oneof.
+	// A stream has four messages, so that each member of a oneof is in one of them.
 	for choice := range 4 {
 		res := dynamicpb.NewMessage(m.Output())
 		h.fill(res, choice, 0)
@@ -138,8 +138,8 @@ func (h *hostileServer) scalar(fd protoreflect.FieldDescriptor) protoreflect.Val
 	panic(fmt.Sprintf("no value for a field of kind %v", fd.Kind()))
 }
 
-// findControl returns the first character in text that is neither graphic nor a line feed, or not
-// UTF-8.
+// findControl describes the first character in text that is invalid UTF-8, or is neither graphic nor
+// a line feed.
 func findControl(text string) (string, bool) {
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])
@@ -227,6 +227,6 @@ func TestCompletionsAreHarmless(t *testing.T) {
 	address := (&hostileServer{}).start(t)
 	r := command(t, "", []string{"LEADERBOARD_SERVER=" + address}, "__complete", "top", "--board", "")
 	if found, ok := findControl(strings.ReplaceAll(r.stdout, "\t", " ")); ok || strings.Contains(r.stdout, "forged") {
-		t.Errorf("completion prints %q, with the control character %s; want no hostile text", r.stdout, found)
+		t.Errorf("completion prints %q (control character: %s), want no text of the server", r.stdout, found)
 	}
 }

@@ -205,10 +205,11 @@ func TestImportReportsRejectedRows(t *testing.T) {
 	far := writeFile(t, "far.csv", "user_id,points,achieved_at\nada,1,99999999999999\nada,1,-99999999999999999\nada,1,1.5\nada,1,0\n")
 	r = s.do(t, "import", far, "--board", "b", "--time-format", "unix", "--json")
 	if got, want := importSummary(t, r), (importCounts{Rows: 4, Applied: 1, Rejected: 3}); got != want {
-		t.Errorf("import of times outside the years 1 to 9999 = %+v, want %+v", got, want)
+		t.Errorf("import of one valid and three invalid times = %+v, want %+v", got, want)
 	}
 
-	// A wrong mapping fails before the first row, or after 1000 rejected rows.
+	// If a flag names a wrong column, the import stops before the first row, or after 1000 rejected
+	// rows.
 	s.fails(t, exitUsage, []string{`no column "score"; its columns are user_id, points`}, "import", file, "--board", "b", "--score", "score")
 	s.fails(t, exitUsage, []string{`--tie-breaker goals`}, "import", file, "--board", "b", "--tie-breaker", "goals=points")
 	allRejected := writeFile(t, "all_rejected.ndjson", strings.Repeat(`{"user":"ada","points":1}`+"\n", 200_000))
@@ -347,7 +348,7 @@ func TestImportContinuesAfterInterruptions(t *testing.T) {
 	r := p.do(t, "import", file, "--board", "parts", "--batch", "100", "--filter", "points!=6", "--json")
 	checkContains(t, r.stderr, "belongs to another import; starting at the first row")
 	if c := importSummary(t, r); c.Rows != rows+1 {
-		t.Errorf("summary of the import with another mapping: %+v, want %d rows", c, rows+1)
+		t.Errorf("summary of the import with another filter: %+v, want %d rows", c, rows+1)
 	}
 }
 
@@ -392,7 +393,7 @@ func TestImportRetries(t *testing.T) {
 		t.Errorf("summary of the import: %+v, want 200 rows, all applied or duplicate", got)
 	}
 	if calls < 8 || answers < 3 {
-		t.Errorf("the import made %d calls with %d answers, want at least 8 and 3", calls, answers)
+		t.Errorf("the import made %d calls with %d answers, want at least 8 calls and 3 answers", calls, answers)
 	}
 	checkContains(t, s.ok(t, "verify"), "with 200 results: 0 differences")
 }
@@ -461,7 +462,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 			if board == "best" || board == "sum" {
 				res.TieBreakers = []int64{r.Int64N(3), r.Int64N(2)}[:map[string]int{"best": 1, "sum": 2}[board]]
 			}
-			// Every revision of a match has the same month and week.
+			// All revisions of a match have the same day, and so the same season.
 			res.AchievedAt = timestamppb.New(time.Date(2026, 10, 5+7*(i%4), 0, i, 0, 0, time.UTC))
 			if r.IntN(2) == 0 {
 				res.Attributes = map[string]string{"gender": []string{"F", "M"}[r.IntN(2)], "note": "a\"b,c"}
@@ -482,7 +483,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"results.csv", "results.ndjson.gz"} {
-		if name != "results.csv" { // CSV has no bans
+		if name != "results.csv" { // a CSV file cannot contain bans
 			source.ok(t, "ban", "ann", "--board", "best", "--reason", "aimbot")
 			source.ok(t, "ban", "日本", "--until", "72h")
 		}
@@ -508,8 +509,8 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	}
 }
 
-// The server computes the windows of a rolling board from its source, so an import into the rolling
-// board sends nothing.
+// A rolling board counts only its source's results. It refuses other results, and an import skips
+// results from the source.
 func TestImportOfASourceFillsItsRollingBoard(t *testing.T) {
 	first, second := startInsecure(t), startInsecure(t)
 	for _, s := range []*testServer{first, second} {
@@ -548,7 +549,7 @@ func seasonsOf(t *testing.T, s *testServer, board string) []string {
 	return ids
 }
 
-// A text such as 12.00 can mean two scores.
+// With two decimals, 12.00 can mean 12 EUR or 12 cents.
 func TestImportAsksWhatADecimalPointMeans(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "lap", "--policy", "best", "--order", "lower-first", "--unit", "ms")

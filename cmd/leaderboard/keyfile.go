@@ -13,8 +13,8 @@ import (
 // nothing, because welcome prints the key there. Other output often becomes a log, which must not
 // contain the key.
 //
-// The caller must store the key afterwards: if the file cannot be written, nobody would know a
-// stored key.
+// The caller must not store the key before keepNewKey succeeds: without the file, nobody would know
+// the stored key.
 func (s *server) keepNewKey() error {
 	if s.terminal {
 		return nil
@@ -48,6 +48,5 @@ func writePrivate(path, text string) error {
 	return nil
 }
 
-// carriedFiles are in the data folder, but not part of the store. A restore moves them to the new
-// folder.
+// carriedFiles are in the data folder, but not part of the store. A restore keeps them.
 var carriedFiles = []string{config.DefaultBackups, config.DefaultKeyFile}

@@ -34,8 +34,8 @@ func newTerminal(t *testing.T) (screen, tty *os.File) {
 }
 
 // onTerminal runs a command on a terminal of 80 columns, by default without colors, and returns its
-// output. It kills the command when done returns true. Without done, the command must end by
-// itself.
+// output. If done is nil, onTerminal waits until the command ends. Otherwise, it kills the command
+// when done(output) is true.
 func onTerminal(t *testing.T, environ []string, done func(shown string) bool, args ...string) string {
 	t.Helper()
 	screen, tty := newTerminal(t)
@@ -45,22 +45,22 @@ func onTerminal(t *testing.T, environ []string, done func(shown string) bool, ar
 		t.Fatal(err)
 	}
 	cmd.Stdout = tty
-	// The command ends with this process, which closes the pipe: see TestMain.
+	// If this process ends, the pipe closes, and the command exits: see TestMain.
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	tty.Close() // reading from screen ends when the command ends
+	tty.Close() // only the command keeps tty open
 	shown := &output{}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(shown, screen) // ends with an error when no process has the terminal
+		_, _ = io.Copy(shown, screen) // ends with an error when no process has tty open
 	}()
 	if done != nil {
-		eventually(t, "the terminal shows the output", func() bool { return done(shown.String()) })
+		eventually(t, "the terminal shows the wanted output", func() bool { return done(shown.String()) })
 		_ = cmd.Process.Kill()
 	}
 	_ = cmd.Wait()
@@ -100,7 +100,7 @@ func TestCSVOnATerminalIsEscaped(t *testing.T) {
 	server := "LEADERBOARD_SERVER=" + address
 	shown := onTerminal(t, []string{server}, nil, "export", "entries", "--format", "csv")
 	if found, ok := findControl(strings.ReplaceAll(shown, "\r\n", "\n")); ok || !strings.Contains(shown, "forged") {
-		t.Errorf("the terminal shows %q, with the control character %s; want it escaped", shown, found)
+		t.Errorf("the terminal shows %q (control character: %s), want forged with all control characters escaped", shown, found)
 	}
 	if r := command(t, "", []string{server}, "export", "entries", "--format", "csv"); !strings.Contains(r.stdout, "\x1b") {
 		t.Errorf("a pipe gets %q, want the unescaped text", r.stdout)

@@ -17,7 +17,7 @@ func keyIn(t *testing.T, s *testServer, path string) string {
 }
 
 func TestFirstKeyGoesToAPrivateFile(t *testing.T) {
-	for name, setting := range map[string]string{"in the data folder": "", "at the path of the setting": filepath.Join(t.TempDir(), "new", "key")} {
+	for name, setting := range map[string]string{"in the data folder": "", "at the path of first_key_file": filepath.Join(t.TempDir(), "new", "key")} {
 		t.Run(name, func(t *testing.T) {
 			data := filepath.Join(t.TempDir(), "data")
 			path, args := filepath.Join(data, "admin-key"), []string{}

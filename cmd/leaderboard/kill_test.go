@@ -41,7 +41,7 @@ func startChildWith(t *testing.T, data string, args ...string) *child {
 	c.cmd.Args = append(c.cmd.Args, args...)
 	c.cmd.Env = []string{childEnv + "=1"}
 	c.cmd.Stderr = c.stderr
-	// The child ends with this process, which closes the pipe: see TestMain.
+	// If this process ends, the pipe closes, and the child exits: see TestMain.
 	if _, err := c.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func (k *ledger) write(ctx context.Context, c *client.Client, round, writer int,
 	}
 }
 
-// After each kill, the server has every acknowledged result, only results that were sent, and the
+// After each kill, the server has every acknowledged result, no result that was not sent, and the
 // ranks of a recount.
 func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 	runSeed, kills := seed.New(t), seed.Runs(t, 7)
@@ -164,7 +164,8 @@ func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 	}
 }
 
-// check compares the server with the ledger. Afterwards every stored result counts as acknowledged.
+// check compares the server with the ledger. Then it marks every stored result as acknowledged,
+// because the next kill must not lose it.
 func (k *ledger) check(t *testing.T, c *client.Client) {
 	t.Helper()
 	stored := map[string]int64{}
@@ -196,7 +197,7 @@ func (k *ledger) check(t *testing.T, c *client.Client) {
 		}
 	}
 	if lost > 0 || invented > 0 {
-		t.Fatalf("%d acknowledged results are lost, want 0; of %d stored results, %d were not sent with these points, want 0", lost, len(stored), invented)
+		t.Fatalf("%d acknowledged results are lost, and %d of %d stored results were not sent with their points; want none", lost, invented, len(stored))
 	}
 	limit := int32(1000)
 	top, err := c.Scores.ListScores(t.Context(), &pb.ListScoresRequest{Board: "kill", Limit: &limit})

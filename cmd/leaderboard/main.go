@@ -26,7 +26,7 @@ func main() {
 	os.Exit(code)
 }
 
-// discardLogger discards the log of the Redis client, which also returns the errors that it logs.
+// discardLogger discards the log of the Redis client. The client also returns the logged errors.
 type discardLogger struct{}
 
 func (discardLogger) Printf(context.Context, string, ...any) {}

@@ -130,7 +130,7 @@ func (s *testServer) ok(t *testing.T, args ...string) string {
 	return r.stdout
 }
 
-// The method fails runs a command, which must exit with code and write the texts in want to stderr.
+// fails runs a command. The command must exit with code, and write each text in want to stderr.
 func (s *testServer) fails(t *testing.T, code int, want []string, args ...string) {
 	t.Helper()
 	s.do(t, args...).mustFail(t, code, want, args)
@@ -144,7 +144,7 @@ func (r commandResult) mustFail(t *testing.T, code int, want []string, args []st
 	lines := strings.Split(strings.TrimSpace(r.stderr), "\n")
 	last := lines[len(lines)-1]
 	if !strings.HasPrefix(last, "leaderboard: ") || strings.Contains(last, "rpc error") {
-		t.Errorf("%v ends in %q, want a line that begins with leaderboard:", args, last)
+		t.Errorf("%v writes the last line %q to stderr, want it to begin with \"leaderboard: \" and not to contain \"rpc error\"", args, last)
 	}
 	for _, w := range want {
 		if !strings.Contains(r.stderr, w) {
@@ -176,7 +176,7 @@ func testApp() *cli.App {
 
 func TestHelpNamesCompletion(t *testing.T) {
 	if r := command(t, "", nil, "--help"); r.code != exitOK || !strings.Contains(r.stdout, "\n  completion ") {
-		t.Errorf("--help exited with %d and prints no command completion:\n%s", r.code, r.stdout)
+		t.Errorf("--help exited with %d and prints:\n%s\nwant 0 and the command completion", r.code, r.stdout)
 	}
 	r := command(t, "", nil, "completion", "--help")
 	for _, shell := range []string{"bash", "fish", "powershell", "zsh"} {

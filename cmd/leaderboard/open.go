@@ -121,8 +121,8 @@ func (s *server) openEmbedded() error {
 	return nil
 }
 
-// warnOfSharedFolders logs a warning for each folder to which other users have access. This is no
-// error, because on some platforms a group must have access to mounted folders.
+// warnOfSharedFolders logs a warning for each folder to which other users have access. Shared
+// folders are allowed, because some platforms mount folders with access for a group.
 func (s *server) warnOfSharedFolders(folders ...string) {
 	for _, folder := range folders {
 		if mode, open := cli.OpenToOthers(folder); open {
@@ -214,10 +214,11 @@ func listen(setting, address string) (net.Listener, error) {
 }
 
 // serve answers calls until ctx is done, a listener fails, or the index cannot be filled. After ctx
-// is done, it still answers for DrainTime, but is not ready. Then it waits for running calls.
+// is done, serve still answers for DrainTime, but ready returns an error. Then it waits for
+// running calls.
 //
-// In the background, serve fills the index, and reports each step to progress. At the end of the
-// fill, it calls loaded.
+// In the background, serve fills the index, and reports each step to progress. When the fill
+// has ended or failed, serve calls loaded.
 func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded func()) error {
 	ctx, cancel := s.untilDrained(ctx)
 	defer cancel(nil)

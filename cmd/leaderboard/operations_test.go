@@ -79,7 +79,7 @@ func TestOperationsConfiguration(t *testing.T) {
 	}
 }
 
-// The commands work as written, in their order.
+// The section's commands work as written, in their order.
 func TestOperationsOfAnEmbeddedServer(t *testing.T) {
 	text, err := os.ReadFile(operations)
 	if err != nil {
@@ -125,7 +125,7 @@ func TestOperationsOfAnEmbeddedServer(t *testing.T) {
 		}
 	}
 	if got := strings.Join(commands, " "); got != "backup restore" {
-		t.Fatalf("the page has the commands %s, want backup and restore", got)
+		t.Fatalf("the section \"The embedded engine\" has the commands %s, want backup and restore", got)
 	}
 	start()
 	checkContains(t, run("leaderboard verify"), " 0 differences")

@@ -97,7 +97,7 @@ func TestSharedFoldersCauseAWarning(t *testing.T) {
 	checkPrivate(t, filepath.Join(backups, "first"))
 }
 
-// The import only warns about a shared file of rejected rows.
+// If other users can read the file of rejected rows, the import only warns.
 func TestImportRefusesASharedStateFile(t *testing.T) {
 	openUmask(t)
 	s := startInsecure(t)

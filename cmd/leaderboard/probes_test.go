@@ -58,7 +58,7 @@ func TestAdminListenerOfAConsumer(t *testing.T) {
 	c := config.Default()
 	c.Roles, c.Admin, c.HTTP, c.GRPC = []string{config.RoleConsumer}, "127.0.0.1:0", "127.0.0.1:0", "127.0.0.1:0"
 	s := &server{config: &c, log: slog.New(slog.DiscardHandler), metrics: prometheus.NewRegistry()}
-	s.draining.Store(true)
+	s.draining.Store(true) // so /readyz answers 503
 	if c.Cassandra.Hosts = []string{"c"}; !c.Distributed() {
 		t.Fatal("Distributed returns false with a Cassandra host, want true")
 	}
@@ -82,7 +82,7 @@ func TestAdminListenerOfAConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(got), "HTTP/1.1 200") {
-		t.Errorf("a request without its body: %.60q, %v; want 200 and a closed connection", got, err)
+		t.Errorf("a request whose body does not arrive: %.60q, %v; want 200 and a closed connection", got, err)
 	}
 	stop()
 	if conn, err := net.Dial("tcp", admin); err == nil {

@@ -36,7 +36,7 @@ func TestREADMECommands(t *testing.T) {
 	}
 	all := strings.Join(answers, "\n")
 	for _, want := range []string{
-		`"new_score":30,"rank":1,"status":"DUPLICATE"`, // ann's result counted once
+		`"new_score":30,"rank":1,"status":"DUPLICATE"`, // ann's repeated result counts once
 		`"leaderboard":[{"user_id":"ann","score":30,"rank":1`,
 		`"user_id":"bob","score":20,"rank":2`,
 		`"is_current_user":true`,

@@ -17,7 +17,7 @@ import (
 )
 
 // clusterConfig returns the settings for a command of the distributed engine. It returns a usage
-// error if they name no servers.
+// error if the settings name no servers.
 func clusterConfig(app *cli.App, cmd *cobra.Command) (*config.Config, error) {
 	c, err := loadConfig(app, cmd)
 	if err != nil {
@@ -143,8 +143,8 @@ The command has the flags of "leaderboard serve".`,
 	return cmd
 }
 
-// ensureTopics checks the topics, and then creates missing topics. If settings could lose results,
-// it returns an error and creates nothing, or, with force, prints warnings.
+// ensureTopics checks the topics, and then creates missing topics. If a topic could lose results,
+// ensureTopics returns an error and creates nothing. With force, it prints a warning instead.
 func ensureTopics(ctx context.Context, app *cli.App, c *config.Kafka, o kafka.TopicOptions, force bool) error {
 	connection, err := kafkaOptions(c)
 	if err != nil {

@@ -66,6 +66,7 @@ func startClocked(t *testing.T, now time.Time) *clockedServer {
 	return s
 }
 
+// pass moves the clock by d, and sweeps.
 func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	now := s.clock.Load().Add(d)
@@ -75,7 +76,8 @@ func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	}
 }
 
-// The recipe in docs/api.md computes the checksum of a season that ended early and was amended.
+// After export and import, an amended season that ended early has its former checksum. The command
+// in docs/api.md computes it too.
 func TestChecksumAfterExportAndImport(t *testing.T) {
 	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 	create := []string{"board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--season", "yearly", "--grace", "24h"}
@@ -88,7 +90,7 @@ func TestChecksumAfterExportAndImport(t *testing.T) {
 	}
 	source.ok(t, "import", writeFile(t, "rows.csv", rows.String()), "--board", "cup")
 	if got, err := source.EndSeason(t.Context(), "cup", leaderboard.EarlyEnd{ID: "2025", At: now.Add(-30 * time.Hour)}); err != nil || got.Results == 0 {
-		t.Fatalf("EndSeason: %+v, %v; want results after the end", got, err)
+		t.Fatalf("EndSeason: %+v, %v; want excluded results", got, err)
 	}
 	source.pass(t, 48*time.Hour)
 	checksum := func(s *clockedServer) string {

@@ -84,8 +84,8 @@ func newLog(w io.Writer, l config.Log, level slog.Leveler) *slog.Logger {
 	return slog.New(slog.NewJSONHandler(w, options))
 }
 
-// welcome logs the server's addresses, and prints them on a terminal. It also prints a new admin
-// key on a terminal, and otherwise the path of the key's file.
+// welcome logs the server's addresses, and prints them on a terminal. If the admin key is new,
+// welcome prints the key on a terminal, and otherwise the path of the key's file.
 func welcome(app *cli.App, s *server) {
 	label, location := "data", s.config.Data // where the store keeps its data
 	if s.config.Distributed() {
@@ -134,7 +134,7 @@ func (s *server) url() string {
 	return scheme + "://" + reachableAddress(s.rest.Addr().String())
 }
 
-// reachableAddress returns address with localhost for a host that means all addresses.
+// reachableAddress replaces a host that means all addresses, such as 0.0.0.0, by localhost.
 func reachableAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -146,8 +146,8 @@ func reachableAddress(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// loadProgress returns functions that show the fill of the index: on a terminal as a progress bar,
-// which end removes, and otherwise as a log line every five seconds.
+// loadProgress returns functions for the progress of the index's fill. On a terminal, show draws the
+// progress, and end removes it. Otherwise, show logs the progress every five seconds.
 func loadProgress(app *cli.App, log *slog.Logger) (show ranking.Progress, end func()) {
 	if !cli.IsTerminal(app.Stderr) {
 		const interval = 5 * time.Second

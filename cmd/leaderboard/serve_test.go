@@ -151,16 +151,16 @@ func TestNotReadyWhileLoading(t *testing.T) {
 	}()
 	<-begun
 	if code, _ := get(t, http.DefaultClient, url+"/readyz"); code != http.StatusServiceUnavailable {
-		t.Errorf("GET /readyz while the index is filled = %d, want 503", code)
+		t.Errorf("GET /readyz while the index is being filled = %d, want 503", code)
 	}
 	atURL := strings.TrimPrefix(url, "http://")
 	command(t, "", nil, "health", "--ready", "--http", atURL).
 		mustFail(t, exitFailure, []string{"503", "the rank index is being filled"}, []string{"health", "--ready"})
 	if r := command(t, "", nil, "health", "--http", atURL); r.code != exitOK {
-		t.Errorf("health while the index is filled: %s, want success", r.stderr)
+		t.Errorf("health while the index is being filled: %s, want success", r.stderr)
 	}
 	if code, _ := get(t, http.DefaultClient, url+"/healthz"); code != http.StatusOK {
-		t.Errorf("GET /healthz while the index is filled = %d, want 200", code)
+		t.Errorf("GET /healthz while the index is being filled = %d, want 200", code)
 	}
 	close(release)
 	<-loaded
@@ -224,6 +224,7 @@ func TestStoppingEndsStreams(t *testing.T) {
 	_, _ = io.ReadAll(res.Body)
 }
 
+// authority is a certificate authority.
 type authority struct {
 	t    *testing.T
 	dir  string
@@ -237,8 +238,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue writes name.pem and name-key.pem, signed by parent. Without parent, name.pem is a
-// self-signed authority.
+// issue writes a certificate to name.pem and its key to name-key.pem. parent signs the certificate.
+// If parent is nil, the certificate is a self-signed authority.
 func (a *authority) issue(name string, parent *authority) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -336,7 +337,7 @@ func TestReachableAddress(t *testing.T) {
 	}
 }
 
-// If only the index is down, the server is ready.
+// load retries while the store or the index is down. A server needs only its store to be ready.
 func TestLoadingWaitsForServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, innerIndex := embedded.Open(t)
@@ -362,7 +363,7 @@ func TestLoadingWaitsForServers(t *testing.T) {
 			go func() { done <- s.load(t.Context(), nil) }()
 			time.Sleep(time.Hour)
 			if ready := s.service.Ready(); ready != (down == &index.Switch) {
-				t.Errorf("Ready returns %v, want true if the index is down and false if the store is down", ready)
+				t.Errorf("Ready returns %v, want %v (true if the index is down, false if the store is down)", ready, !ready)
 			}
 			select {
 			case err := <-done:
@@ -412,7 +413,7 @@ func TestReadyWithoutKafka(t *testing.T) {
 	go func() { done <- s.consumer.Run(ctx) }()
 	for deadline := time.Now().Add(time.Minute); both.ready() != nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal(both.ready())
+			t.Fatalf("a server with both roles is not ready without Kafka, want it ready: %v", both.ready())
 		}
 	}
 	if s.ready() == nil {

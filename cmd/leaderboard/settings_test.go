@@ -159,7 +159,7 @@ func checkConnections(t *testing.T, s *testServer) {
 	}
 	_ = conns[1].SetDeadline(time.Now().Add(300 * time.Millisecond))
 	if answered(conns[1]) {
-		t.Error("an answer on the second connection, want none")
+		t.Error("an answer on the second connection while the first is open, want none")
 	}
 	_ = conns[1].SetDeadline(time.Now().Add(waitLimit))
 	conns[0].Close()
@@ -168,7 +168,7 @@ func checkConnections(t *testing.T, s *testServer) {
 	}
 }
 
-// The server announces its limit, so the client delays a call above the limit.
+// The client learns limits.streams from the server, and delays calls above this limit.
 func checkStreams(t *testing.T, s *testServer) {
 	client := healthpb.NewHealthClient(s.dialGRPC(t))
 	watch := func(ctx context.Context) error {
@@ -187,7 +187,7 @@ func checkStreams(t *testing.T, s *testServer) {
 	short, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := watch(short); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("a third call on the connection: %v, want it to wait", err)
+		t.Errorf("a third call on the connection: %v, want DEADLINE_EXCEEDED, because the call waits", err)
 	}
 	end()
 	if err := watch(t.Context()); err != nil {
@@ -217,7 +217,7 @@ func checkMaxLifetime(t *testing.T, s *testServer) {
 		mac := hmac.New(sha256.New, []byte(tokenSecret))
 		mac.Write([]byte(token))
 		if res := s.ask(t, "/v1/scores", "Authorization", "Bearer "+token+"."+b64(mac.Sum(nil))); res.status != want {
-			t.Errorf("a token for %v: %d %s, want %d", lifetime, res.status, res.body, want)
+			t.Errorf("a token with a lifetime of %v: %d %s, want %d", lifetime, res.status, res.body, want)
 		}
 	}
 }

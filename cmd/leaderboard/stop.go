@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// untilDrained returns a context that is done DrainTime after ctx. Meanwhile the server is not
-// ready, so that load balancers choose other servers. Without the API role, DrainTime does not
+// untilDrained returns a context that is done DrainTime after ctx. During DrainTime, the server is
+// not ready, so that load balancers choose other servers. Without the API role, DrainTime does not
 // apply. The caller must call cancel.
 func (s *server) untilDrained(ctx context.Context) (running context.Context, cancel context.CancelCauseFunc) {
 	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -36,7 +36,7 @@ func (s *server) untilDrained(ctx context.Context) (running context.Context, can
 	}
 }
 
-// reloadOnHangup calls reload at each SIGHUP, until stop is called.
+// reloadOnHangup calls reload at each SIGHUP, until the caller calls stop.
 func (s *server) reloadOnHangup(load func() (config.Effective, error), level *slog.LevelVar) (stop func()) {
 	hangups, done := make(chan os.Signal, 1), make(chan struct{})
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -53,8 +53,8 @@ func (s *server) reloadOnHangup(load func() (config.Effective, error), level *sl
 	}
 }
 
-// reload applies the log level and the certificates. It logs other changed settings, because they
-// need a restart. If anything cannot be read, nothing changes.
+// reload reads the settings and certificates again. It applies the log level and the certificates,
+// and logs the other changed settings. If reading fails, nothing changes.
 func (s *server) reload(load func() (config.Effective, error), level *slog.LevelVar) {
 	loaded, err := load()
 	if err == nil {

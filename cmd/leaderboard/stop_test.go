@@ -23,8 +23,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// While draining, the server answers, but is not ready. Then it ends streams and closes its
-// listeners.
+// While draining, the server answers, but is not ready. After drain_time, it ends streams and closes
+// its listeners.
 func TestSIGTERMDrains(t *testing.T) {
 	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--drain-time", "3s", "--admin", "127.0.0.1:0")
 	base := "http://" + c.http
@@ -142,7 +142,8 @@ func TestCallsAreCanceledAfterShutdownGrace(t *testing.T) {
 	checkContains(t, c.stderr.String(), "canceled the calls that still ran 100ms after", "shutdown_grace")
 }
 
-// hangUp sends SIGHUP, waits until it is handled, and returns how many reloads have failed so far.
+// hangUp sends SIGHUP, waits until the server logs the reload, and returns the number of failed
+// reloads so far.
 func (c *child) hangUp(t *testing.T) int {
 	t.Helper()
 	failed := func() int { return strings.Count(c.stderr.String(), `"msg":"settings not reloaded"`) }
@@ -177,14 +178,14 @@ func TestSIGHUPReloadsTheClientAuthority(t *testing.T) {
 		return r.code == exitOK
 	}
 	if !admits(first) || admits(second) {
-		t.Fatal("want the server to admit only clients of the first authority")
+		t.Fatal("before SIGHUP, want the server to admit only clients of the first authority")
 	}
 	install(second)
 	if failed := c.hangUp(t); failed != 0 {
 		t.Errorf("after SIGHUP, the log says that the settings were not reloaded: %s", c.stderr)
 	}
 	if admits(first) || !admits(second) {
-		t.Error("after SIGHUP, the server does not use the second authority")
+		t.Error("after SIGHUP, want the server to admit only clients of the second authority")
 	}
 }
 
@@ -198,7 +199,7 @@ func TestSIGHUPReloads(t *testing.T) {
 			if err == nil {
 				err = os.WriteFile(to, text, 0o600)
 			}
-			// On a mounted volume, both versions of a file can have the same modification time.
+			// On a mounted volume, all versions of a file can have the same modification time.
 			if err == nil {
 				err = os.Chtimes(to, time.Unix(1e9, 0), time.Unix(1e9, 0))
 			}
@@ -223,7 +224,7 @@ func TestSIGHUPReloads(t *testing.T) {
 		return r.code == exitOK
 	}
 	if !trusts(first) || trusts(second) {
-		t.Fatal("want the server to start with its first certificate")
+		t.Fatal("before SIGHUP, want the server to use only the first certificate")
 	}
 	debug := func() bool { return strings.Contains(c.stderr.String(), `"level":"DEBUG"`) }
 	if debug() {
@@ -232,10 +233,10 @@ func TestSIGHUPReloads(t *testing.T) {
 	install(second)
 	settings("log: {level: debug, format: json}\nlimits: {key_rate: 7}\n")
 	if failed := c.hangUp(t); failed != 0 {
-		t.Errorf("after SIGHUP with valid settings, the log says that they were not reloaded, want them reloaded: %s", c.stderr)
+		t.Errorf("after SIGHUP with valid settings, the log says that the settings were not reloaded: %s", c.stderr)
 	}
 	if trusts(first) || !trusts(second) {
-		t.Error("after SIGHUP, the server does not use its second certificate")
+		t.Error("after SIGHUP, want the server to use only the second certificate")
 	}
 	if !debug() {
 		t.Error("after SIGHUP, the log has no lines of level debug")
@@ -256,7 +257,7 @@ func TestSIGHUPReloads(t *testing.T) {
 		t.Errorf("SIGHUP with an invalid key file: %d failed reloads, want 2: %s", failed, c.stderr)
 	}
 	if !trusts(second) {
-		t.Error("after a failed reload, the server does not use its former certificate")
+		t.Error("after failed reloads, the server does not use the second certificate any more")
 	}
 }
 

@@ -24,8 +24,8 @@ import (
 type traceTarget struct{ endpoint, protocol string }
 
 func traceTargetOf(getenv func(string) string) (*traceTarget, error) {
-	// get returns the value and the name of the variable for traces. If this is empty, get uses the
-	// variable for all signals.
+	// get returns the value and the name of the variable OTEL_EXPORTER_OTLP_TRACES_*. If the variable
+	// is empty, get uses OTEL_EXPORTER_OTLP_*.
 	get := func(name string) (value, variable string) {
 		if value := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); value != "" {
 			return value, "OTEL_EXPORTER_OTLP_TRACES_" + name
@@ -97,13 +97,13 @@ func redactURL(endpoint string) string {
 	return u.Redacted()
 }
 
-// loggedExporter logs the failures of an exporter. The SDK would print them to standard error.
+// loggedExporter logs an exporter's failures. The SDK would print the failures to standard error.
 type loggedExporter struct {
 	sdktrace.SpanExporter
 	log *slog.Logger
 }
 
-// ExportSpans exports spans. Spans that cannot be exported are dropped.
+// ExportSpans exports spans, or drops them after a failure.
 func (e loggedExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
 		e.log.WarnContext(ctx, "traces not exported", "spans", len(spans), "err", err)

@@ -71,8 +71,8 @@ func TestTracesAreSampled(t *testing.T) {
 			t.Setenv("OTEL_TRACES_SAMPLER", tt.sampler)
 			t.Setenv("OTEL_TRACES_SAMPLER_ARG", tt.arg)
 			s := startInsecure(t)
-			submitTraced(t, s, aTrace, "01")
-			submitTraced(t, s, anotherTrace, "00")
+			submitTraced(t, s, aTrace, "01")       // the caller samples this trace
+			submitTraced(t, s, anotherTrace, "00") // the caller does not sample this one
 			s.ok(t, "top")
 			s.stop()
 			got, others := map[string]bool{}, false
@@ -84,7 +84,7 @@ func TestTracesAreSampled(t *testing.T) {
 				}
 			}
 			if all := tt.sampler == "" || tt.sampler == "always_on"; !maps.Equal(got, tt.want) || others != all {
-				t.Errorf("traces of the callers %v, other traces: %v; want %v and %v", got, others, tt.want, all)
+				t.Errorf("exported traces of callers: %v, want %[3]v; exported traces that the server began: %[2]v, want %[4]v", got, others, tt.want, all)
 			}
 		})
 	}

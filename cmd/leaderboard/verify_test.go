@@ -20,7 +20,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// startWithStores also returns the store and the index, for changes without the server.
+// startWithStores also returns the store and the index, so that a test can change them directly.
 func startWithStores(t *testing.T) (*testServer, leaderboard.Store, leaderboard.Index) {
 	t.Helper()
 	store, index := embedded.Open(t)

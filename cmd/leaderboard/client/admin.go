@@ -182,13 +182,13 @@ var ErrDifferences = errors.New("verify found differences")
 // damagedData is the kind of the differences that the server cannot repair.
 const damagedData = "DATA_DAMAGED"
 
-// kinds has the kinds of the unrepaired differences.
+// differencesError returns the error for unrepaired differences of these kinds.
 func differencesError(kinds map[string]bool, repair bool) error {
 	const restore = "restore it from a backup, or upgrade the server if a newer version wrote it, then run `leaderboard verify --repair`"
 	damaged := kinds[damagedData]
 	switch {
 	case damaged && (repair || len(kinds) == 1):
-		return fmt.Errorf("%w that it cannot repair: where the kind is %s, stored data cannot be read; %s", ErrDifferences, damagedData, restore)
+		return fmt.Errorf("%w that it cannot repair: the kind %s means that the server cannot read stored data; %s", ErrDifferences, damagedData, restore)
 	case repair:
 		return fmt.Errorf("%w that it did not repair; run leaderboard verify again", ErrDifferences)
 	case damaged:

@@ -56,7 +56,7 @@ func (c *Client) printOutcomes(res proto.Message, outcomes []*pb.Outcome) error 
 	if err := c.print(res, func() { writeOutcomes(c, outcomes, notAccepted) }); err != nil || len(notAccepted) == 0 {
 		return err
 	}
-	return fmt.Errorf("%d of %d results were not accepted as they are", len(notAccepted), len(outcomes))
+	return fmt.Errorf("%d of %d results were not accepted as given", len(notAccepted), len(outcomes))
 }
 
 func decodeLines[T any, M interface {

@@ -131,7 +131,7 @@ func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 }
 
 // credentials uses TLS for another machine unless --plaintext is set, because a key must not cross
-// the network unencrypted. ca is the source of o.CA, for errors.
+// the network unencrypted. ca names the source of o.CA, for error texts.
 func (o *Connection) credentials(ca string) (credentials.TransportCredentials, error) {
 	switch {
 	case o.Plaintext && (o.TLS || o.Cert != ""):
@@ -171,8 +171,7 @@ func isLoopback(server string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// bearer is a key that is sent with every call. [Connection.credentials] decides whether to use
-// TLS.
+// bearer is a key that the client sends with every call. [Connection.credentials] decides about TLS.
 type bearer string
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].

@@ -28,7 +28,7 @@ command needs a key with the admin scope, and a reason.`,
 	f := cmd.Flags()
 	scoreFlag(f, &points, "points", "new `points`, on sum and decay boards")
 	scoreFlag(f, &score, "score", "new `score`, on best and latest boards")
-	f.Int64Var(&revision, "revision", 0, "`revision` that must count at present; if another revision counts, the server changes nothing")
+	f.Int64Var(&revision, "revision", 0, "expected current `revision`; if another revision is current, the server changes nothing")
 	f.StringVar(&at, "achieved-at", "", "new `time` of the event, in the same season, such as 2026-11-20T10:00:00Z")
 	f.Int64SliceVar(&req.TieBreakers, "tie-breakers", nil, "new `values` of all tie-breakers in the board's order, such as 1,0")
 	f.StringToStringVar(&req.Attributes, "attribute", nil, "attribute to set, as `name=value`; name= removes it")

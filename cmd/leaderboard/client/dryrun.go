@@ -18,8 +18,8 @@ func addDryRun(f *pflag.FlagSet, dryRun *bool) {
 	f.BoolVar(dryRun, "dry-run", false, "change nothing, and show what would change")
 }
 
-// An older server ignores the field dry_run.
-var errNoDryRun = errors.New("the server has an older version without dry runs, and made the change; undo the change if necessary, and upgrade the server")
+// An older server ignores the field dry_run, and returns no effect.
+var errNoDryRun = errors.New("the server made the change, because it has an older version without dry runs; undo the change if necessary, and upgrade the server")
 
 func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	if e == nil {

@@ -30,7 +30,7 @@ func (c *Client) WrapError(err error) error {
 }
 
 // ErrorText returns what went wrong and what to do next, for errors of [Client.WrapError]. The
-// caller must escape it with [cli.EscapeLines].
+// caller must escape the text with [cli.EscapeLines].
 func ErrorText(err error) string {
 	var call *callError
 	if !errors.As(err, &call) {
@@ -103,7 +103,7 @@ func unavailableText(message, server string) string {
 	case strings.Contains(message, "remote error: tls: certificate required"), strings.Contains(message, "remote error: tls: bad certificate"):
 		return fmt.Sprintf("the server %s requires a client certificate; name a certificate that the server accepts with --cert and --cert-key", server)
 	case strings.Contains(message, "broken pipe"), strings.Contains(message, "connection reset by peer"):
-		// If the client is still writing when a TLS server closes the connection, it gets no TLS
+		// A TLS server may close the connection while the client writes. The message then has no TLS
 		// alert.
 		return fmt.Sprintf("the server %s closed the connection; use --tls if the server requires TLS, or --cert if it requires a client certificate; otherwise try again", server)
 	case strings.Contains(message, "error reading server preface"), strings.Contains(message, "connection closed before server preface"):

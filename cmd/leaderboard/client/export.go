@@ -91,7 +91,7 @@ type exportTable interface {
 type csvTable struct {
 	*csv.Writer
 	defuseFormulas bool
-	terminal       bool // escape control characters
+	terminal       bool // whether to escape control characters
 }
 
 func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
@@ -109,10 +109,10 @@ func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
 }
 func (t csvTable) flush() error { t.Flush(); return t.Error() }
 
-// defuse puts an apostrophe before a field, except a number, that a spreadsheet would run as a
-// formula.
+// defuse puts an apostrophe before a field if a spreadsheet would run the field as a formula. Whole
+// numbers stay.
 func defuse(field string) string {
-	// Some spreadsheets ignore leading spaces, and accept fullwidth forms of these characters.
+	// Some spreadsheets ignore leading spaces, and accept the fullwidth forms of =, +, - and @.
 	const formulaStarts = "=+-@\uff1d\uff0b\uff0d\uff20"
 	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(field, unicode.IsSpace))
 	if _, err := strconv.ParseInt(field, 10, 64); err == nil || !strings.ContainsRune(formulaStarts, first) {
@@ -160,8 +160,8 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 	return nil
 }
 
-// create creates a private file with a temporary name. finish renames it to path, or removes it
-// after an error.
+// create creates a private file with a temporary name. finish renames the file to path, or removes
+// the file after an error.
 func (c *Client) create(path string) (out io.Writer, finish func(error) error, err error) {
 	if path == "-" {
 		return c.Stdout, func(err error) error { return err }, nil
@@ -287,7 +287,7 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 		res, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			if isCSV && voids+ends > 0 {
-				c.Notef("this file lacks %s and %s, which CSV cannot contain. The results that they exclude would count after an import; to keep them excluded, export NDJSON\n",
+				c.Notef("this file lacks %s and %s, which CSV cannot contain. After an import, the results that they exclude would count; to keep these results excluded, export NDJSON\n",
 					cli.Plural(voids, "void match", "void matches"), cli.Plural(ends, "early end of a season", "early ends of seasons"))
 			}
 			return n, seasons, nil
@@ -334,8 +334,8 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 	}
 }
 
-// resultObject returns a result with season, source and retracted, or an object with the field ban,
-// void or end.
+// resultObject returns JSON: a result with the fields season, source and retracted, or an object
+// with the field ban, void or end.
 func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) {
 	switch {
 	case res.GetBan() != nil:

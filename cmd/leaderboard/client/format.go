@@ -87,7 +87,7 @@ func (t *EntryTable) symbol(e *pb.Entry) string {
 }
 
 // Draw draws the entries of d, and the caption, if any. On a terminal, it omits entries that do not
-// fit, and cuts or folds long lines, so that the next Draw can replace them.
+// fit, and cuts or folds long lines, so that the next Draw can replace the whole output.
 func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	columns, rows := s.Size()
 	entries, footer := d.GetLeaderboard(), describe(d)
@@ -112,7 +112,7 @@ func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	}
 }
 
-// Reset makes the next Draw mark no entry.
+// Reset makes the next Draw mark no new entries and no changed ranks.
 func (t *EntryTable) Reset() { t.drawn = nil }
 
 func formatRank(rank *int64) string {

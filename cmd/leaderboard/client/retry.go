@@ -12,7 +12,7 @@ import (
 
 const retryFor = 2 * time.Minute
 
-// Retry calls f until it succeeds, returns a permanent error, or takes longer than retryFor.
+// Retry calls f until f succeeds or returns a permanent error, or until retryFor has passed.
 // Submits with match ids may be retried, because each result counts once.
 func Retry(ctx context.Context, f func() error) error {
 	delays := &serverDelays{ExponentialBackOff: backoff.ExponentialBackOff{
@@ -33,7 +33,7 @@ func Retry(ctx context.Context, f func() error) error {
 
 type serverDelays struct {
 	backoff.ExponentialBackOff
-	minimum time.Duration
+	minimum time.Duration // the server's suggestion
 }
 
 // NextBackOff implements [backoff.BackOff].
