@@ -73,8 +73,7 @@ func (h *hostileServer) handle(_ any, stream grpc.ServerStream) error {
 	return status.Error(codes.Internal, hostileText)
 }
 
-// clearTokens, if last is true, clears each next_page_token in m, so that the client asks for no
-// further page.
+// clearTokens clears each next_page_token in m if last is true.
 func clearTokens(m protoreflect.Message, last bool) {
 	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		if last && fd.Name() == "next_page_token" {
@@ -138,8 +137,8 @@ func (h *hostileServer) scalar(fd protoreflect.FieldDescriptor) protoreflect.Val
 	panic(fmt.Sprintf("no value for a field of kind %v", fd.Kind()))
 }
 
-// findControl describes the first character in text that is invalid UTF-8, or is neither graphic nor
-// a line feed.
+// findControl describes the first character in text that is invalid UTF-8, or is neither graphic
+// nor a line feed.
 func findControl(text string) (string, bool) {
 	for i, r := range text {
 		_, size := utf8.DecodeRuneInString(text[i:])
@@ -151,7 +150,6 @@ func findControl(text string) (string, bool) {
 	return "", false
 }
 
-// hostileArguments returns the arguments of each command that calls a server.
 func hostileArguments(t *testing.T) map[string][]string {
 	input := filepath.Join(t.TempDir(), "in.csv")
 	if err := os.WriteFile(input, []byte("user_id,match_id,score\nada,m,1\n"), 0o600); err != nil {

@@ -214,8 +214,8 @@ func listen(setting, address string) (net.Listener, error) {
 }
 
 // serve answers calls until ctx is done, a listener fails, or the index cannot be filled. After ctx
-// is done, serve still answers for DrainTime, but ready returns an error. Then it waits for
-// running calls.
+// is done, serve still answers for DrainTime, but ready returns an error. Finally, serve waits
+// for running calls.
 //
 // In the background, serve fills the index, and reports each step to progress. When the fill
 // has ended or failed, serve calls loaded.

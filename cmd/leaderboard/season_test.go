@@ -66,7 +66,6 @@ func startClocked(t *testing.T, now time.Time) *clockedServer {
 	return s
 }
 
-// pass moves the clock by d, and sweeps.
 func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	t.Helper()
 	now := s.clock.Load().Add(d)
@@ -76,8 +75,8 @@ func (s *clockedServer) pass(t *testing.T, d time.Duration) {
 	}
 }
 
-// After export and import, an amended season that ended early has its former checksum. The command
-// in docs/api.md computes it too.
+// Export and import keep the checksum of an amended season that ended early. The command in
+// docs/api.md computes the same checksum.
 func TestChecksumAfterExportAndImport(t *testing.T) {
 	now := time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
 	create := []string{"board", "create", "cup", "--policy", "sum", "--tie-breaker", "wins", "--season", "yearly", "--grace", "24h"}

@@ -146,8 +146,8 @@ func reachableAddress(address string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// loadProgress returns functions for the progress of the index's fill. On a terminal, show draws the
-// progress, and end removes it. Otherwise, show logs the progress every five seconds.
+// loadProgress returns functions for the progress of the index's fill. On a terminal, show draws
+// the progress, and end removes it. Otherwise, show logs the progress every five seconds.
 func loadProgress(app *cli.App, log *slog.Logger) (show ranking.Progress, end func()) {
 	if !cli.IsTerminal(app.Stderr) {
 		const interval = 5 * time.Second

@@ -224,7 +224,6 @@ func TestStoppingEndsStreams(t *testing.T) {
 	_, _ = io.ReadAll(res.Body)
 }
 
-// authority is a certificate authority.
 type authority struct {
 	t    *testing.T
 	dir  string

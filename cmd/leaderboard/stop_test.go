@@ -23,8 +23,8 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// While draining, the server answers, but is not ready. After drain_time, it ends streams and closes
-// its listeners.
+// While draining, the server answers, but is not ready. After drain_time, it ends streams and
+// closes its listeners.
 func TestSIGTERMDrains(t *testing.T) {
 	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--drain-time", "3s", "--admin", "127.0.0.1:0")
 	base := "http://" + c.http

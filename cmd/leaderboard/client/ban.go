@@ -60,7 +60,6 @@ To ban a user whose id is "list" or "search", write "--" before the id.`,
 	return cmd
 }
 
-// parseEnd parses a time, or a duration from now. It returns nil for an empty text.
 func parseEnd(text string, now time.Time) (*timestamppb.Timestamp, error) {
 	if text == "" {
 		return nil, nil

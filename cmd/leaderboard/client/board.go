@@ -177,7 +177,6 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.retention, "retention", 0, "how long to keep a season after it is sealed (if omitted, forever)")
 }
 
-// board returns the board from the flags or the file, and the paths of its given fields.
 func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Board, []string, error) {
 	if f.file != "" {
 		return f.fromFile(app, id, fs)
@@ -240,8 +239,6 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	return b, paths, err
 }
 
-// parseEnum returns the enum value for a name such as lower-first. An earlier error, firstErr, has
-// precedence.
 func parseEnum[E ~int32](firstErr error, flag, name string, values map[string]int32) (E, error) {
 	v, ok := values[strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
 	if firstErr == nil && (!ok || v == 0) {
@@ -333,7 +330,6 @@ func readAll(app *cli.App, path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// decodeBoard reads JSON or YAML. It also returns the paths of the fields.
 func decodeBoard(data []byte) (*pb.Board, []string, error) {
 	var fields map[string]any
 	if err := yaml.Unmarshal(data, &fields); err != nil { // YAML includes JSON

@@ -171,7 +171,7 @@ func isLoopback(server string) bool {
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// bearer is a key that the client sends with every call. [Connection.credentials] decides about TLS.
+// bearer is a key that the client sends with every call. [Connection.credentials] chooses TLS.
 type bearer string
 
 // GetRequestMetadata implements [credentials.PerRPCCredentials].

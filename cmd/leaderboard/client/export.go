@@ -251,7 +251,6 @@ func formatInstant(t *timestamppb.Timestamp) string {
 	return t.AsTime().Format(time.RFC3339Nano)
 }
 
-// jsonText returns v as JSON for a CSV field, or "" if v is empty.
 func jsonText[V []string | []int64 | map[string]string](v V) string {
 	if len(v) == 0 {
 		return ""
@@ -334,8 +333,6 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 	}
 }
 
-// resultObject returns JSON: a result with the fields season, source and retracted, or an object
-// with the field ban, void or end.
 func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) {
 	switch {
 	case res.GetBan() != nil:

@@ -124,7 +124,6 @@ func formatRank(rank *int64) string {
 
 const separator = " · "
 
-// describe returns the escaped line below a table of entries.
 func describe(d *pb.Leaderboard) string {
 	parts := []string{"board " + d.GetBoard(), "season " + d.GetSeason()}
 	if d.GetDivision() != "" {
