@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// Follower reads the update messages of every partition, also of partitions that are created later. It
-// starts after the newest message and commits no offset.
+// Follower reads the update messages that are sent after its start, also on partitions that are
+// created later. It commits no offset.
 type Follower struct {
 	consumer sarama.Consumer // nil until a broker answers
 	topic    string
@@ -29,9 +29,8 @@ type Follower struct {
 }
 
 // Follow calls every function in deliver for each update message. Calls are concurrent for different
-// partitions. If messages are no longer in the topic, it continues with the newest message. While no
-// broker answers, it retries in the background. Errors: a missing topic; other errors that a retry
-// cannot fix.
+// partitions. While no broker answers, Follow retries in the background. Errors: a missing topic;
+// other errors that a retry cannot fix.
 func Follow(brokers []string, c *sarama.Config, t kafka.Topics, log *slog.Logger, deliver ...func(*pb.LeaderboardUpdate) error) (*Follower, error) {
 	conf := *c
 	conf.Consumer.Return.Errors = true
@@ -82,8 +81,8 @@ func (f *Follower) start(brokers []string, conf *sarama.Config) error {
 	return nil
 }
 
-// findPartitions reads partitions beyond the first n from their oldest message. Kafka numbers
-// partitions in order of creation.
+// findPartitions looks for new partitions, and reads them from their oldest message. n is the number
+// of known partitions. Kafka numbers partitions in order of creation.
 func (f *Follower) findPartitions(n int, interval time.Duration) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -95,7 +94,7 @@ func (f *Follower) findPartitions(n int, interval time.Duration) {
 		}
 		ids, err := f.consumer.Partitions(f.topic)
 		if err != nil {
-			continue // the readers log this fault
+			continue // read logs connection errors
 		}
 		for ; n < len(ids); n++ {
 			id := int32(n)
@@ -117,8 +116,8 @@ func (f *Follower) open(id int32, offset int64) (p sarama.PartitionConsumer, err
 	return p, err
 }
 
-// read delivers the messages of p until Close. If the next offset is not in the topic, read continues
-// with the newest message.
+// read delivers the messages of p until Close. If the next offset is not in the topic, read skips
+// all messages up to the newest.
 func (f *Follower) read(id int32, p sarama.PartitionConsumer) {
 	for {
 		stop := context.AfterFunc(f.ctx, p.AsyncClose)

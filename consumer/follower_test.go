@@ -75,7 +75,7 @@ func (f *followedTopic) send(partition int32, matches ...string) {
 	}
 	conf := kafka.Options{}.Config("test")
 	conf.Producer.Partitioner = sarama.NewManualPartitioner
-	p, err := producer.New(f.brokers, conf) // a new producer has no deleted topic in its cache
+	p, err := producer.New(f.brokers, conf) // an older producer may have the deleted topic in its cache
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func (f *followedTopic) wait(match string) bool {
 
 func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	f := follow(t)
-	before := make([]string, 1000) // more than the recreated topic will have
+	before := make([]string, 1000) // more than the recreated topic will get, so the next offset is beyond its end
 	before[len(before)-1] = "last"
 	f.send(0, before...)
 	if !f.wait("last") {
@@ -113,7 +113,7 @@ func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	sent := 0
 	for deadline := time.Now().Add(time.Minute); len(f.got) == 0; sent++ {
 		if time.Now().After(deadline) {
-			t.Fatalf("none of %d updates was delivered, want at least one", sent)
+			t.Fatalf("none of the %d updates in the recreated topic was delivered within a minute", sent)
 		}
 		f.send(0, fmt.Sprint("n", sent))
 		time.Sleep(50 * time.Millisecond)
@@ -127,10 +127,10 @@ func TestFollowerFindsPartitions(t *testing.T) {
 	}
 	f.send(1, "m")
 	if !f.wait("m") {
-		t.Error("the update on the added partition was not delivered")
+		t.Error("the update on partition 1, which was added, was not delivered within a minute")
 	}
 	f.send(0, "m0")
 	if !f.wait("m0") {
-		t.Error("an update on the first partition was not delivered")
+		t.Error("the update on partition 0 was not delivered within a minute")
 	}
 }

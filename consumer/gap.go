@@ -14,14 +14,16 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// gap is a part of a partition whose messages are applied, but whose updates the index may lack.
+// gap is a range of offsets in a partition. Its messages are applied, but the index may lack their
+// updates.
 type gap struct {
 	from, to int64 // offsets; to is not part of the gap
-	lost     bool  // the log lacks messages of the gap
+	lost     bool  // the log lacks some of these messages
 }
 
-// followIndex brings the index up to date with the messages before a claim's first offset. It
-// retries until ctx is done. It closes found once it knows the stored position.
+// followIndex brings the index up to date with the messages before the first offset of claim, an
+// assigned partition. It retries until ctx is done. It closes the channel found once it has read the
+// position from Kafka (see position.go).
 func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClaim, found chan<- struct{}) {
 	p := partition{claim.Topic(), claim.Partition()}
 	intervals := backoff.NewExponentialBackOff()
@@ -55,8 +57,8 @@ func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClai
 	}))
 }
 
-// storedPositions returns the positions in Kafka, or nil if their group does not exist or cannot be
-// accessed.
+// storedPositions returns the positions in Kafka. It returns nil if the group of the positions does
+// not exist, or Kafka refuses access to it.
 func (c *Consumer) storedPositions(admin sarama.ClusterAdmin, partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
 	response, err := admin.ListConsumerGroupOffsets(PositionGroup(c.o.Group), partitions)
 	if errors.Is(err, sarama.ErrGroupIDNotFound) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
@@ -65,8 +67,8 @@ func (c *Consumer) storedPositions(admin sarama.ClusterAdmin, partitions map[str
 	return response, err
 }
 
-// markLostMessages marks the positions of partitions that lost messages. committed has the
-// committed offsets of these partitions.
+// markLostMessages gives the positions of partitions that lost messages the metadata lostMessages.
+// committed has the committed offsets of these partitions.
 func (h handler) markLostMessages(admin sarama.ClusterAdmin, committed map[partition]int64) error {
 	if len(committed) == 0 {
 		return nil
@@ -111,8 +113,8 @@ func (h handler) markLostMessages(admin sarama.ClusterAdmin, committed map[parti
 	return errors.Join(errs...)
 }
 
-// findGap returns the gap between the stored position and start, the first offset of the claim. If
-// start is negative, the claim begins with the oldest message.
+// findGap returns the gap between the position in Kafka and start, the first offset of the claim. If
+// start is negative, no offset is committed, and the claim begins with the oldest message.
 func (h handler) findGap(p partition, start int64) (gap, error) {
 	oldest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest)
 	if err != nil {
@@ -122,7 +124,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 	if err != nil {
 		return gap{}, err
 	}
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing admin would close h.client
 	if err != nil {
 		return gap{}, err
 	}
@@ -144,7 +146,8 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 		start = oldest
 	}
 	if stored.Offset < 0 {
-		// Kafka may have removed both the position and the committed offset.
+		// If the log lacks its first messages and no offset is committed, Kafka may have removed the
+		// position and the committed offset.
 		g := gap{from: start, to: start, lost: !committed && oldest > 0}
 		if g.lost {
 			id = lostMessages
@@ -152,7 +155,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 		h.positions.begin(p, start, -1, start, id)
 		return g, nil
 	}
-	recreated := stored.Metadata != "" && id != "" && stored.Metadata != id // also true for lostMessages
+	recreated := stored.Metadata != "" && id != "" && stored.Metadata != id
 	g := gap{from: min(stored.Offset, start), to: start}
 	if g.lost = recreated || stored.Metadata == lostMessages || g.from < oldest || !committed && stored.Offset > newest; g.lost {
 		h.positions.begin(p, stored.Offset, stored.Offset, start, lostMessages)
@@ -162,7 +165,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 	return g, nil
 }
 
-// closeGap brings the index up to date with g. After an error, g is the part not yet read.
+// closeGap brings the index up to date with g. After an error, g is the part that was not read.
 func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
 	if !g.lost && g.from < g.to {
 		if err := h.readGap(ctx, p, g, h.addUsers); err != nil {
@@ -178,8 +181,8 @@ func (h handler) closeGap(ctx context.Context, p partition, g *gap) error {
 	return h.waitUntilSynced(ctx)
 }
 
-// waitUntilSynced waits until the index has all updates of this process. No other process would
-// know of a missing update.
+// waitUntilSynced waits until the index has all updates of this process. Only this process knows
+// that an update is missing.
 func (h handler) waitUntilSynced(ctx context.Context) error {
 	tick := time.NewTicker(syncPoll)
 	defer tick.Stop()
@@ -207,18 +210,17 @@ func (h handler) addUsers(ctx context.Context, items []*item) error {
 
 // gapUsers are the users in all gaps of a session, by season.
 type gapUsers struct {
-	// max bounds n. Beyond max, gapUsers stores "all users" in place of the users of the largest
-	// seasons.
+	// max bounds n: see shrink.
 	max int
 
 	mu      sync.Mutex
-	all     bool // all users of all seasons
-	seasons map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{}
-	n       int // number of seasons and users in seasons, plus number of seasons in dropped
-	// dropped are the seasons that the session has dropped from the index. Their fills read the
-	// store, which has the results of all gaps. So add ignores these seasons.
+	all     bool                                                      // all users of all seasons
+	seasons map[leaderboard.SeasonKey]map[leaderboard.UserID]struct{} // a nil map of users stands for all users
+	n       int                                                       // number of seasons and of users in seasons, plus number of dropped seasons
+	// dropped are the seasons that the session has dropped from the index. The next fill of a dropped
+	// season reads the store, which has the results of all gaps. So add ignores dropped seasons.
 	dropped    map[leaderboard.SeasonKey]struct{}
-	allDropped bool
+	allDropped bool // the session has dropped all seasons
 
 	catchingUp sync.Mutex
 }
@@ -257,8 +259,8 @@ func (u *gapUsers) add(key leaderboard.SeasonKey, users ...leaderboard.UserID) {
 	}
 }
 
-// shrink replaces users by whole seasons, the largest first, until n is at most half of max. If
-// this is impossible, u stands for all seasons.
+// shrink replaces the users of a season by "all users", the largest season first, until n is at most
+// max/2. If there are too many seasons, u stands for all users of all seasons.
 func (u *gapUsers) shrink() {
 	for _, key := range slices.SortedFunc(maps.Keys(u.seasons), func(a, b leaderboard.SeasonKey) int {
 		return len(u.seasons[b]) - len(u.seasons[a])
@@ -282,8 +284,8 @@ func (u *gapUsers) addAll() {
 	}
 }
 
-// catchUp brings the index up to date for all users added before. After an error, users that are
-// not up to date stay in u.
+// catchUp brings the index up to date for the users in u, and removes them from u. After an error,
+// users that are not up to date stay in u.
 func (u *gapUsers) catchUp(ctx context.Context, s service) error {
 	u.catchingUp.Lock()
 	defer u.catchingUp.Unlock()

@@ -21,15 +21,15 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// follower counts the calls that bring the index up to date. Its functions can let the nth call
-// fail.
+// follower is a service that counts its calls. The nth call of Board fails if failBoard(n) is true.
+// failCatchUp and failCatchUpAll work alike.
 type follower struct {
 	consumer.Service
 	failBoard, failCatchUp, failCatchUpAll func(n int) bool
 
 	mu                           sync.Mutex
-	boards, catchUps, dropsOfAll int
-	drops                        map[leaderboard.SeasonKey]int
+	boards, catchUps, dropsOfAll int                           // calls of Board, CatchUp and CatchUpAll
+	drops                        map[leaderboard.SeasonKey]int // calls of CatchUp that dropped the season
 }
 
 var errFollower = errors.New("follower: the test lets this call fail")
@@ -74,19 +74,19 @@ func (r *region) follow(f *follower, o consumer.Options) *member {
 	return r.join(f, o)
 }
 
-// leaveGap lets a consumer apply fill, fills the index, and lets the consumer apply messages
-// without the index.
-func (r *region) leaveGap(fill, messages []*sarama.ProducerMessage, boards ...leaderboard.BoardID) {
+// leaveGap lets a consumer apply the messages in indexed, and loads boards into the index. Then the
+// consumer is cut off from the index, and applies the messages in missing.
+func (r *region) leaveGap(indexed, missing []*sarama.ProducerMessage, boards ...leaderboard.BoardID) {
 	r.t.Helper()
 	first := r.start(false)
-	r.send(fill...)
-	eventually(r.t, "the first results are committed", func() bool { return r.allCommitted() == len(fill) && r.positionsReach(r.committed()) })
+	r.send(indexed...)
+	eventually(r.t, "the first results are committed and in the index", func() bool { return r.allCommitted() == len(indexed) && r.positionsReach(r.committed()) })
 	for _, b := range boards {
 		r.ranks(b)
 	}
 	first.index.setCut(true)
-	r.send(messages...)
-	eventually(r.t, "the results are committed", func() bool { return r.allCommitted() == len(fill)+len(messages) })
+	r.send(missing...)
+	eventually(r.t, "the results are committed", func() bool { return r.allCommitted() == len(indexed)+len(missing) })
 	first.stop()
 }
 
@@ -107,7 +107,7 @@ func (r *region) result(board, user, match string) *sarama.ProducerMessage {
 	return m
 }
 
-// After a failure, the next attempt continues after the batches that were read.
+// If a batch of a gap fails, the next attempt continues with this batch.
 func TestCatchingUpContinues(t *testing.T) {
 	r := openRegion(t)
 	r.leaveGap(r.results(0, 1, 1), r.results(1, 121, 1), "b", "linked")
@@ -125,12 +125,12 @@ func TestCatchingUpContinues(t *testing.T) {
 		return r.positionsReach(r.committed())
 	})
 	if f.boards != 8 || f.catchUps != 4 {
-		t.Errorf("the consumer read the board %d times and called CatchUp %d times; want 8 reads (6 batches, 2 failures) and 4 calls (3 failures)", f.boards, f.catchUps)
+		t.Errorf("the consumer read the board %d times and called CatchUp %d times; want 8 reads (6 batches, 2 failures) and 4 calls (1 success, 3 failures)", f.boards, f.catchUps)
 	}
 	r.checkRanks(map[string]int{"u0": 121})
 }
 
-// If the gaps of all partitions have too many users, the consumer drops the largest season once.
+// If the gaps have more users than the limit, the consumer drops the largest season, once.
 func TestGapsWithManyUsers(t *testing.T) {
 	r := openRegion(t)
 	if _, err := r.reader.CreateBoard(t.Context(), leaderboard.Board{ID: "small", Policy: leaderboard.Sum}); err != nil {
@@ -151,7 +151,7 @@ func TestGapsWithManyUsers(t *testing.T) {
 	eventually(t, "the position is the committed offset", func() bool { return r.positionsReach(r.committed()) })
 	want := map[leaderboard.SeasonKey]int{{Board: "b", Season: leaderboard.SeasonAll}: 1}
 	if diff := gocmp.Diff(want, f.drops); diff != "" || f.dropsOfAll != 0 {
-		t.Errorf("all seasons dropped %d times, want 0; drops of seasons (-want +got):\n%s", f.dropsOfAll, diff)
+		t.Errorf("all seasons were dropped %d times, want 0; drops of single seasons (-want +got):\n%s", f.dropsOfAll, diff)
 	}
 	r.checkRanks(large)
 	if diff := gocmp.Diff(recount(small), r.ranks("small")); diff != "" {
@@ -186,7 +186,8 @@ func TestGapsWithManySeasons(t *testing.T) {
 	}
 }
 
-// loseMessages gives dan a point that neither the log nor the index has, and returns all scores.
+// loseMessages lets a consumer apply 40 results, and adds a result of dan to the store only, as if the
+// log and the index had lost it. It returns all scores.
 func (r *region) loseMessages() map[string]int {
 	r.t.Helper()
 	scores := map[string]int{"dan": 1}
@@ -212,8 +213,8 @@ func (r *region) loseMessages() map[string]int {
 	return scores
 }
 
-// checkLoss checks that the next consumers drop all seasons. The first consumer ends before it
-// drops them.
+// checkLoss checks that consumers drop all seasons: only a fill from the store adds dan to the ranks.
+// The first consumer notices the loss, but ends before it drops the seasons. The next must drop them.
 func (r *region) checkLoss(scores map[string]int) {
 	r.t.Helper()
 	dying := &follower{failCatchUpAll: func(int) bool { return true }}
@@ -257,7 +258,7 @@ func TestIndexAfterALossOfNewestMessages(t *testing.T) {
 
 func indexAfterALossOfNewestMessages(t *testing.T, r *region) {
 	scores := r.loseMessages()
-	beyond := map[int32]sarama.OffsetAndMetadata{}
+	beyond := map[int32]sarama.OffsetAndMetadata{} // as if the log had ended 5 messages later
 	for p, offset := range r.committed() {
 		beyond[int32(p)] = sarama.OffsetAndMetadata{Offset: offset + 5, LeaderEpoch: -1}
 	}
@@ -303,7 +304,7 @@ func TestPositionsDoNotExpire(t *testing.T) {
 		if commit := r.(*kmsg.OffsetCommitRequest); commit.Group == consumer.PositionGroup(c.group()) {
 			mu.Lock()
 			defer mu.Unlock()
-			retention := time.Duration(0) // by default
+			retention := time.Duration(0) // versions above 4 have no retention
 			if commit.Version <= 4 {
 				retention = time.Duration(commit.RetentionTimeMillis) * time.Millisecond
 			}
@@ -321,7 +322,7 @@ func TestPositionsDoNotExpire(t *testing.T) {
 	defer mu.Unlock()
 	for retention := range maps.Keys(retentions) {
 		if retention < 365*24*time.Hour {
-			t.Errorf("a position is stored for %v, want at least a year", retention)
+			t.Errorf("a position is stored with the retention %v, want at least a year", retention)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Cleanup does not wait for measureLag.
+// measureLag sets the lag metrics until the session ends.
 func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 	ticker := time.NewTicker(h.o.lagPoll)
 	defer ticker.Stop()
@@ -16,7 +16,7 @@ func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 		for topic, messages := range h.positions.lags() {
 			h.metrics.indexLag.WithLabelValues(topic).Set(float64(messages))
 		}
-		if lag, err := h.lag(s); err == nil && s.Context().Err() == nil {
+		if lag, err := h.lag(s); err == nil && s.Context().Err() == nil { // Cleanup resets the metrics at the end
 			for topic, messages := range lag {
 				h.metrics.lag.WithLabelValues(topic).Set(float64(messages))
 			}
@@ -31,7 +31,7 @@ func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 
 // lag returns the number of uncommitted messages by topic.
 func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing admin would close h.client
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
 			}
 			from := first.Offset
 			if block != nil && block.Err == sarama.ErrNoError {
-				from = max(from, block.Offset) // -1 if no offset is committed
+				from = max(from, block.Offset) // block.Offset is -1 if no offset is committed
 			}
 			lag[topic] += max(0, end.Offset-from)
 		}
@@ -75,8 +75,8 @@ func offsetRequest(s sarama.ConsumerGroupSession, offset int64) map[string]map[i
 	return request
 }
 
-// measureVisible skips duplicates, because a replay produces them, and notifications, because they
-// lack the time of receipt.
+// measureVisible skips duplicates, because a replay produces duplicates. It skips notifications,
+// because their time of receipt is unknown.
 func (h handler) measureVisible(items []*item) {
 	now := time.Now()
 	for _, i := range items {

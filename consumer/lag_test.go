@@ -38,16 +38,16 @@ func TestLagAndVisibleTime(t *testing.T) {
 	service := newClosed(s)
 	c.send(c.results(0, 5, 5)...)
 	m := c.join(service, consumer.Options{}.WithLagPoll(20*time.Millisecond))
-	t.Cleanup(service.open) // before the consumer stops
+	t.Cleanup(service.open) // runs before the cleanup that stops the consumer
 	eventually(t, "a lag of 5", func() bool { return m.hasMetric("lag_messages") && m.count("lag_messages") == 5 })
 	c.send(c.results(5, 7, 5)...)
-	eventually(t, "a lag of 7, while the store hangs", func() bool { return m.count("lag_messages") == 7 })
+	eventually(t, "a lag of 7, while Apply waits", func() bool { return m.count("lag_messages") == 7 })
 	service.open()
 	eventually(t, "no lag", func() bool { return m.count("lag_messages") == 0 })
 	c.send(c.results(0, 1, 1)...)
 	eventually(t, "the duplicate is committed", func() bool { return c.allCommitted() == 8 })
 	if n := m.samples("visible_seconds"); n != 7 {
-		t.Errorf("visible_seconds has the times of %d results, want 7", n)
+		t.Errorf("visible_seconds has the times of %d results, want 7, without the duplicate", n)
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// linkedTexts returns linked standings as "board season score rank skipped".
+// linkedTexts returns linked standings as "board season score rank reason". The reason states why the
+// linked board does not count the result.
 func linkedTexts(r *ranking.Receipt) string {
 	var texts []string
 	for _, l := range r.Linked {
@@ -69,7 +70,7 @@ func TestSubmitReturnsLinkedStandings(t *testing.T) {
 			{begin, "ann", "m", 0, 5, "ranked", "best all 5 1, day " + day + " 5 1, ranked all 5 1"},
 			{begin, "bob", "m", 0, 7, "casual", "best all 7 1, day " + day + " 7 1"},
 			{begin, "ann", "m", 1, 8, "casual", "best all 8 1, day " + day + " 8 1, ranked all - 0"},
-			{begin, "ann", "m", 0, 5, "ranked", "best all 8 1, day " + day + " 8 1, ranked all - 0"}, // superseded
+			{begin, "ann", "m", 0, 5, "ranked", "best all 8 1, day " + day + " 8 1, ranked all - 0"}, // revision 1 stands
 			{later, "bob", "m2", 0, 9, "", "best all 9 1, day " + day + " 7 2 SEASON_CLOSED"},
 			{later, "bob", "m2", 0, 9, "", "best all 9 1, day " + day + " 7 2 SEASON_CLOSED"},
 			{later, "cyd", "m", 0, 1, "", "best all 1 3, day " + day + " - 0 SEASON_CLOSED"},
@@ -137,7 +138,7 @@ func TestTheLogIsNotCheckedLikeSubmits(t *testing.T) {
 	}
 	record := points("ann", "m", 3)
 	record.BoardId, record.Result.Attributes = "strict", map[string]string{"undeclared": "x"}
-	record.Result.Revision = 1 // a submit with a revision would need achieved_at
+	record.Result.Revision = 1 // a submit with a revision must have achieved_at
 	c.consume(s)
 	c.send(message(record))
 	u := &pb.LeaderboardUpdate{}

@@ -60,7 +60,7 @@ func TestResultsOfAVoidMatchThroughKafka(t *testing.T) {
 	c.read(c.topics.Updates(), 5)
 	check("after results of the void match", "bob 2", "ann 1")
 	set(false)
-	check("after the end of the void", "bob 32", "ann 21")
+	check("after the restoration", "bob 32", "ann 21")
 }
 
 func TestResultOfTheLargestRevisionIsRetractedThroughKafka(t *testing.T) {

@@ -57,7 +57,7 @@ func newMetrics(reg prometheus.Registerer) metrics {
 		partitions: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "partitions",
 			Help: "Partitions of all topics that the group has assigned to this consumer."}),
 	}
-	// Prometheus ignores the increase with which a counter first appears.
+	// If a counter first appeared with the value 1, Prometheus would see no increase. So begin with 0.
 	for _, c := range []cause{causeForm, causeInvalid, causeBoard, causeSeason, causeDamaged} {
 		m.deadLetters.WithLabelValues(string(c))
 	}
