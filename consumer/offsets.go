@@ -11,12 +11,12 @@ import (
 // log, or belongs to a deleted topic of the same name.
 //
 // If the bounds of the log are unknown, the offset stays. If this offset is invalid, sarama ends
-// the session, and the next session checks it again.
+// the session, and the next session checks the offset again.
 func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	if len(s.Claims()) == 0 {
 		return nil
 	}
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing admin would close h.client
 	if err != nil {
 		return fmt.Errorf("consumer: offsets: %w", err)
 	}
@@ -35,7 +35,7 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 			}
 		}
 	}
-	// Mark the positions first: after the reset, no offset shows the loss.
+	// Do this before the reset, which removes the sign of the loss: an offset beyond the log's end.
 	if err := h.markLostMessages(admin, truncated); err != nil {
 		return fmt.Errorf("consumer: positions of the rank index: %w", err)
 	}
@@ -53,8 +53,8 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 			h.metrics.offsetResets.Inc()
 			h.o.Log.Error("committed offset not in the log", "topic", topic, "partition", p,
 				"committed", stored.Offset, "oldest", first.Offset, "newest", end.Offset, "recreated", recreated)
-			s.ResetOffset(topic, p, first.Offset, id) // only moves backward
-			s.MarkOffset(topic, p, first.Offset, id)  // only moves forward
+			s.ResetOffset(topic, p, first.Offset, id) // moves only backward
+			s.MarkOffset(topic, p, first.Offset, id)  // moves only forward
 		}
 	}
 	if err := errors.Join(oldestErr, newestErr); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// Partitions whose committed offset is in the log continue at this offset.
+// The first consumer resets committed offsets outside the log. The next consumer resets nothing.
 func TestOffsetsOutOfTheLog(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsOutOfTheLog(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsOutOfTheLog(t, startReal(t)) })
@@ -33,7 +33,7 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	var want []string
 	messages := c.results(0, 40, 40)
 	c.send(messages...)
-	const expired, beyond = 1, 2 // partitions whose committed offset is reset
+	const expired, beyond = 1, 2 // partitions with a committed offset before and after the log
 	for i, m := range messages {
 		if m.Partition != expired || m.Offset >= 3 {
 			want = append(want, fmt.Sprintf("u%d 1", i))
@@ -109,7 +109,7 @@ func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	eventually(t, "the topic is recreated", func() bool {
 		return c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false) == nil
 	})
-	p, err := producer.New(c.brokers, kafka.Options{}.Config("test")) // a new producer has no deleted topic in its cache
+	p, err := producer.New(c.brokers, kafka.Options{}.Config("test")) // an older producer may have the deleted topic in its cache
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,8 +32,8 @@ type Options struct {
 	// After ApplyTimeout, an attempt to apply a batch begins no further write. The next attempt
 	// applies the rest. Default 30s.
 	ApplyTimeout time.Duration
-	// StuckAfter is how long a batch may make no progress, while all servers are available, before
-	// its consumer rejoins the group. Default 2m.
+	// If a batch makes no progress for StuckAfter, although all servers are available, the consumer
+	// rejoins the group. Default 2m.
 	StuckAfter time.Duration
 	// BoardWait is how long a result waits for a missing board before it becomes a dead letter.
 	// Default 30s.
@@ -69,6 +69,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// isMirror reports whether topic is a copy of another region's results.
 func (o *Options) isMirror(topic string) bool {
 	region, ok := strings.CutSuffix(topic, "."+o.Topics.Results())
 	return ok && region != "" && region != o.Region && !strings.Contains(region, ".")

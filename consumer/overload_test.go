@@ -13,10 +13,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// slowStore applies a quarter of the results, later than ApplyTimeout. It counts the running calls.
+// slowStore applies only a quarter of the results, after ApplyTimeout. It counts the running calls.
 type slowStore struct {
 	leaderboard.Store
-	takes time.Duration // time from ApplyTimeout until Apply returns
+	takes time.Duration // how long Apply runs after ApplyTimeout
 
 	mu               sync.Mutex
 	running, highest int

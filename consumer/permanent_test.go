@@ -15,7 +15,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// damagedStore cannot decode the data of users called "bad".
+// damagedStore cannot decode the data of the user "bad".
 type damagedStore struct{ leaderboard.Store }
 
 var errDamaged = fmt.Errorf("cql: account: %w", leaderboard.ErrFormat)
@@ -78,7 +78,7 @@ func TestDamagedUserDoesNotStopThePartition(t *testing.T) {
 	}
 	c.send(message(&pb.MatchResultRecord{BoardId: "b", Notification: true, Result: &pb.Result{UserId: "bad", MatchId: "bad0"}}))
 	m := c.join(s, consumer.Options{StuckAfter: 2 * time.Second})
-	eventually(t, "commit of every message", func() bool { return c.allCommitted() == users*perUser+perUser+1 })
+	eventually(t, "all messages are committed", func() bool { return c.allCommitted() == users*perUser+perUser+1 })
 	if diff := cmp.Diff(want, boardLines(t, s)); diff != "" {
 		t.Errorf("board (-want +got):\n%s", diff)
 	}

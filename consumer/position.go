@@ -14,37 +14,37 @@ import (
 
 // # The position of the rank index
 //
-// The position of a partition is an offset. The rank index has the updates of all earlier messages.
-// If a season lacks one of these updates, every process treats the season as not loaded (see
-// [leaderboard.Index]).
+// The position of a partition is an offset. The seasons that are loaded into the rank index have the
+// updates of all messages before this offset.
 //
-// Usually the position is the committed offset. While the index is not synced, the position stays.
-// If the owner of the partition then ends, the next owner reads the messages between the position
-// and the committed offset again. It does not apply these messages, but brings the index up to date
-// for their users. Until then, reads may return old ranks of these users. Answers to submits have
-// no old ranks, because the API node compares the entry with the index.
+// Usually the position is the committed offset. While the index is not synced, the position stays,
+// and the committed offset moves on. The messages between these offsets are a gap. A partition's
+// owner is the consumer that has the partition. If the owner ends, the next owner reads the gap
+// again. It does not apply these messages, but brings the index up to date for their users. Until
+// then, reads may return old ranks of these users. Answers to submits have no old ranks, because the
+// API node compares the entry with the index.
 //
-// Kafka keeps the positions as offsets of a group without members, with the id of the topic as
-// metadata. They cannot be metadata of the committed offsets: an older program would take them for
-// the id of another topic, and read the whole log again. An older program commits only while its
-// index is synced, so a stored position remains correct.
+// Kafka stores the position as an offset of another group (see PositionGroup), with the topic's id as
+// metadata. The position is not metadata of the committed offset, because older versions of this
+// program would take this metadata for another topic's id, and read the whole log again. They move
+// no position, but commit only while their index is synced. So the position remains correct.
 //
-// Why no update is lost, whenever a process dies:
+// Why no update is lost if a process dies:
 //
 //   - A message before the committed offset is applied, so the store has its result.
-//   - A stored position stays correct. The index can lose earlier updates only if Redis loses the
-//     season, and every process notices this loss. If a former owner stores a position late, the
-//     next owner only reads more messages.
+//   - A position stays correct. Only a season that Redis loses can lose earlier updates, and every
+//     process notices this loss. If a former owner overwrites a newer position, the next owner only
+//     reads more messages.
 //   - While Kafka has no position, the consumer commits an offset only if the index has all updates
 //     before this offset.
-//   - Kafka removes the offsets of a group without members after a week. So the consumer sets a
-//     longer retention for positions.
-//   - If the log lacks messages after the position, any season may lack an update. So the consumer
-//     drops all seasons from the index. Until then, the position has the metadata lostMessages: if
-//     this owner dies, the next owner drops the seasons.
+//   - The other group has no members. By default, Kafka removes its offsets after a week. So the
+//     consumer sets a longer retention.
+//   - If the log lacks messages of the gap, any season may lack an update. So the owner drops all
+//     seasons from the index. Before that, it sets the position's metadata to lostMessages. If the
+//     owner dies, this metadata makes the next owner drop the seasons.
 //
-// If an unclean leader election loses messages, and the log then grows beyond the committed offset,
-// consumers do not notice the loss. Then run `leaderboard verify --repair`.
+// If an unclean leader election loses messages, the log may grow beyond the committed offset before
+// a session begins. The consumers do not notice such a loss: run `leaderboard verify --repair`.
 
 const (
 	positionInterval = time.Second
@@ -57,8 +57,8 @@ const (
 	lostMessages     = "lost"
 )
 
-// PositionGroup returns the group that keeps the positions of a consumer group. No consumer group
-// has a name that ends with ".index", because names of regions have no dot.
+// PositionGroup returns the group that has the positions of a consumer group. Another region's
+// consumer group has another name: it ends with the region, which has no dot.
 func PositionGroup(group string) string { return group + ".index" }
 
 type partition struct {
@@ -69,14 +69,14 @@ type partition struct {
 type position struct {
 	from        int64      // the offset of the first message whose updates this session has made or repeated
 	offset      int64      // the position
-	topic       string     // the id of offset's topic, or lostMessages
+	topic       string     // the metadata of the position: the topic's id, or lostMessages
 	stored      int64      // the position in Kafka, or -1
 	storedTopic string     // the metadata of the position in Kafka
 	storedAt    time.Time  // when this process last stored the position
 	known       bool       // whether the stored position has been read
-	caughtUp    bool       // whether the index has the updates of all messages before the claim; only then, advance moves the position
-	reported    int64      // all earlier messages are applied and reported; -1 until begin or advance sets it
-	applying    sync.Mutex // held while a batch is applied
+	caughtUp    bool       // whether the index has the updates of all messages before this session's first message
+	reported    int64      // the offset after the last reported message; -1 until begin or advance sets it
+	applying    sync.Mutex // held while a batch of the partition is applied
 }
 
 type positions struct {
@@ -97,8 +97,8 @@ func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
 	}
 }
 
-// advance records that all messages before offset are reported, and, if synced, that the index has
-// their updates. It reports whether the consumer may commit offset.
+// advance records that all messages before offset are reported. If synced is true, the index has
+// this session's updates. advance reports whether the consumer may commit offset.
 func (ps *positions) advance(p partition, offset int64, synced bool) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -110,8 +110,8 @@ func (ps *positions) advance(p partition, offset int64, synced bool) bool {
 	return s.stored >= 0 || synced && s.caughtUp
 }
 
-// begin sets the position at the start of a claim. stored is the position in Kafka, or -1. start is
-// the claim's first offset.
+// begin sets the position at the start of a session. stored is the position in Kafka, or -1. start is
+// the offset of the session's first message.
 func (ps *positions) begin(p partition, offset, stored, start int64, topicID string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -124,12 +124,13 @@ func (ps *positions) catchUp(p partition, offset int64, topicID string) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	s := ps.all[p]
-	if s.topic == lostMessages { // the session has dropped all seasons
+	if s.topic == lostMessages { // the session has dropped all seasons, and repeated no updates
 		s.from = offset
 	}
 	s.offset, s.topic, s.caughtUp = offset, topicID, true
 }
 
+// due returns the positions to store now.
 func (ps *positions) due(now time.Time) map[string]map[int32]sarama.OffsetAndMetadata {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -224,7 +225,7 @@ func (h handler) storePositions() error {
 	return errors.Join(errs...)
 }
 
-// Version 4 of the request is the last version with a retention.
+// sendPositions uses version 4 of the request, the last version with a retention.
 func (c *Consumer) sendPositions(positions map[string]map[int32]sarama.OffsetAndMetadata) (*sarama.OffsetCommitResponse, error) {
 	group := PositionGroup(c.o.Group)
 	request := &sarama.OffsetCommitRequest{
@@ -265,8 +266,8 @@ func positionError(response *sarama.OffsetCommitResponse, topic string, id int32
 	return nil
 }
 
-// storeLastPositions stores the positions, so that the next owners repeat less. It gives up after
-// maxPositionDelay, because a rebalance waits for it.
+// storeLastPositions stores the positions, so that the next owners read fewer messages again. A
+// rebalance waits for storeLastPositions, so it gives up after maxPositionDelay.
 func (h handler) storeLastPositions() {
 	done := make(chan struct{})
 	go func() {

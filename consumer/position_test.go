@@ -27,7 +27,7 @@ func (c *cluster) positionsOf() (all [partitions]int64) {
 	c.t.Helper()
 	got, err := c.admin.ListConsumerGroupOffsets(consumer.PositionGroup(c.group()), map[string][]int32{c.topics.Results(): {0, 1, 2, 3}})
 	for p := range all {
-		if all[p] = -1; err != nil { // kfake has no group before the first position
+		if all[p] = -1; err != nil { // kfake does not know the group before the first position
 			continue
 		}
 		all[p] = got.GetBlock(c.topics.Results(), int32(p)).Offset
@@ -35,9 +35,8 @@ func (c *cluster) positionsOf() (all [partitions]int64) {
 	return all
 }
 
-// processIndex is a shared index as one process sees it. While the process is cut off from the
-// index, only the process knows the seasons that lack updates. Later, invalidate drops these
-// seasons.
+// processIndex is the connection of one process to the shared index. If cut is true, calls fail, and
+// failed gets the seasons of updates. Once cut is false again, invalidate drops these seasons.
 type processIndex struct {
 	leaderboard.Index
 	mu     sync.Mutex
@@ -134,7 +133,7 @@ func (x *processIndex) Page(ctx context.Context, l leaderboard.Ladder, position 
 	return x.Index.Page(ctx, l, position, n, methods...)
 }
 
-// region has what all processes share: a log, a store and an index.
+// region is a log, a store and an index, which all processes share.
 type region struct {
 	*cluster
 	store  leaderboard.Store
@@ -209,8 +208,8 @@ func (r *region) checkRanks(scores map[string]int) {
 	}
 }
 
-// A consumer commits without the index. The next consumer brings the index up to date, but applies
-// and reports nothing again.
+// A consumer commits offsets without the index. The next consumer brings the index up to date, but
+// applies and publishes no result again.
 func TestOffsetsDoNotWaitForTheIndex(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegion(t)) })
 	t.Run("Kafka", func(t *testing.T) { offsetsDoNotWaitForTheIndex(t, openRegionOn(startReal(t))) })
@@ -227,17 +226,17 @@ func offsetsDoNotWaitForTheIndex(t *testing.T, r *region) {
 		eventually(t, "the results are committed", func() bool { return r.allCommitted() == to })
 	}
 	send(0, 40)
-	r.checkRanks(scores) // fills the index
+	r.checkRanks(scores) // the reads fill the index
 	eventually(t, "the position is the committed offset", func() bool { return r.positionsOf() == r.committed() })
 	before := r.positionsOf()
 	first.index.setCut(true)
 	send(40, 73)
-	eventually(t, "the index is behind", func() bool { return first.member.count("index_lag_messages") == 33 })
+	eventually(t, "the index lacks the updates of 33 messages", func() bool { return first.member.count("index_lag_messages") == 33 })
 	if lag := first.member.count("lag_messages"); lag != 0 {
 		eventually(t, "no lag", func() bool { return first.member.count("lag_messages") == 0 })
 	}
 	if got := r.positionsOf(); got != before {
-		t.Errorf("positions %v while the index is not synced, want %v", got, before)
+		t.Errorf("the positions moved to %v while the index is not synced, want %v as before", got, before)
 	}
 	first.stop()
 	behind := map[string]int{}
@@ -251,10 +250,10 @@ func offsetsDoNotWaitForTheIndex(t *testing.T, r *region) {
 		}
 	}
 	if behind["b"] != 33 || behind["linked"] == 0 {
-		t.Errorf("%v updates state that the index is behind, want 33 of board b and some of the linked board", behind)
+		t.Errorf("updates with index_behind, by board: %v; want 33 of board b and some of the linked board", behind)
 	}
 	if diff := gocmp.Diff(recount(scores), r.ranks("b")); diff == "" {
-		t.Error("the index lacks no updates, want missing updates: otherwise the next consumer has nothing to do")
+		t.Error("the index has all updates, want missing updates, so that the next consumer has something to do")
 	}
 	updates := r.messagesIn(r.topics.Updates())
 	second := r.start(false)
@@ -330,7 +329,7 @@ func TestPositionsInRandomHistories(t *testing.T) {
 			processes = append(processes, r.start(random.IntN(3) == 0))
 			counts["starts"]++
 		case step == 6 && len(processes) > 1:
-			p.stop() // no process learns what its index has missed
+			p.stop() // now no process knows which updates the index lacks
 			processes = slices.Delete(processes, i, i+1)
 			counts["ends"]++
 		case step == 7:
@@ -352,7 +351,7 @@ func TestPositionsInRandomHistories(t *testing.T) {
 			}
 			counts["expiries"]++
 		}
-		r.ranks("b") // a reader fills a season that the index has lost
+		r.ranks("b") // the read fills the season if the index has lost it
 	}
 	t.Logf("%d results, steps %v", sent, slices.Sorted(maps.Keys(counts)))
 	for _, p := range processes {

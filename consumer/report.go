@@ -15,7 +15,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
-// report publishes an update message or a dead letter for each item, with retries. It returns nil once
+// report publishes the update messages and dead letters of items, with retries. It returns nil once
 // Kafka has acknowledged all messages.
 func (c *Consumer) report(session context.Context, items []*item) error {
 	var messages []*sarama.ProducerMessage
@@ -83,7 +83,7 @@ func linkedChanges(items []*item) []leaderboard.Change {
 			switch {
 			case known && l.After.Version > changes[n].After.Version:
 				changes[n].After = l.After
-			// A skipped result that changed no entry needs no update message.
+			// If the board skipped the result and the entry is unchanged, no update message is needed.
 			case !known && (l.Skipped == "" || l.Before.Version != l.After.Version):
 				index[key] = len(changes)
 				changes = append(changes, l.Change)
@@ -122,7 +122,7 @@ func (c *Consumer) linkedMessages(ctx context.Context, changes []leaderboard.Cha
 	return messages, nil
 }
 
-// before is the user's rank key before the batch.
+// entryUpdate returns the update message of an entry. before is the user's rank key before the batch.
 func (c *Consumer) entryUpdate(b *leaderboard.Board, before leaderboard.RankKey, after *leaderboard.Entry, bands bands, now time.Time) *pb.LeaderboardUpdate {
 	u := &pb.LeaderboardUpdate{
 		BoardId: string(b.ID), Season: string(after.Season), UserId: string(after.User), Status: pb.Outcome_APPLIED,
@@ -185,10 +185,10 @@ func (i *item) setPrevious(u *pb.LeaderboardUpdate, now time.Time, ranks rankTab
 	}
 }
 
-// rankTable has competition ranks; 0 is unknown.
+// rankTable has the competition ranks of rank keys, or 0 for unknown ranks.
 type rankTable map[leaderboard.SeasonKey]map[leaderboard.RankKey]int64
 
-// ranks returns the ranks before the results. Unavailable ranks stay unknown.
+// ranks returns the present ranks of the rank keys that users had before their results.
 func (c *Consumer) ranks(ctx context.Context, items []*item) rankTable {
 	all := rankTable{}
 	for _, i := range items {
@@ -215,19 +215,20 @@ func (c *Consumer) ranks(ctx context.Context, items []*item) rankTable {
 		}
 	}
 	if len(failures) > 0 {
-		c.o.Log.WarnContext(ctx, "updates published without ranks", "seasons", len(failures), "err", failures[0])
+		c.o.Log.WarnContext(ctx, "cannot read ranks, publishing updates without previous ranks", "seasons", len(failures), "err", failures[0])
 	}
 	return all
 }
 
+// A band is a range of ranks: band 10 has the ranks 4 to 10.
+
 const (
-	bandsAge     = time.Second // how long bands are used
+	bandsAge     = time.Second // how long cached bands are used
 	maxBands     = 1024        // largest number of seasons whose bands are cached
 	lastBandSize = 1e10        // more than the users of any season
 )
 
-// A band is a range of ranks: band 10 has the ranks 4 to 10. bandSizes has the last rank of each
-// band.
+// bandSizes has the last rank of each band.
 var bandSizes = func() []int64 {
 	sizes := []int64{1, 3}
 	for n := int64(10); n <= lastBandSize; n *= 10 {
@@ -236,14 +237,14 @@ var bandSizes = func() []int64 {
 	return sizes
 }()
 
-// bands has the rank key at the last rank of each band. The key is empty if the season has fewer
-// users.
+// bands has a season's rank key at the last rank of each band. The key is empty if the season has
+// fewer users.
 type bands struct {
 	readAt time.Time
 	keys   []leaderboard.RankKey
 }
 
-// bandOf returns the band of k, or 0 if it is unknown.
+// bandOf returns the band of k, or 0 if the band is unknown.
 func (b bands) bandOf(k leaderboard.RankKey) int64 {
 	for i, last := range b.keys {
 		if last == "" || k <= last { // fewer than bandSizes[i] users have a better key
@@ -253,7 +254,7 @@ func (b bands) bandOf(k leaderboard.RankKey) int64 {
 	return 0
 }
 
-// Unavailable bands stay unknown.
+// bandsOf returns the available bands of the seasons of items and linked.
 func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderboard.Change) map[leaderboard.SeasonKey]bands {
 	all := map[leaderboard.SeasonKey]bands{}
 	var failures []error
@@ -274,7 +275,7 @@ func (c *Consumer) bandsOf(ctx context.Context, items []*item, linked []leaderbo
 		add(linked[i].After.SeasonKey, rankedKey(&linked[i].Before), rankedKey(&linked[i].After))
 	}
 	if len(failures) > 0 {
-		c.o.Log.WarnContext(ctx, "updates published without rank bands", "seasons", len(failures), "err", failures[0])
+		c.o.Log.WarnContext(ctx, "cannot read rank bands, publishing updates without them", "seasons", len(failures), "err", failures[0])
 	}
 	return all
 }
