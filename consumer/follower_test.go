@@ -75,7 +75,7 @@ func (f *followedTopic) send(partition int32, matches ...string) {
 	}
 	conf := kafka.Options{}.Config("test")
 	conf.Producer.Partitioner = sarama.NewManualPartitioner
-	p, err := producer.New(f.brokers, conf) // an older producer may have the deleted topic in its cache
+	p, err := producer.New(f.brokers, conf) // without the deleted topic in its cache
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func (f *followedTopic) wait(match string) bool {
 
 func TestFollowerContinuesAtTheNewestUpdate(t *testing.T) {
 	f := follow(t)
-	before := make([]string, 1000) // more than the recreated topic will get, so the next offset is beyond its end
+	before := make([]string, 1000) // the next offset, 1000, is not in the recreated topic
 	before[len(before)-1] = "last"
 	f.send(0, before...)
 	if !f.wait("last") {

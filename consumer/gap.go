@@ -57,8 +57,8 @@ func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClai
 	}))
 }
 
-// storedPositions returns the positions in Kafka. It returns nil if the group of the positions does
-// not exist, or Kafka refuses access to it.
+// storedPositions returns the positions in Kafka. It returns nil if their group does not exist or
+// cannot be accessed.
 func (c *Consumer) storedPositions(admin sarama.ClusterAdmin, partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
 	response, err := admin.ListConsumerGroupOffsets(PositionGroup(c.o.Group), partitions)
 	if errors.Is(err, sarama.ErrGroupIDNotFound) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
@@ -124,7 +124,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 	if err != nil {
 		return gap{}, err
 	}
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing admin would close h.client
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
 	if err != nil {
 		return gap{}, err
 	}
@@ -146,8 +146,7 @@ func (h handler) findGap(p partition, start int64) (gap, error) {
 		start = oldest
 	}
 	if stored.Offset < 0 {
-		// If the log lacks its first messages and no offset is committed, Kafka may have removed the
-		// position and the committed offset.
+		// If old messages are gone, Kafka may have removed the position and the committed offset too.
 		g := gap{from: start, to: start, lost: !committed && oldest > 0}
 		if g.lost {
 			id = lostMessages
@@ -210,8 +209,7 @@ func (h handler) addUsers(ctx context.Context, items []*item) error {
 
 // gapUsers are the users in all gaps of a session, by season.
 type gapUsers struct {
-	// max bounds n: see shrink.
-	max int
+	max int // bounds n: see shrink
 
 	mu      sync.Mutex
 	all     bool                                                      // all users of all seasons

@@ -21,14 +21,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// follower is a service that counts its calls. The nth call of Board fails if failBoard(n) is true.
-// failCatchUp and failCatchUpAll work alike.
+// follower counts calls of a service. Call n of Board fails if failBoard(n) is true.
 type follower struct {
 	consumer.Service
 	failBoard, failCatchUp, failCatchUpAll func(n int) bool
 
 	mu                           sync.Mutex
-	boards, catchUps, dropsOfAll int                           // calls of Board, CatchUp and CatchUpAll
+	boards, catchUps, dropsOfAll int
 	drops                        map[leaderboard.SeasonKey]int // calls of CatchUp that dropped the season
 }
 
@@ -258,7 +257,7 @@ func TestIndexAfterALossOfNewestMessages(t *testing.T) {
 
 func indexAfterALossOfNewestMessages(t *testing.T, r *region) {
 	scores := r.loseMessages()
-	beyond := map[int32]sarama.OffsetAndMetadata{} // as if the log had ended 5 messages later
+	beyond := map[int32]sarama.OffsetAndMetadata{}
 	for p, offset := range r.committed() {
 		beyond[int32(p)] = sarama.OffsetAndMetadata{Offset: offset + 5, LeaderEpoch: -1}
 	}

@@ -31,7 +31,7 @@ func (h handler) measureLag(s sarama.ConsumerGroupSession) {
 
 // lag returns the number of uncommitted messages by topic.
 func (h handler) lag(s sarama.ConsumerGroupSession) (map[string]int64, error) {
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing admin would close h.client
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func (h handler) resetInvalidOffsets(s sarama.ConsumerGroupSession) error {
 	if len(s.Claims()) == 0 {
 		return nil
 	}
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing admin would close h.client
+	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
 	if err != nil {
 		return fmt.Errorf("consumer: offsets: %w", err)
 	}

@@ -109,7 +109,7 @@ func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	eventually(t, "the topic is recreated", func() bool {
 		return c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false) == nil
 	})
-	p, err := producer.New(c.brokers, kafka.Options{}.Config("test")) // an older producer may have the deleted topic in its cache
+	p, err := producer.New(c.brokers, kafka.Options{}.Config("test")) // without the deleted topic in its cache
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,6 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// isMirror reports whether topic is a copy of another region's results.
 func (o *Options) isMirror(topic string) bool {
 	region, ok := strings.CutSuffix(topic, "."+o.Topics.Results())
 	return ok && region != "" && region != o.Region && !strings.Contains(region, ".")

@@ -40,8 +40,8 @@ import (
 //   - The other group has no members. By default, Kafka removes its offsets after a week. So the
 //     consumer sets a longer retention.
 //   - If the log lacks messages of the gap, any season may lack an update. So the owner drops all
-//     seasons from the index. Before that, it sets the position's metadata to lostMessages. If the
-//     owner dies, this metadata makes the next owner drop the seasons.
+//     seasons from the index. Until then, the position's metadata is lostMessages. If the owner dies,
+//     this metadata makes the next owner drop the seasons.
 //
 // If an unclean leader election loses messages, the log may grow beyond the committed offset before
 // a session begins. The consumers do not notice such a loss: run `leaderboard verify --repair`.

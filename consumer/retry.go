@@ -40,7 +40,7 @@ func (c *Consumer) retry(session context.Context, f func(context.Context) error)
 }
 
 // attempt calls f with ApplyTimeout. The end of the session does not interrupt f, because the next
-// owner would repeat the work. After StuckAfter, attempt abandons f.
+// owner of the partition would repeat the work. After StuckAfter, attempt returns while f runs on.
 func (c *Consumer) attempt(session context.Context, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(session), c.o.ApplyTimeout)
 	defer cancel()

@@ -81,7 +81,7 @@ func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	return nil
 }
 
-// ConsumeClaim applies the messages of one partition. Another goroutine reports them.
+// ConsumeClaim applies the messages of one partition. Another goroutine reports the outcomes.
 func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
@@ -89,8 +89,8 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	var reporting, following sync.WaitGroup
 	found := make(chan struct{})
 	following.Go(func() { h.followIndex(ctx, claim, found) })
-	// No offset is marked before the position is found. Without this wait, the work of a short
-	// session would be repeated.
+	// Wait for the position, because no offset is marked before. If a short session marked no offset,
+	// the next session would apply its messages again.
 	select {
 	case <-found:
 	case <-time.After(maxPositionDelay):
@@ -99,7 +99,7 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 	reporting.Go(func() {
 		if err := h.reportAndMark(s, claim, applied); err != nil {
 			cancel(err)
-			for p := range applied { // no later offset may be marked
+			for p := range applied { // after the error, no offset may be marked
 				p.spans.end(context.Canceled)
 			}
 		}
@@ -150,8 +150,8 @@ func (h handler) decodeBatch(batch []*sarama.ConsumerMessage) []*item {
 	return items
 }
 
-// nextBatch waits for a message, and returns all messages that have arrived. If waiting items are
-// due first, the batch is empty. ok is false at the end of the claim.
+// nextBatch waits for a message, and returns the messages that have arrived. If items in waits are due
+// first, the batch is empty. ok is false at the end of the claim.
 func (h handler) nextBatch(ctx context.Context, claim sarama.ConsumerGroupClaim, waits *waitingItems) (batch []*sarama.ConsumerMessage, ok bool) {
 	messages := claim.Messages()
 	if waits.full() {

@@ -100,8 +100,8 @@ func TestOutageKeepsMembership(t *testing.T) {
 
 func TestStuckBatchIsGivenUp(t *testing.T) {
 	for name, stuck := range map[string]func(context.Context) error{
-		"hangs and ignores its context": func(context.Context) error { select {} },
-		"keeps failing":                 func(context.Context) error { return errors.New("a bug, not an unavailable server") },
+		"Apply hangs and ignores its context": func(context.Context) error { select {} },
+		"Apply keeps failing":                 func(context.Context) error { return errors.New("a bug, not an unavailable server") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := startReal(t)
@@ -217,7 +217,7 @@ func TestAnInstanceIDKeepsPartitionsAcrossARestart(t *testing.T) {
 	c.join(g, consumer.Options{InstanceID: "b", SessionTimeout: 30 * time.Second})
 	eventually(t, "all results are applied", func() bool { return g.count() == 400 })
 	if n := staying.count("sessions_total"); n != sessions {
-		t.Errorf("the other member had %d sessions before the restart and %d after it, want the same number", sessions, n)
+		t.Errorf("the consumer a had %d sessions before the restart of b and %d after it, want the same number", sessions, n)
 	}
 	for m, times := range g.applied {
 		if times != 1 {

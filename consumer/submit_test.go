@@ -67,7 +67,7 @@ func TestProcessStartsBeforeKafka(t *testing.T) {
 		t.Fatal(err)
 	}
 	var fake *kfake.Cluster
-	t.Cleanup(func() { // after the clients are closed
+	t.Cleanup(func() { // runs last
 		if fake != nil {
 			fake.Close()
 		}

@@ -9,13 +9,14 @@ import (
 
 const (
 	// At one of these bounds, the consumer stops reading the partition.
-	maxWaiting      = 4096
+	maxWaiting      = 4096 // items
 	maxWaitingBytes = 16 << 20
-	boardPoll       = time.Second
+
+	boardPoll = time.Second // interval of looking for missing boards
 )
 
-// waitingItems has the items of a partition whose boards are missing, by offset. A result from
-// another region may arrive before its board. The consumer commits no offset beyond the first
+// waitingItems has the items of a partition whose boards are missing, in order of offset. A result
+// from another region may arrive before its board. The consumer commits no offset beyond the first
 // waiting item.
 type waitingItems struct {
 	items []*item
@@ -32,8 +33,8 @@ func (w *waitingItems) timer() *time.Timer {
 	return time.NewTimer(time.Until(w.dueAt))
 }
 
-// admit returns the items to apply now. Until dueAt, an item of a missing board also waits, so that
-// each board's items stay in order.
+// admit returns the items to apply now. Until dueAt, an item of batch waits if an earlier item of its
+// board waits, so each board's items stay in order.
 func (w *waitingItems) admit(batch []*item) []*item {
 	var items []*item
 	missing := map[leaderboard.BoardID]bool{}

@@ -38,8 +38,8 @@ func Reserved(name string) bool {
 	return err == nil || strings.HasSuffix(name, partialSuffix)
 }
 
-// Make makes a backup with a name, which must be a plain file name and not [Reserved]. The
-// backup gets this name after it is complete and durable. Errors: [ErrExists].
+// Make makes a backup with a name, which must be a plain file name and not [Reserved]. Only a
+// complete backup gets this name. Errors: [ErrExists].
 func (f *Folder) Make(ctx context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +100,7 @@ func (f *Folder) Scheduled() ([]time.Time, error) {
 // Outcome reports one scheduled backup.
 type Outcome struct {
 	Name   string
-	Err    error    // if not nil, the backup failed and no other backup was deleted
+	Err    error    // if not nil, the backup failed and no backup was deleted
 	Pruned []string // the deleted backups
 	// PruneErr is the error of deleting old backups. The new backup is complete.
 	PruneErr error
@@ -110,8 +110,8 @@ const retryDelay = 10 * time.Minute
 
 // Run makes a scheduled backup whenever the newest scheduled backup is as old as
 // interval, until ctx is done. Run checks each new backup. If the check succeeds, Run
-// deletes the oldest scheduled backups until n remain; otherwise it deletes the new
-// backup. It calls report after each attempt. Run must not be called more than once.
+// deletes the oldest scheduled backups until n remain. If the check fails, Run deletes the
+// new backup. Run calls report after each attempt. It must not be called more than once.
 func (f *Folder) Run(ctx context.Context, interval time.Duration, n int, report func(Outcome)) {
 	f.removePartial()
 	wait := f.untilNext(interval)
@@ -153,8 +153,8 @@ func (f *Folder) runOnce(ctx context.Context, n int) Outcome {
 	return o
 }
 
-// prune deletes the oldest scheduled backups until n remain, but never the backup newest,
-// which looks old if the clock was moved back.
+// prune deletes the oldest scheduled backups until n remain. It keeps the backup named
+// newest, whose name has an old time if the clock was moved back.
 func (f *Folder) prune(n int, newest string) (pruned []string, err error) {
 	times, err := f.Scheduled()
 	if err != nil {

@@ -109,10 +109,10 @@ func TestScheduleMakesAndPrunes(t *testing.T) {
 			t.Errorf("the folder has %v, want %v", got, want)
 		}
 		if got := runSchedule(t, f, time.Hour, 2, 58*time.Minute); len(got) != 0 {
-			t.Errorf("58 minutes after the restart, the schedule made the backups %v, want none", got)
+			t.Errorf("within 58 minutes of the restart, the schedule made the backups %+v, want none", got)
 		}
 		if got := runSchedule(t, f, time.Hour, 2, 2*time.Minute); len(got) != 1 {
-			t.Errorf("60 minutes after the restart, the schedule made the backups %v, want one", got)
+			t.Errorf("within 2 minutes of the next restart, the schedule made the backups %+v, want one", got)
 		}
 	})
 }
@@ -121,7 +121,7 @@ func TestPruningKeepsTheLastGoodBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFolder(t)
 		if got := runSchedule(t, f, time.Hour, 1, time.Minute); len(got) != 1 || got[0].Err != nil {
-			t.Fatal(got)
+			t.Fatalf("the outcomes of the first minute are %+v, want one without an error", got)
 		}
 		good := fileNames(t, f.Path)
 		for name, damage := range map[string]func(context.Context, string) error{
@@ -266,7 +266,7 @@ func TestRestoreKeepsTheFormerContent(t *testing.T) {
 	if err := writeStore(r.Data+".replaced-19700101T000000Z", "in the way"); err != nil {
 		t.Fatal(err)
 	}
-	r.Now = func() time.Time { // called after the swap
+	r.Now = func() time.Time { // called after the swap; makes the next steps fail
 		if err := os.Rename(r.Data, r.Data+"-moved"); err != nil {
 			t.Error(err)
 		}
@@ -323,10 +323,10 @@ func TestRestoreChecksBeforeItReplaces(t *testing.T) {
 			}
 			before := fmt.Sprint(readTree(t, filepath.Dir(r.Data)))
 			if _, err := r.Restore(t.Context()); err == nil || tt.want != nil && !errors.Is(err, tt.want) {
-				t.Errorf("Restore = %v, want the error %v (nil means any error)", err, tt.want)
+				t.Errorf("Restore = %v, want the error %v (if nil, any error)", err, tt.want)
 			}
 			if after := fmt.Sprint(readTree(t, filepath.Dir(r.Data))); after != before {
-				t.Errorf("the folders have %s, want %s", after, before)
+				t.Errorf("after the failed restoration, the folders have %s, want %s as before", after, before)
 			}
 		})
 	}

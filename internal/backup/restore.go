@@ -15,11 +15,11 @@ import (
 type Restoration struct {
 	From string
 	Data string
-	// Replace allows Data to have content, which Restore moves to a folder beside Data.
+	// Replace allows Data to have content. Restore moves it to a folder beside Data.
 	Replace bool
-	// Carry lists the names in Data that are not part of the store. They stay in Data.
+	// Carry lists files and folders in Data that are not part of the store. They stay in Data.
 	Carry []string
-	// Drop lists the names in the backup that are not restored.
+	// Drop lists files and folders in the backup that are not restored.
 	Drop []string
 	// Check returns an error if a store is damaged.
 	Check func(ctx context.Context, dir string) error
@@ -29,16 +29,16 @@ type Restoration struct {
 }
 
 var (
-	// ErrNotEmpty means that the folder has content and may not be replaced.
+	// ErrNotEmpty means that the folder has content and Replace is false.
 	ErrNotEmpty = errors.New("backup: the folder is not empty")
 	// ErrInUse means that another process uses the folder.
 	ErrInUse = errors.New("backup: another process uses the folder")
 )
 
-// Restore copies the backup, checks the copy, and swaps it with Data, atomically if the
-// file system supports it. Data does not change before the swap. Restore moves the former
-// content, except Carry, to a folder beside Data and returns its path, or "" if Data had no
-// content. If an error occurs after the swap, it returns both the path and the error.
+// Restore copies the backup, checks the copy, and swaps the copy with Data, atomically if
+// the file system supports it. Data does not change before the swap. Restore moves the former
+// content, except Carry, to a folder beside Data. It returns the folder's path, or "" if Data
+// had no content. After the swap, it returns the path also with an error.
 // Errors: [ErrNotEmpty], [ErrInUse].
 func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 	data, err := filepath.Abs(r.Data)
@@ -88,12 +88,12 @@ func (r *Restoration) Restore(ctx context.Context) (former string, err error) {
 		}
 		return "", syncFolder(parent)
 	}
-	aside, err := exchange(staged, data)
+	oldDir, err := exchange(staged, data)
 	if err != nil {
 		return "", mountAdvice(err, data)
 	}
 	swapped = true
-	return r.finish(aside, data)
+	return r.finish(oldDir, data)
 }
 
 func (r *Restoration) fill(ctx context.Context, staged string) error {
@@ -111,12 +111,12 @@ func (r *Restoration) fill(ctx context.Context, staged string) error {
 	return nil
 }
 
-// finish gives aside, the folder with the former content, its final name if possible. It
-// moves Carry back to data, and makes the swap durable.
-func (r *Restoration) finish(aside, data string) (former string, err error) {
+// finish gives oldDir, which has the former content, its final name if possible. It moves
+// Carry back to data, and makes the swap durable.
+func (r *Restoration) finish(oldDir, data string) (former string, err error) {
 	former = data + ".replaced-" + r.Now().UTC().Format("20060102T150405Z")
-	if err := os.Rename(aside, former); err != nil {
-		former = aside
+	if err := os.Rename(oldDir, former); err != nil {
+		former = oldDir
 	}
 	for _, name := range r.Carry {
 		// A file that cannot be moved stays in former, whose path the caller reports.
@@ -130,8 +130,8 @@ func mountAdvice(err error, data string) error {
 	return fmt.Errorf("%w; if %s is a mount point, restore to a folder inside it with --data", err, data)
 }
 
-// swapByRenames replaces the folder b with a, without an atomic swap, and returns the new
-// path of the former content. If the second rename fails, it moves the content back.
+// swapByRenames replaces the folder b with a in two steps. It returns the new path of the
+// former content of b. If the second rename fails, it undoes the first.
 func swapByRenames(a, b string) (former string, err error) {
 	former = a + ".swap"
 	if err := os.Rename(b, former); err != nil {

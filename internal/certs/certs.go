@@ -79,7 +79,7 @@ func (f *File[T]) Current() T {
 	return f.value
 }
 
-// The stamp of a missing file is zero.
+// stat returns a zero stamp for a missing file.
 func (f *File[T]) stat() []stamp {
 	stamps := make([]stamp, len(f.paths))
 	for i, path := range f.paths {
