@@ -10,7 +10,6 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// All results are received later.
 var testEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func testBoard() *leaderboard.Board {
@@ -44,8 +43,8 @@ func mustClose(t testing.TB, s *Store) {
 	}
 }
 
-// Every entry must follow from its user's results, no row may be an orphan row, and the overall
-// ladder must have n rows.
+// checkLadders checks that Recount changes no entry, that the season has no orphan rows, and that
+// the overall ladder has n rows.
 func checkLadders(t *testing.T, s *Store, n int) {
 	t.Helper()
 	for user := range s.Users(t.Context(), testSeason) {

@@ -11,17 +11,17 @@ import (
 )
 
 // guardFS is the file system of an open store. If a write in the store's directory fails, the store
-// fails, and the write never returns. Otherwise, the engine could panic with locks held, end the
-// process, or retry forever without delay.
+// fails (see Store.fail), and the write never returns. If the engine got the error, it could panic
+// with locks held, end the process, or retry forever without delay.
 //
-// The blocked goroutine belongs to the engine or to a commit. No caller waits for it. During a
-// write, the engine holds no lock that reads need, so reads continue.
+// The blocked goroutine belongs to the engine or to Store.commit. No caller waits for this
+// goroutine. During a write, the engine holds no lock that reads need, so reads continue.
 //
 // On a real disk, only the owner may read the files and directories that guardFS creates.
 type guardFS struct {
 	vfs.FS
-	dir   string      // the PathDir of each file in the directory
-	disk  bool        // not in memory
+	dir   string      // PathDir of each file in the store's directory
+	disk  bool        // FS is the machine's file system
 	armed atomic.Bool // false during Open, because Open returns the errors of writes
 	fail  func(error) // makes the store fail
 
@@ -32,8 +32,7 @@ func newGuardFS(fs vfs.FS, dir string, fail func(error)) *guardFS {
 	return &guardFS{FS: fs, dir: fs.PathDir(fs.PathJoin(dir, "x")), disk: vfs.Root(fs) == vfs.Default, fail: fail, syncSeconds: newSyncSeconds()}
 }
 
-// restrict ignores errors: some file systems have no permissions, and the directory protects its
-// files anyway.
+// restrict ignores errors, because the permissions of the directory protect its files too.
 func (g *guardFS) restrict(name string) {
 	if g.disk {
 		_ = os.Chmod(name, 0o600)
@@ -88,7 +87,7 @@ func (g *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File,
 func (g *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := g.FS.ReuseForWrite(oldname, newname, category)
 	if err == nil {
-		g.restrict(newname) // a file of an older version may be readable by everybody
+		g.restrict(newname) // everybody may read files that an older version of this program created
 	}
 	return g.file(f, newname, g.holds(newname), err)
 }

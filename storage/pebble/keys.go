@@ -9,9 +9,10 @@ import (
 // The layout of keys and values, version [formatVersion]. Each line shows a key and its value. The
 // parts of a key follow each other without separators.
 //
-// A string "with length" is its length as a uvarint and its bytes. A "raw" string is its bytes
-// alone, and the last part of a key. So a key that begins with the prefix of an object always
-// belongs to that object. Keys that end with a raw id sort by this id.
+// A string "with length" is its length as a uvarint, then its bytes. A "raw" string is only its
+// bytes, and is always the last part of a key. Every earlier string has its length. Therefore no
+// key of one user, season or ladder begins with the prefix of another. Keys that end with a raw id
+// sort by this id.
 //
 //	mformat                                    format version, uvarint
 //	mboards                                    number of the newest board, uvarint
@@ -20,7 +21,7 @@ import (
 //	h  hash, 32 bytes; API key id, raw         nothing
 //	n  user id, raw                            the user's bans as a JSON array; in format 1, one ban for all boards as a JSON object
 //	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
-//	a  inverted time of an act, 8 bytes, so that newer acts sort first; act id, raw    the act as JSON
+//	a  inverted time of an act, 8 bytes, so that newer acts sort first; act id, raw    the act of the audit log as JSON
 //	w  SHA-256 of a user id; the key of an act without its first byte    nothing; the row means that the act concerns the user
 //	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
 //	p  user id with length; board id with length; season id with length; mark id, raw   the reason of a leaderboard.FinalMark
@@ -33,24 +34,24 @@ import (
 //	d  season; m; match id with length; user id, raw   nothing; the user has a stored result of the match; only if Board.Matches
 //	d  season; v; match id, raw                 the leaderboard.MatchState
 //	d  season; l; slot; sort key                the fields of the entry that its sort key does not hold
-//	d  season; f; generation, 4; n; slot        number of final standings of a ladder, uvarint
-//	d  season; f; generation, 4; p; slot; position, 8   final standing
-//	d  season; f; generation, 4; u; user id with length; slot   position, uvarint
+//	d  season; f; generation, 4 bytes; n; slot        number of final standings of a ladder, uvarint
+//	d  season; f; generation, 4 bytes; p; slot; position, 8 bytes   final standing
+//	d  season; f; generation, 4 bytes; u; user id with length; slot   position, uvarint
 //
 // A "season" is the board's number, 4 bytes, and the season id with length. Numbers of boards are
 // never reused, so a new board with the id of a deleted board starts empty. A "generation" is the
-// number of one set of final standings: see sealRow. A "slot" names a ladder of a season, or its
-// hidden entries:
+// number of one set of final standings: see sealRow. A "slot" names a ladder of a season, or the
+// season's hidden entries:
 //
-//	0  the hidden entries: those of users whom a ban hides
+//	0  the entries of users whom a ban hides
 //	1  the overall ladder
 //	2  a division: the index of its attribute in Board.EveryDivision, 1 byte; the value with length
 //
 // Integers of fixed width are big-endian.
 //
-// The data of a board is one range of keys, so one DeleteRange removes it. So are the data of a
-// season, a user's records in a season, and a generation. The rows of a ladder are one range, in
-// standing order. Slots 0 and 1 are adjacent, so Scan reads one range.
+// The data of a board, of a season or of a generation is one range of keys, and so are a user's
+// records in a season. One DeleteRange removes a range. The rows of a ladder are one range, in
+// standing order. Slots 0 and 1 together have each entry once, and are one range for Scan.
 const (
 	kindBoard    = 'b'
 	kindAPIKey   = 'k'
@@ -122,7 +123,6 @@ func seasonsKey(user leaderboard.UserID, board uint32, season leaderboard.Season
 	return appendSeasonKey(seasonsPrefix(user), board, season)
 }
 
-// parseSeasonKey is the inverse of appendSeasonKey.
 func parseSeasonKey(b []byte) (board uint32, season leaderboard.SeasonID, rest []byte, ok bool) {
 	d := decoder{b: b}
 	board = d.uint32()
@@ -192,7 +192,6 @@ func divisionSlot(attribute int, value string) []byte {
 	return appendString([]byte{slotDivision, byte(attribute)}, value)
 }
 
-// cutSlot splits b into the slot at its beginning and the rest.
 func cutSlot(b []byte) (slot, rest []byte, ok bool) {
 	d := decoder{b: b}
 	if d.byte() == slotDivision {

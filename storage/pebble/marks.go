@@ -10,8 +10,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// MarkFinal implements [leaderboard.Store]. It waits for a Seal in progress, because that Seal may
-// have read the entries before the caller changed them.
+// MarkFinal implements [leaderboard.Store]. If the season is not sealed, MarkFinal waits for a Seal
+// in progress. This Seal may have read the entries before the caller changed them.
 func (s *Store) MarkFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, users []leaderboard.UserID, reason string) error {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	sealed, err := s.isSealed(ctx, b, season)
@@ -45,7 +45,7 @@ func (s *Store) isSealed(ctx context.Context, b *leaderboard.Board, season leade
 	var row sealRow
 	found, err := s.getJSON(makeSeasonRowKey(bd.number, season).kind(dataSeal), &row)
 	if err == nil {
-		err = s.failure() // if the store has failed, the row that was read may not be on disk
+		err = s.failure() // after a failed write, Pebble may return a row that is not on disk
 	}
 	return found, err
 }

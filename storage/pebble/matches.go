@@ -11,13 +11,14 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// # Why no result misses a change of its match's state
+// # Why every result gets the latest state of its match
 //
-// Apply locks its user (see [stripes]) before it reads the state of the match. It unlocks the user
-// after readers see the result and the row of kind dataMatch (see keys.go). SetMatch holds the
-// locks of all users while it writes the state. Therefore one of two cases holds:
-//   - Readers see the result before SetMatch writes the state. MatchUsers then yields the user.
-//   - Apply reads the new state.
+// Apply holds its user's lock (see [stripes]) while it reads the match's state and writes the result
+// and the row of kind dataMatch (see keys.go). SetMatch holds the locks of all users while it writes
+// the state. So one of the two calls holds the lock first:
+//   - Apply is first: readers see the result before SetMatch writes the state, and MatchUsers later
+//     yields the user.
+//   - SetMatch is first: Apply reads the new state.
 
 // SetMatch implements [leaderboard.Store].
 func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboard.MatchState) (leaderboard.MatchState, error) {
@@ -53,7 +54,7 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 	return m, s.commit(ctx, batch, unlock)
 }
 
-// Without a stored state, only the MatchKey is set.
+// If no state is stored, matchState returns only the MatchKey.
 func (s *Store) matchState(bd *board, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
 	m := leaderboard.MatchState{MatchKey: key}
 	_, err := s.get(makeSeasonRowKey(bd.number, key.Season).matchState(key.Match), func(b []byte) (err error) {

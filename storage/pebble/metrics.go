@@ -92,7 +92,6 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-// Only the syncs of a log are measured.
 func (f *guardFile) timeSync(sync func() error) error {
 	if !f.log {
 		return sync()

@@ -48,11 +48,11 @@ func TestMetricsOfAStoreOnDisk(t *testing.T) {
 		}
 	}
 	if free, size := got["leaderboard_embedded_disk_free_bytes"], got["leaderboard_embedded_disk_size_bytes"]; free > size {
-		t.Errorf("%v bytes are free, want at most the size of %v bytes", free, size)
+		t.Errorf("%v bytes of the disk are free, want at most its size, %v bytes", free, size)
 	}
 	for _, name := range []string{"failed", "flushes_total", "compactions_total", "compaction_seconds_total", "compaction_debt_bytes", "read_amplification"} {
 		if v, ok := got["leaderboard_embedded_"+name]; !ok || name == "failed" && v != 0 {
-			t.Errorf("%s is %v (exported: %v), want an exported metric, and 0 for failed", name, v, ok)
+			t.Errorf("the metric %s has the value %v, exported: %v; want every metric exported, and failed at 0", name, v, ok)
 		}
 	}
 }

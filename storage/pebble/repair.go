@@ -23,7 +23,7 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 		s.orphanMu.Lock()
 		rowsOf, err := s.findOrphanRows(ctx, bd, seasonKey.Season)
 		if err == nil {
-			s.orphans[seasonKey] = maps.Clone(rowsOf) // a concurrent Recount may delete from the clone
+			s.orphans[seasonKey] = maps.Clone(rowsOf) // Recount deletes from the clone while the loop below reads rowsOf
 		}
 		s.orphanMu.Unlock()
 		if err != nil {
@@ -55,8 +55,8 @@ func (bd *board) divisionOf(slot []byte) leaderboard.Division {
 
 type orphans map[leaderboard.UserID][]placement
 
-// Only the first call searches the season. This process creates no orphan rows, because each batch
-// changes a user's ladder rows and user row together.
+// Only the first call for a season searches the season. This process adds no orphan rows later,
+// because each batch changes a user's ladder rows and user row together.
 func (s *Store) orphanRowsOf(ctx context.Context, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) ([]placement, error) {
 	seasonKey := leaderboard.SeasonKey{Board: bd.ID, Season: season}
 	s.orphanMu.Lock()
@@ -104,7 +104,7 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	if err := ctx.Err(); err != nil {
 		return leaderboard.Change{}, err
 	}
-	if bd := s.board(b.ID); bd != nil { // the search can be slow, so it runs before any lock is taken
+	if bd := s.board(b.ID); bd != nil { // a slow search must not run while the user is locked
 		if _, err := s.orphanRowsOf(ctx, bd, season, user); err != nil {
 			return leaderboard.Change{}, err
 		}
@@ -199,7 +199,6 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 		replaceRows(batch, ladderRows, bd.placements(st.rowKey, &st.after)))
 }
 
-// loadDamagedUser replaces a damaged user row by a new row.
 func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (st *userState, damaged bool, err error) {
 	st, err = s.loadUser(bd, season, user)
 	if !errors.Is(err, leaderboard.ErrFormat) {
@@ -213,8 +212,8 @@ func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user lea
 	return st, true, nil
 }
 
-// The user's row gets the highest version of the orphan rows. If the user's row is damaged,
-// st.before becomes the first readable orphan row.
+// followOrphanRows raises st.row.version to the highest version of an orphan row. If the user row is
+// damaged, st.before becomes the entry of the first readable orphan row.
 func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
 	for _, p := range orphanRows {
 		slot, sortKey, _ := cutSlot(p.key[len(st.rowKey)+1:])
@@ -229,7 +228,7 @@ func (st *userState) followOrphanRows(orphanRows []placement, damaged bool) {
 	}
 }
 
-// hasRecords does not read the user's row, because this row may be missing.
+// hasRecords does not read the user row, because this row may be missing.
 func (s *Store) hasRecords(ctx context.Context, st *userState) (found bool, err error) {
 	prefix := st.rowKey.records(st.user)
 	err = s.scan(ctx, prefix, keyAfter(prefix), func(_, _ []byte) (bool, error) {
@@ -252,8 +251,8 @@ func (s *Store) hasRows(rows []placement) (bool, error) {
 	return true, nil
 }
 
-// StartRecount implements [leaderboard.Store]. It writes nothing: each user row has the Rules that
-// its entry follows, and AmendBoard has waited for all changes with the previous divisions.
+// StartRecount implements [leaderboard.Store]. It writes nothing, because each user row has the Rules
+// that its entry follows. AmendBoard has waited for all changes of users with the previous divisions.
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	if _, err := s.liveBoard(b); err != nil {
 		return nil, err

@@ -52,7 +52,7 @@ func TestRecountRemovesOrphanRows(t *testing.T) {
 	}
 }
 
-// Another goroutine may call Recount, so OrphanRows must not share its map with Recount.
+// OrphanRows must yield every row that it found, even if Recount removes the row meanwhile.
 func TestOrphanRowsYieldsRowsThatRecountRemoves(t *testing.T) {
 	s := openTest(t)
 	const n = 20
@@ -82,7 +82,7 @@ func TestOrphanRowsYieldsRowsThatRecountRemoves(t *testing.T) {
 		}
 	}
 	if want := 2 * n; rows != want { // one row in the overall ladder and one in a division
-		t.Errorf("OrphanRows yields %d rows, want %d", rows, want)
+		t.Errorf("OrphanRows yields %d rows while Recount removes them, want %d", rows, want)
 	}
 	checkLadders(t, s, n)
 }
@@ -186,7 +186,7 @@ func TestRecountRepairs(t *testing.T) {
 			}
 			set(t, s, rowKey.user("u"), value)
 		}},
-		{"the season note of the user is missing", func(t *testing.T, s *Store, _ seasonRowKey, _ []placement) { del(t, s, seasonsKey("u", 1, "all")) }},
+		{"the user's season note (see keys.go) is missing", func(t *testing.T, s *Store, _ seasonRowKey, _ []placement) { del(t, s, seasonsKey("u", 1, "all")) }},
 		{"the records are missing", func(t *testing.T, s *Store, rowKey seasonRowKey, _ []placement) {
 			del(t, s, rowKey.record("u", "1"))
 			del(t, s, rowKey.record("u", "2"))
@@ -219,7 +219,7 @@ func TestRecountRepairs(t *testing.T) {
 				t.Errorf("entry (-want +got):\n%s", d)
 			}
 			if d := cmp.Diff(want, c.After); d != "" {
-				t.Errorf("After (-want +got):\n%s", d)
+				t.Errorf("the entry After of the change (-want +got):\n%s", d)
 			}
 			checkLadders(t, s, rows)
 			var got []leaderboard.UserID
@@ -277,6 +277,6 @@ func TestBansEndingYieldsBansAfterADamagedUser(t *testing.T) {
 	}
 	got, faults := storagetest.BansEnding(t.Context(), s, testEpoch.AddDate(0, 0, 1))
 	if len(faults) != 1 || !errors.Is(faults[0], leaderboard.ErrFormat) || !slices.Equal(got, []leaderboard.UserID{"v"}) {
-		t.Errorf("BansEnding yields the bans of %q and the errors %v, want v and one ErrFormat", got, faults)
+		t.Errorf("BansEnding yields the bans of %q and the errors %v, want the ban of v and one ErrFormat", got, faults)
 	}
 }

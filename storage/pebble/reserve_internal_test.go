@@ -8,7 +8,7 @@ import (
 )
 
 // Reserve removes ended reservations at most once a second. In the last case, the caller's clock
-// has gone back.
+// has gone back to a time before the end of the stored reservation.
 func TestEndedReservationsAreRemoved(t *testing.T) {
 	s := mustOpen(t, t.TempDir(), Options{})
 	defer mustClose(t, s)

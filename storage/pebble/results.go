@@ -146,7 +146,6 @@ func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.Season
 	}
 }
 
-// The sequence yields nothing, or only the error of ctx.
 func emptySeq[T any](ctx context.Context) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		if err := ctx.Err(); err != nil {

@@ -243,7 +243,7 @@ func sortRefusals(refusals []leaderboard.Refusal) {
 	})
 }
 
-// A placement is one ladder row.
+// A placement is the key and the value of a ladder row.
 type placement struct{ key, value []byte }
 
 // A hidden entry has one row, in slotHidden.
@@ -273,7 +273,6 @@ func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placeme
 	return rows
 }
 
-// slot and sortKey are parts of the row's key.
 func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value []byte) (leaderboard.Entry, error) {
 	e := leaderboard.Entry{SeasonKey: leaderboard.SeasonKey{Board: bd.ID, Season: season}, Hidden: slot[0] == slotHidden}
 	var err error
@@ -301,7 +300,7 @@ func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value [
 	return e, nil
 }
 
-// The position is in the key.
+// The row's key has the position, which is the ordinal rank.
 func appendStanding(dst []byte, s *leaderboard.Standing) []byte {
 	dst = binary.AppendUvarint(append(dst, rowFormat), uint64(s.Ranks.Competition))
 	dst = binary.AppendUvarint(dst, uint64(s.Ranks.Dense))

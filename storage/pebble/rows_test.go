@@ -141,8 +141,8 @@ func FuzzSeasonKey(f *testing.F) {
 	})
 }
 
-// The prefix of a user, ladder or season begins no key of another user, ladder or season. A slot is
-// the part of a key that names a ladder.
+// No key of one user, ladder or season begins with the prefix of another. A slot is the part of a
+// key that names a ladder.
 func TestKeysOfOnePrefixAreOfOneObject(t *testing.T) {
 	long := leaderboard.UserID(bytes.Repeat([]byte("z"), leaderboard.MaxIDBytes))
 	ids := []leaderboard.UserID{"a", "aa", "a\u00ff", "\u007f", long, long[1:] + "y"}

@@ -15,14 +15,14 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// sealRow marks a season as sealed. The seal and each amendment write a complete set of final
+// A sealRow marks a season as sealed. The seal and each amendment write a complete set of final
 // standings, a generation. Generations are numbered from 1. Readers use only the generation with
 // the number Generation.
 type sealRow struct {
 	Generation uint32                  `json:"generation"`
 	SealedAt   time.Time               `json:"sealed_at"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
-	Rules      int                     `json:"rules,omitempty"` // at the time of the seal
+	Rules      int                     `json:"rules,omitempty"` // of the board at the time of the seal
 }
 
 func (r *sealRow) record(s leaderboard.SeasonKey) leaderboard.SeasonRecord {
@@ -40,7 +40,7 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 	return s.makeFinal(ctx, b, season, leaderboard.Amendment{At: at}, false, nil)
 }
 
-// Amend implements [leaderboard.Store]. It waits for a Seal in progress, because that Seal may have
+// Amend implements [leaderboard.Store]. It waits for a Seal in progress, because this Seal may have
 // read the entries before the caller changed them.
 func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
 	record, err := s.makeFinal(ctx, b, season, a, true, users)
@@ -163,8 +163,8 @@ func (s *Store) agrees(ctx context.Context, bd *board, seasonKey leaderboard.Sea
 }
 
 // beginSeal holds the locks of all users while it registers the seal in s.seals and takes the
-// snapshot. So the snapshot contains a whole erasure, or the erasure adds its user to seal.erased
-// (see eraseFinal).
+// snapshot. An erasure holds its user's lock. So the snapshot contains each earlier erasure, and
+// each later erasure adds its user to seal.erased (see eraseFinal).
 func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, generation uint32) (*pebble.Snapshot, error) {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -177,8 +177,8 @@ func (s *Store) beginSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 	return s.db.NewSnapshot(), nil
 }
 
-// In the batch that makes readers use the new generation, endSeal removes the users who were erased
-// after the seal started.
+// endSeal writes one batch. The batch makes readers use the new generation, and removes from it the
+// users who were erased after the seal started.
 func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, rowKey seasonRowKey, row *sealRow) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -207,8 +207,8 @@ func (s *Store) endSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, ro
 		unlock()
 		return err
 	}
-	// This commit ignores ctx. So the next caller that locks board.sealing finds the new generation,
-	// or a store that has failed (see Store.failure).
+	// This commit ignores ctx. If it returned early, makeFinal would unlock board.sealing, and the
+	// next seal might not find the new generation.
 	return s.commit(context.WithoutCancel(ctx), batch, unlock)
 }
 

@@ -13,8 +13,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// prefix is the key prefix of a board or a season. seasonsUnder omits seasons with only states of
-// matches. The seasons are ordered by id.
+// seasonsUnder returns the seasons below the key prefix of a board or a season, ordered by id. It
+// omits seasons that have only states of matches.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := keyAfter(prefix)
 	for start := prefix; start != nil; {
@@ -25,7 +25,7 @@ func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons 
 			if !ok {
 				return false, errFormat("key of a season")
 			}
-			if !bytes.HasPrefix(rest, []byte{dataVoid}) { // dataVoid sorts last: if it comes first, the season has no other rows
+			if !bytes.HasPrefix(rest, []byte{dataVoid}) { // dataVoid is the greatest kind, so before a row of this kind there would be other rows
 				seasons = append(seasons, season)
 			}
 			start = keyAfter(makeSeasonRowKey(number, season))
@@ -80,7 +80,6 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 	return s.seasonOf(bd, seasonKey.Season)
 }
 
-// The record of a season that is not sealed has the board's current Rules.
 func (s *Store) seasonOf(bd *board, season leaderboard.SeasonID) (leaderboard.SeasonRecord, error) {
 	var row sealRow
 	sealed, err := s.getJSON(makeSeasonRowKey(bd.number, season).kind(dataSeal), &row)
@@ -112,8 +111,8 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 // unfinished.
 func (s *Store) FinishDeletions(ctx context.Context) error { return ctx.Err() }
 
-// RankChanges implements [leaderboard.Store]. The index is loaded at each start of the process, so
-// it lacks no change.
+// RankChanges implements [leaderboard.Store]. It yields nothing, because each start of the process
+// loads the index, and no other process changes the store.
 func (s *Store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChange, error] {
 	return emptySeq[leaderboard.RankChange](ctx)
 }
@@ -126,8 +125,8 @@ func (s *Store) FinishRankChange(ctx context.Context, _ leaderboard.RankChange, 
 	return update(nil)
 }
 
-// setDeleted adds nothing if at is zero or not later than the stored time. The caller must call
-// onVisible as soon as readers see the batch.
+// setDeleted adds nothing to the batch if at is zero or not later than the stored time. The caller
+// must call onVisible as soon as readers see the batch.
 func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey, at time.Time) (onVisible func(), err error) {
 	at = leaderboard.Truncate(at)
 	if at.UnixMicro() <= 0 || !at.After(s.deletionOf(seasonKey)) {
@@ -137,7 +136,7 @@ func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey,
 	return func() { s.deleted.Store(seasonKey, at) }, batch.Set(deletedKey(seasonKey), value, nil)
 }
 
-// An empty season id stands for the board.
+// For an empty season id, deletionOf returns the time of the board's deletion.
 func (s *Store) deletionOf(seasonKey leaderboard.SeasonKey) time.Time {
 	value, _ := s.deleted.Load(seasonKey)
 	at, _ := value.(time.Time)
@@ -149,7 +148,6 @@ func (s *Store) DeletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.deletedAt(seasonKey), ctx.Err()
 }
 
-// deletedAt returns the time of the last deletion of the season or of its board, or zero.
 func (s *Store) deletedAt(seasonKey leaderboard.SeasonKey) time.Time {
 	at, board := s.deletionOf(seasonKey), s.deletionOf(leaderboard.SeasonKey{Board: seasonKey.Board})
 	if board.After(at) {

@@ -51,12 +51,12 @@ type Store struct {
 	db *pebble.DB
 	fs *guardFS
 
-	boards  atomic.Pointer[catalog] // replaced under the lock admin; to remove a board or change its divisions, the caller also holds all stripes
+	boards  atomic.Pointer[catalog] // replaced while admin is held; all stripes are also held if a board is removed or its divisions change
 	admin   gate                    // held during a change of boards or API keys, and during an erasure
 	stripes [stripes]gate           // the locks of users: see commit.go
 
 	commits  sync.WaitGroup // the goroutines that write batches
-	unsynced atomic.Int64   // writes that readers may see, but that may not be durable yet
+	unsynced atomic.Int64   // number of writes that readers may see, but that may not be durable yet
 	failOnce sync.Once
 	failed   chan struct{} // closed once the store has failed
 	failErr  error         // set before failed is closed
@@ -69,14 +69,14 @@ type Store struct {
 	deleted sync.Map
 
 	changesMu sync.Mutex
-	changes   map[string]time.Time // by changeKey
+	changes   map[string]time.Time // the stored times of kindChange, by key
 
 	reservedMu sync.Mutex
 	reserved   map[leaderboard.ResultKey]leaderboard.Reservation
 	purgedAt   time.Time
 
 	orphanMu sync.Mutex
-	orphans  map[leaderboard.SeasonKey]orphans // of each season that was searched
+	orphans  map[leaderboard.SeasonKey]orphans // of each season that OrphanRows or Recount searched
 }
 
 var _ leaderboard.Store = (*Store)(nil)
@@ -85,7 +85,7 @@ var _ leaderboard.Store = (*Store)(nil)
 //   - [leaderboard.ErrInvalid] if dir is "".
 //   - [leaderboard.ErrFormat] if a newer version of this program wrote the store, or if dir
 //     contains another database.
-//   - Another error if a process has opened the store.
+//   - Another error if the store is already open.
 func Open(dir string, opts Options) (*Store, error) {
 	if dir == "" {
 		return nil, fmt.Errorf("pebble: open: the name of the directory is empty: %w", leaderboard.ErrInvalid)
@@ -149,7 +149,7 @@ func (s *Store) open(dir string, opts Options) (db *pebble.DB, err error) {
 					_ = s.fail(fmt.Errorf("compaction: %w", info.Err))
 				}
 			},
-			// If DataCorruption is nil, the engine calls Fatalf on a read of damaged data.
+			// Without this function, a read of damaged data calls Fatalf, and the store fails.
 			DataCorruption: func(pebble.DataCorruptionInfo) {},
 		},
 	}
@@ -336,8 +336,8 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 	return nil
 }
 
-// All rows are of one consistent state of the store. Rows for which decode returns false are
-// skipped.
+// All rows are of one consistent state of the store. scanRows skips rows for which decode returns
+// false.
 func scanRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (row T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		stopped := false

@@ -58,7 +58,7 @@ func TestOpen(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustClose(t, s)
-		for range 2 { // The first, rejected Open must release the directory.
+		for range 2 { // the first Open fails, and must release the directory
 			if _, err := Open("data", Options{FS: fs}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "start a newer version") {
 				t.Errorf("Open of a newer storage format: error %v, want ErrFormat with advice to start a newer version", err)
 			}
@@ -143,8 +143,8 @@ func TestEraseLeavesNoID(t *testing.T) {
 	}
 	seal()
 	seal()
-	orphan := makeSeasonRowKey(1, "all").finalUser(9, user)
-	if err := s.db.Set(append(orphan, slotOverall), []byte{1}, pebble.Sync); err != nil {
+	interrupted := makeSeasonRowKey(1, "all").finalUser(9, user) // as if a crash had interrupted the seal of generation 9
+	if err := s.db.Set(append(interrupted, slotOverall), []byte{1}, pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.SetBan(t.Context(), leaderboard.Ban{User: user, Banned: true, Reason: "x"}); err != nil {
@@ -171,12 +171,12 @@ func TestEraseLeavesNoID(t *testing.T) {
 	check("DeleteSeason", kindSeasons, kindData)
 }
 
-// A sequence closes its iterator even if its consumer stops early or panics. Entries has no open iterator while its consumer
-// works.
+// A sequence closes its iterator even if the consumer of the sequence stops early or panics. Entries
+// has no open iterator while the consumer works.
 func TestSequencesReleaseIterators(t *testing.T) {
 	s := openTest(t)
 	mustApply(t, s, testResult("u", "1", 0, 5), testResult("v", "1", 0, 6), testResult("w", "1", 0, 7))
-	// Pebble counts only the open iterators of its sstables.
+	// TableIters counts only iterators of sstables, so Flush writes the rows to an sstable.
 	if err := s.db.Flush(); err != nil {
 		t.Fatal(err)
 	}

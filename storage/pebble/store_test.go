@@ -23,7 +23,7 @@ func TestRandomHistories(t *testing.T) {
 	storagetest.RunHistories(t, openMem, storagetest.Sizes{Histories: 20})
 }
 
-// The contract allows RankChanges to yield nothing, because one process holds store and index.
+// The contract allows RankChanges to yield nothing if one process holds the store and its only index.
 var limits = storagetest.Limits{NoRankChanges: "each start of the process loads the index from the store"}
 
 func TestContract(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
-// storedSample is an archive that commit c7bc028 wrote. Its folder data is a store with the sample
-// of storagetest.WriteSample. Its file answers.jsonl has the commit's answers to DescribeSample,
-// ExtendSample, and DescribeSample again.
+// storedSample is an archive that the code of commit c7bc028 wrote. The folder data is a store, filled
+// by storagetest.WriteSample. The file answers.jsonl has the old code's answers to DescribeSample,
+// ExtendSample, and a second DescribeSample.
 const storedSample = "testdata/format1.zip"
 
 func TestStoredDataOpensUnchanged(t *testing.T) {
@@ -27,8 +27,8 @@ func TestStoredDataOpensUnchanged(t *testing.T) {
 	checkSample(t, store, answers)
 }
 
-// If only TestStoredDataOpensUnchanged fails, the current code reads the stored directory
-// incorrectly.
+// This test writes a new store with the current code. If only TestStoredDataOpensUnchanged fails,
+// the current code reads the stored directory incorrectly.
 func TestSampleGivesStoredAnswers(t *testing.T) {
 	_, answers := unzipSample(t)
 	store := openMem(t)

@@ -61,8 +61,8 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 
 // Erase implements [leaderboard.Store].
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	// Two concurrent erasures could decrement the same number of final standings, and one decrement
-	// would be lost.
+	// Without this lock, erasures of two users could decrement the same number of final standings,
+	// and one decrement would be lost.
 	unlockAdmin, err := s.lockAdmin(ctx)
 	if err != nil {
 		return nil, err

@@ -33,7 +33,7 @@ type userState struct {
 	recounts int                       // calls of recountTally so far
 }
 
-// Without a row, the state has the row of a new user.
+// If the user has no row in the season, the state gets the row of newUserRow.
 func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (*userState, error) {
 	st := &userState{
 		s: s, bd: bd, season: season, user: user, rowKey: makeSeasonRowKey(bd.number, season),
@@ -81,8 +81,8 @@ func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	return record.Rules, err
 }
 
-// The returned board has the divisions that the entry follows. If AmendBoard changed the divisions
-// after the caller read st.bd, st.bd may have older divisions.
+// board returns a board with the divisions that the entry follows. If AmendBoard changed the
+// divisions after the caller read st.bd, st.bd may lack these divisions.
 func (st *userState) board() *leaderboard.Board {
 	bd := st.bd
 	if current := st.s.boards.Load().byNumber[bd.number]; st.row.rules > bd.Rules() && current != nil {
@@ -153,7 +153,7 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 	return d.Outcome(before, b.RankKey(&st.row.tally)), nil
 }
 
-// The second call keeps the stored results in memory for later calls.
+// The second call reads the stored results into memory, also for later calls.
 func (st *userState) recountTally(ctx context.Context) (err error) {
 	if st.recounts++; st.recounts == 2 && st.exists {
 		for r, err := range st.s.results(ctx, st.bd, st.season, st.user) {
@@ -199,7 +199,6 @@ func (st *userState) results(ctx context.Context) iter.Seq2[leaderboard.MatchRes
 	}
 }
 
-// The returned function adds the changed rows to the batch.
 func (st *userState) finish(batch *pebble.Batch) (leaderboard.Change, func() error) {
 	if st.hasPut {
 		st.row.version++
@@ -233,7 +232,6 @@ func (st *userState) write(batch *pebble.Batch) error {
 	return nil
 }
 
-// writeEntry also replaces the ladder rows of st.before with the rows of st.after.
 func (st *userState) writeEntry(batch *pebble.Batch) error {
 	row, err := st.row.append(nil)
 	if err != nil {

@@ -67,7 +67,7 @@ var auditTests = []test{
 			f.equal("Acts", []leaderboard.Act{unconcerned, other, redacted}, f.actsAfter(leaderboard.ActKey{}))
 		}
 	}},
-	{"after Erase, AppendAct removes the detail of an act if its time is not after the erasure", func(f *fixture) {
+	{"after Erase, AppendAct removes the detail of an act that is not later than the erasure", func(f *fixture) {
 		f.erase("u", epoch.Add(time.Minute))
 		earlier := f.appendAct("1", epoch.Add(time.Minute), "u")
 		later := f.appendAct("2", epoch.Add(time.Minute+time.Microsecond), "u")

@@ -101,8 +101,8 @@ var boardTests = []test{
 	{"concurrent amendments do not undo each other", func(f *fixture) {
 		original := *f.create(sumBoard("b"))
 		const amendments = 5
-		// A store may call the function of an amendment twice. So a writer finds its previous value
-		// or its current value in the board.
+		// A store that does not know whether it stored an amendment may call the function again. So
+		// the function finds the writer's previous or current value in the board.
 		settings := []struct {
 			get func(*leaderboard.Board) string
 			set func(*leaderboard.Board, int)
@@ -121,7 +121,7 @@ var boardTests = []test{
 					amended := setting.get(&copied)
 					_, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
 						if current := setting.get(b); current != last && current != amended {
-							f.Errorf("AmendBoard passes the setting %q to the function, want %q, the value of the writer's previous amendment", current, last)
+							f.Errorf("AmendBoard passes the setting %q to the function, want %q, which the writer's previous amendment has set", current, last)
 						}
 						setting.set(b, i+1)
 						return nil
@@ -220,7 +220,7 @@ var boardTests = []test{
 		f.equal("ladder", users("u"), f.ladder(s1, ""))
 		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", deletedAt))
 		recreated := bestBoard("b")
-		recreated.CreatedAt = deletedAt.Add(-time.Minute) // the time of creation must not cause rejections
+		recreated.CreatedAt = deletedAt.Add(-time.Minute) // the deletion must cause the rejections, not the time of creation
 		b = f.create(recreated)
 		check("after the deletion of a board", b, "s1", "s2", "s3")
 		f.checkNoData(recreated)

@@ -51,8 +51,8 @@ func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard
 		for _, after := range []time.Duration{0, b.HalfLife / 3, 10 * b.HalfLife} {
 			at := micros(epoch.Add(after))
 			score, exact := b.ScoreOf(key, at), want.scoreAt(at, b.HalfLife)
-			// The score is rounded, so the difference is at most 1/2. slack allows for errors
-			// before the rounding, and for terms that are too old to affect the score.
+			// The store rounds the score, so the score differs from exact by at most 1/2. slack
+			// allows for errors before the rounding, and for results too old to affect the score.
 			d := newFloat().Sub(newFloat().SetInt64(int64(score)), exact)
 			slack := newFloat().SetMantExp(newFloat().Quo(want.greatest, twoTo(at, b.HalfLife)), -100)
 			limit := slack.Add(slack, newFloat().SetFloat64(0.5))
@@ -310,7 +310,7 @@ func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry,
 			c = strings.Compare(string(prev.Key), string(e.Key))
 		}
 		if c > 0 || (c == 0) != (prev.Key == e.Key) {
-			return fmt.Errorf("at index %d, user %q follows %q; the model's comparison of %q with %q returns %d, and their rank keys are equal: %v; want a result below 0, or 0 if the keys are equal", i, e.User, prev.User, prev.User, e.User, c, prev.Key == e.Key)
+			return fmt.Errorf("at index %d, user %q follows %q, and their rank keys are equal: %v; the model compares %q with %q as %d, want 0 for equal keys and a negative number for others", i, e.User, prev.User, prev.Key == e.Key, prev.User, e.User, c)
 		}
 		if cmp.Or(c, prevLine.achievedAt.Compare(current.achievedAt), strings.Compare(string(prev.User), string(e.User))) >= 0 {
 			return fmt.Errorf("at index %d, user %q follows %q, want the reverse order because of their times and ids", i, e.User, prev.User)
@@ -416,8 +416,8 @@ func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Stan
 		for last+1 < len(want) && want[last+1].Ranks.Ordinal <= st.Ranks.Ordinal+2 {
 			last++
 		}
-		// NotWorse also counts erased users. Their positions may follow the last remaining standing
-		// with this rank key.
+		// Neighborhood.NotWorse also counts erased users with this rank key. Their positions may follow
+		// the last remaining standing with this rank key, but not the first worse standing.
 		notWorse, worse := st.Ranks.Ordinal, int64(math.MaxInt64)
 		for _, o := range want[i:] {
 			if o.Key == st.Key {
@@ -448,7 +448,7 @@ func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Stan
 			err = diff("FinalAfter", leaderboard.Counts{Standings: st.Ranks.Competition - 1, Distinct: st.Ranks.Dense - 1}, better)
 		}
 		if err != nil || n != int64(len(want)) {
-			return fmt.Errorf("FinalAfter(%v) of the rank key of user %q, total %d: %w", l, st.User, n, err)
+			return fmt.Errorf("FinalAfter(%v) of the rank key of user %q returns the total %d, want %d; error %w", l, st.User, n, len(want), err)
 		}
 	}
 	return nil
