@@ -54,7 +54,6 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 	return m, s.commit(ctx, batch, unlock)
 }
 
-// If no state is stored, matchState returns only the MatchKey.
 func (s *Store) matchState(bd *board, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
 	m := leaderboard.MatchState{MatchKey: key}
 	_, err := s.get(makeSeasonRowKey(bd.number, key.Season).matchState(key.Match), func(b []byte) (err error) {

@@ -42,7 +42,6 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 	}
 }
 
-// divisionOf returns the overall division for the slot of hidden entries.
 func (bd *board) divisionOf(slot []byte) leaderboard.Division {
 	d := decoder{b: slot}
 	if d.byte() != slotDivision {
@@ -140,7 +139,6 @@ func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leader
 	return change, nil
 }
 
-// If the entry is correct, recount adds nothing to the batch.
 func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (leaderboard.Change, error) {
 	orphanRows, err := s.orphanRowsOf(ctx, bd, season, user)
 	if err != nil {

@@ -136,7 +136,6 @@ func (s *Store) setDeleted(batch *pebble.Batch, seasonKey leaderboard.SeasonKey,
 	return func() { s.deleted.Store(seasonKey, at) }, batch.Set(deletedKey(seasonKey), value, nil)
 }
 
-// For an empty season id, deletionOf returns the time of the board's deletion.
 func (s *Store) deletionOf(seasonKey leaderboard.SeasonKey) time.Time {
 	value, _ := s.deleted.Load(seasonKey)
 	at, _ := value.(time.Time)

@@ -260,7 +260,7 @@ func (s *Store) Backup(ctx context.Context, dir string) error {
 	return nil
 }
 
-// get reports whether the key exists. decode must not keep its argument.
+// decode must not keep its argument.
 func (s *Store) get(key []byte, decode func([]byte) error) (found bool, err error) {
 	return get(s.db, key, decode)
 }

@@ -143,7 +143,7 @@ func TestEraseLeavesNoID(t *testing.T) {
 	}
 	seal()
 	seal()
-	interrupted := makeSeasonRowKey(1, "all").finalUser(9, user) // as if a crash had interrupted the seal of generation 9
+	interrupted := makeSeasonRowKey(1, "all").finalUser(9, user) // of an interrupted seal
 	if err := s.db.Set(append(interrupted, slotOverall), []byte{1}, pebble.Sync); err != nil {
 		t.Fatal(err)
 	}
