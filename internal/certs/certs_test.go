@@ -46,16 +46,16 @@ func replaceFile(t *testing.T, src, dst string) {
 	}
 }
 
-// serve requires client certificates of clients, unless clients is nil.
-func serve(t *testing.T, pair authority.Pair, clients *authority.Authority) (addr string) {
+// If clientCA is set, the server requires client certificates that clientCA signed.
+func serve(t *testing.T, pair authority.Pair, clientCA *authority.Authority) (addr string) {
 	t.Helper()
 	cert, err := tls.LoadX509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{cert}}
-	if clients != nil {
-		pool, err := certs.Pool(clients.File)
+	if clientCA != nil {
+		pool, err := certs.Pool(clientCA.File)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func greet(t *testing.T, h certs.Handshake, addr, name string) error {
 	conn, err := h(t.Context(), plain, net.JoinHostPort(name, port))
 	if err != nil {
 		if _, err := plain.Write(nil); err == nil {
-			t.Error("a failed handshake left the connection open, want it closed")
+			t.Error("the connection is open after a failed handshake, want it closed")
 		}
 		return err
 	}
@@ -139,15 +139,15 @@ func TestClientVerifiesTheServer(t *testing.T) {
 	}{
 		{"an IP address in the certificate", certs.Client{CA: ca.File}, oneWay, "127.0.0.1", ""},
 		{"a name in the certificate", certs.Client{CA: ca.File}, oneWay, "db.example", ""},
-		{"another name", certs.Client{CA: ca.File}, oneWay, "db2.example", "redis.tls.server_name"},
-		{"another address", certs.Client{CA: ca.File}, oneWay, "127.0.0.2", "redis.tls.server_name"},
-		{"ServerName is a name in the certificate", certs.Client{CA: ca.File, ServerName: "db.example"}, oneWay, "127.0.0.2", ""},
-		{"ServerName is another name", certs.Client{CA: ca.File, ServerName: "db2.example"}, oneWay, "127.0.0.1", "redis.tls.server_name"},
-		{"another authority", certs.Client{CA: other.File}, oneWay, "127.0.0.1", "redis.tls.ca"},
+		{"a name that the certificate lacks", certs.Client{CA: ca.File}, oneWay, "db2.example", "redis.tls.server_name"},
+		{"an address that the certificate lacks", certs.Client{CA: ca.File}, oneWay, "127.0.0.2", "redis.tls.server_name"},
+		{"ServerName is in the certificate", certs.Client{CA: ca.File, ServerName: "db.example"}, oneWay, "127.0.0.2", ""},
+		{"ServerName is not in the certificate", certs.Client{CA: ca.File, ServerName: "db2.example"}, oneWay, "127.0.0.1", "redis.tls.server_name"},
+		{"an authority that did not sign the certificate", certs.Client{CA: other.File}, oneWay, "127.0.0.1", "redis.tls.ca"},
 		{"the authorities of the system", certs.Client{}, oneWay, "127.0.0.1", "redis.tls.ca"},
 		{"a client certificate", certs.Client{CA: ca.File, Cert: client.Cert, Key: client.Key}, mutual, "127.0.0.1", ""},
 		{"no client certificate", certs.Client{CA: ca.File}, mutual, "127.0.0.1", "set redis.tls.cert and redis.tls.key"},
-		{"a client certificate of another authority", certs.Client{CA: ca.File, Cert: stranger.Cert, Key: stranger.Key}, mutual, "127.0.0.1", "refuses the certificate of redis.tls.cert"},
+		{"a client certificate that another authority signed", certs.Client{CA: ca.File, Cert: stranger.Cert, Key: stranger.Key}, mutual, "127.0.0.1", "refuses the certificate of redis.tls.cert"},
 		{"a server without TLS", certs.Client{CA: ca.File}, plain.Addr().String(), "127.0.0.1", "redis.tls.enabled"},
 	}
 	for _, tt := range tests {
@@ -177,7 +177,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 	check(oldAddr, true)
 	check(renewedAddr, false)
-	if err := os.WriteFile(old.File, []byte("half a fi"), 0o600); err != nil {
+	if err := os.WriteFile(old.File, []byte("half a fi"), 0o600); err != nil { // a file that is only half written
 		t.Fatal(err)
 	}
 	check(oldAddr, true)

@@ -14,7 +14,8 @@ import (
 type Client struct {
 	// Setting is the prefix of the settings that errors name, such as "redis.tls".
 	Setting string
-	// CA is the file of the accepted authorities. Empty means the system's.
+	// CA is the file of the accepted authorities. Empty means the system's
+	// authorities.
 	CA string
 	// Cert and Key are the files of the client certificate, or empty.
 	Cert, Key string
@@ -40,7 +41,8 @@ func (h Handshake) Dial(timeout time.Duration) func(ctx context.Context, network
 	}
 }
 
-// Handshake returns a function that performs TLS handshakes, and reads changed files again.
+// Handshake returns a function that performs TLS handshakes. Before each handshake, the
+// function reads changed files again.
 func (c Client) Handshake() (Handshake, error) {
 	pool := func() *x509.CertPool { return nil }
 	if c.CA != "" {
@@ -81,7 +83,7 @@ func (c Client) Handshake() (Handshake, error) {
 func (c Client) withAdvice(addr string, err error) error {
 	wrongName, otherAuthority := x509.HostnameError{}, x509.UnknownAuthorityError{}
 	verification := (*tls.CertificateVerificationError)(nil)
-	advice := ": the server may not use TLS at this address, see " + c.Setting + ".enabled"
+	advice := ": perhaps the server does not use TLS at this address, see " + c.Setting + ".enabled"
 	switch {
 	case errors.As(err, &wrongName):
 		advice = ": correct the address, or set " + c.Setting + ".server_name to a name in the certificate"
@@ -104,8 +106,8 @@ type tlsError struct {
 
 func (e *tlsError) Error() string { return e.text }
 
-// Unwrap returns a list: errors.Is and errors.As search lists, but errors.Unwrap ignores
-// them. So a driver that calls errors.Unwrap keeps the advice.
+// Unwrap returns a list, because errors.Unwrap ignores lists. A single error would make
+// go-redis drop the advice: go-redis returns the result of errors.Unwrap, if it is not nil.
 func (e *tlsError) Unwrap() []error { return []error{e.err} }
 
 func (e *tlsError) Timeout() bool {
@@ -120,8 +122,8 @@ func isAlert(err error) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// clientConn adds advice to TLS alerts. In TLS 1.3, the server may refuse the client's
-// certificate after the client's handshake. Read or Write then returns the alert.
+// clientConn adds advice to the TLS alerts that Read and Write return. In TLS 1.3, a server
+// may refuse the client's certificate after the client has finished the handshake.
 type clientConn struct {
 	*tls.Conn
 	withAdvice func(error) error

@@ -1,4 +1,4 @@
-// Package cli contains the parts of commands that need no server.
+// Package cli contains the input, output, help and usage errors of commands.
 package cli
 
 import (
@@ -50,8 +50,9 @@ func (a *App) terminalSize() (columns, rows int) {
 	return 80, 24
 }
 
-// Confirm asks the user to type word, and returns an error for another answer. If yes is
-// true, Confirm does not ask. If stdin is not a terminal, it returns a [UsageError].
+// If yes is true, Confirm returns nil. Otherwise, Confirm asks the user to type the text of
+// word, and returns an error for another answer. If stdin is not a terminal, Confirm returns
+// a [UsageError].
 func (a *App) Confirm(yes bool, question, word string) error {
 	if yes {
 		return nil

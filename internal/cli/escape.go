@@ -19,20 +19,20 @@ import (
 // Commands must print such text with the functions of this file, which escape these
 // characters.
 
-// harmless allows two joiners, which emoji and some scripts need.
+// harmless accepts graphic characters, and the two joiners that emoji and some languages need.
 func harmless(r rune) bool {
 	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
 	return unicode.IsGraphic(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
 }
 
 // Escape replaces each character that is not [harmless], and each byte that is not UTF-8,
-// by its Go escape sequence, such as \x1b, \n or \u202e.
+// with its Go escape sequence, such as \x1b, \n or \u202e.
 func Escape(text string) string { return escape(text, "", goEscape) }
 
 // EscapeLines is like [Escape], but it keeps line breaks.
 func EscapeLines(text string) string { return escape(text, "\n", goEscape) }
 
-// EscapeJSON replaces each character that is not [harmless] by its \u sequence, but keeps
+// EscapeJSON replaces each character that is not [harmless] with its \u sequence, but keeps
 // line breaks. The JSON text still encodes the same value.
 func EscapeJSON(text []byte) []byte {
 	return []byte(escape(string(text), "\n", func(r rune, _ string) string {
@@ -122,18 +122,18 @@ func escapeValue(v any) any {
 
 type styled string
 
-// Styled marks a text, such as colors, to be printed unchanged. The text must not come from
-// a server or a file.
+// Styled exempts a text, such as a color code, from escaping. The text must not come from a
+// server or a file.
 func Styled(text string) any { return styled(text) }
 
 type escapingTable struct{ table.Writer }
 
-// AppendRow adds a row.
+// AppendRow adds an escaped row.
 func (t escapingTable) AppendRow(row table.Row, config ...table.RowConfig) {
 	t.Writer.AppendRow(escapeRow(row), config...)
 }
 
-// AppendRows adds several rows.
+// AppendRows adds escaped rows.
 func (t escapingTable) AppendRows(rows []table.Row, config ...table.RowConfig) {
 	for _, row := range rows {
 		t.AppendRow(row, config...)

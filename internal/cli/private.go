@@ -20,8 +20,8 @@ func OpenToOthers(path string) (permissions string, open bool) {
 	return fmt.Sprintf("%04o", mode), mode&0o077 != 0
 }
 
-// CreatePrivate creates a file that only its owner may read and write. It replaces any file
-// or symbolic link.
+// CreatePrivate creates a file that only its owner may read and write. It replaces an
+// existing file or symbolic link.
 func CreatePrivate(path string) (*os.File, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err

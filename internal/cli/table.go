@@ -10,8 +10,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// NewTable returns an empty table, which escapes its cells. rightAligned has the names of
-// the columns of numbers.
+// NewTable returns an empty table, which escapes its cells. The columns named in rightAligned
+// are aligned to the right.
 func NewTable(header table.Row, rightAligned ...string) table.Writer {
 	t := table.NewWriter()
 	t.SetStyle(table.Style{
@@ -33,8 +33,8 @@ func NewTable(header table.Row, rightAligned ...string) table.Writer {
 // WriteTable writes t to w.
 func WriteTable(w io.Writer, t table.Writer) { fmt.Fprintln(w, t.Render()) }
 
-// Fold replaces some separators by line breaks, so that each line has at most columns
-// columns. A longer part gets its own line.
+// Fold breaks a line at separators, so that no line is wider than columns. A part that is
+// itself wider gets its own line.
 func Fold(line, separator string, columns int) string {
 	var folded strings.Builder
 	width := 0

@@ -12,8 +12,8 @@ type Unit struct {
 	Decimals int
 }
 
-// clock reports whether scores are times, which are written in seconds, and returns the
-// number of decimals.
+// clock reports whether scores are times. Format writes times in seconds, and each score
+// with places decimals.
 func (u Unit) clock() (places int, ok bool) {
 	if u.Name == "ms" {
 		return u.Decimals + 3, true
@@ -70,8 +70,9 @@ func (u Unit) FormatWithUnit(score int64) string {
 	}
 }
 
-// Parse is the inverse of [Unit.Format], except that with the unit ms, a text without a
-// colon is in milliseconds. The text may have fewer decimals than the unit, but not more.
+// Parse is the inverse of [Unit.Format], with one exception: if the unit is ms, a text
+// without a colon is in milliseconds. Missing decimals are zeros. More decimals than the
+// unit has are an error.
 func (u Unit) Parse(s string) (int64, error) {
 	places := u.Decimals
 	digits, fraction, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")
@@ -108,7 +109,7 @@ func clockSeconds(s string) (int64, error) {
 	parts := strings.Split(s, ":")
 	var seconds int64
 	for i, part := range parts {
-		n, err := strconv.ParseInt(part, 10, 50) // 3600 times the number fits in 64 bits
+		n, err := strconv.ParseInt(part, 10, 50) // 3600*n fits in 64 bits
 		if err != nil || !isDigits(part) || len(parts) > 3 || i > 0 && (len(part) != 2 || n > 59) {
 			return 0, fmt.Errorf("%.40q is not a time of the form h:mm:ss or m:ss", s)
 		}

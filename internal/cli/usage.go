@@ -20,7 +20,7 @@ func Usagef(format string, args ...any) error { return &UsageError{fmt.Errorf(fo
 
 const connectionFlag = "connection"
 
-// MarkConnection marks flags that the help lists last, under Connection.
+// MarkConnection marks the flags of f. The help lists marked flags last, under Connection.
 func MarkConnection(f *pflag.FlagSet) {
 	f.VisitAll(func(fl *pflag.Flag) { fl.Annotations = map[string][]string{connectionFlag: nil} })
 }
@@ -107,7 +107,7 @@ func nearestFlag(cmd *cobra.Command, err error) string {
 	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
 		return ""
 	}
-	// Cobra suggests names of commands only. Therefore represent each flag as a command.
+	// Cobra suggests names of commands only, so make a command for each flag.
 	flags := &cobra.Command{SuggestionsMinimumDistance: 2}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
@@ -144,10 +144,10 @@ func childNames(cmd *cobra.Command) string {
 	return strings.Join(names, ", ")
 }
 
-// Exactly accepts one argument for each of names.
+// Exactly requires one argument for each of names.
 func Exactly(names ...string) cobra.PositionalArgs { return Between(len(names), names...) }
 
-// Between accepts one argument for each of names, of which the first n are required.
+// Between accepts at most one argument for each of names, and requires the first n arguments.
 func Between(n int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

@@ -15,7 +15,7 @@ func TestVersionComesFromTheBuild(t *testing.T) {
 		want Version
 	}{
 		{"no build information", nil, Version{Version: "devel"}},
-		{"no version recorded, as by go run", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, Version{Version: "devel"}},
+		{"go run, which records no version", &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}}, Version{Version: "devel"}},
 		{"a test binary", &debug.BuildInfo{}, Version{Version: "devel"}},
 		{"go install of a tag", &debug.BuildInfo{Main: debug.Module{Version: "v1.2.3"}}, Version{Version: "v1.2.3"}},
 		{

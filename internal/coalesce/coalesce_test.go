@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// recorder.call takes a second. If fail is set, recorder.call returns its error.
+// recorder.call takes a second. If fail is set, recorder.call returns the error of fail.
 type recorder struct {
 	mu      sync.Mutex
 	batches [][]int
@@ -79,7 +79,7 @@ func TestFaultyRequestDoesNotFailTheOthers(t *testing.T) {
 		}}
 		for i, err := range r.run(t, &Group[string, int]{Call: r.call}) {
 			if errors.Is(err, errFaulty) != (i == 3) {
-				t.Errorf("request %d: %v, want the error of the faulty request for request 3 only", i, err)
+				t.Errorf("request %d: error %v, want the error \"faulty\" for request 3 only", i, err)
 			}
 		}
 	})
@@ -94,7 +94,7 @@ func TestBatchIsNotRetriedIfTheStoreIsUnavailable(t *testing.T) {
 			}
 		}
 		if len(r.batches) != 2 {
-			t.Errorf("the calls had the batches %v, want 2 calls", r.batches)
+			t.Errorf("the batches were %v, want 2 batches, because no request is retried", r.batches)
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestCallHasTheContextOfItsFirstRequest(t *testing.T) {
 		}
 		wg.Wait()
 		if diff := gocmp.Diff([]any{0, 1, 1, 2}, callers); diff != "" {
-			t.Errorf("callers, with two retries after the second call fails (-want +got):\n%s", diff)
+			t.Errorf("first request of each call; the second call fails, so requests 1 and 2 are retried (-want +got):\n%s", diff)
 		}
 	})
 }
