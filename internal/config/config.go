@@ -236,7 +236,7 @@ func (v *validator) checkReadable(key, path string) bool {
 	return true
 }
 
-// prefix is the group of the settings cert and key.
+// checkPair checks the settings cert and key in the group prefix.
 func (v *validator) checkPair(prefix, cert, key string) {
 	if (cert == "") != (key == "") {
 		v.errorf(prefix+".cert", "and %s.key must be set together, but one of them is empty", prefix)

@@ -118,7 +118,7 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		{"invalid settings of Redis and Kafka", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h, prefix: \"{x}\"}\nkafka: {brokers: h, topic_prefix: eu., session_timeout: 10ms}\n", nil, nil, []string{
 			`redis.prefix (`, `"{x}" is empty or contains braces`, `kafka.topic_prefix (`, `"eu." must be at most 150 letters, digits, - and _`,
 			`kafka.session_timeout (`, `10ms is less than 1s`}},
-		{"settings of a distributed server without servers", "kafka: {batch: 0}\n", []string{"LEADERBOARD_CASSANDRA_HOSTS=", "LEADERBOARD_CASSANDRA_PASSWORD=p"}, []string{"--roles=api"}, []string{
+		{"settings of a distributed server without addresses", "kafka: {batch: 0}\n", []string{"LEADERBOARD_CASSANDRA_HOSTS=", "LEADERBOARD_CASSANDRA_PASSWORD=p"}, []string{"--roles=api"}, []string{
 			"cassandra.password (LEADERBOARD_CASSANDRA_PASSWORD): requires cassandra.hosts, redis.addresses and kafka.brokers",
 			"roles (--roles): requires cassandra.hosts", "kafka.batch (", ": requires cassandra.hosts", ": 0 is not between 1 and 5000"}},
 		{"invalid addresses of servers", "cassandra: {hosts: ['a:9043', b, 'c d', '::1'], data_center: d}\nredis: {addresses: [r, ':1', 'r:99999']}\nkafka: {brokers: ['k:0', 'k:9092']}\n", nil, nil, []string{
@@ -142,7 +142,7 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		{"numbers that are not finite or too large, and a key that is not ASCII", "", []string{"LEADERBOARD_ADMIN_KEY=größer-als-sechzehn"}, []string{"--limits-key-rate=NaN", "--limits-peer-rate=+Inf", "--cache-bytes=5000000000GiB"}, []string{
 			"limits.key_rate (--limits-key-rate): NaN is not a finite number", "+Inf is not a finite number", "5000000000GiB is not between 1MiB and 1024GiB",
 			"admin_key (LEADERBOARD_ADMIN_KEY): has characters other than printable ASCII"}},
-		{"an insecure server for other machines", "", nil, []string{"--insecure", "--http=0.0.0.0:0", "--grpc=:0", "--admin=h:1"}, []string{
+		{"an insecure server that other machines can reach", "", nil, []string{"--insecure", "--http=0.0.0.0:0", "--grpc=:0", "--admin=h:1"}, []string{
 			`http (--http): "0.0.0.0:0" is not a loopback address, which --insecure requires`, `grpc (--grpc): ":0" is not`, `admin (--admin): "h:1" is not`}},
 		{"invalid connection settings", `{cassandra: {hosts: h, data_center: d, username: u, connections: 0, timeout: 0s, tls: {ca: /no/such}},
 			redis: {addresses: h, username: u, sentinel_password: p, tls: {enabled: true, cert: /no/cert}},
@@ -177,7 +177,7 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		})
 	}
 	if _, err := load(t, "tls: {crt: y, key: z}\n", nil); err == nil || strings.Contains(err.Error(), "must be set together") {
-		t.Errorf("Load with a misspelled setting: %v, want an error, but not one about a missing setting", err)
+		t.Errorf("Load with the misspelled setting tls.crt: error %v, want no error about the missing tls.cert", err)
 	}
 	if _, err := load(t, "", nil, "--config=/no/such/file"); err == nil || !strings.Contains(err.Error(), "config file") {
 		t.Errorf("Load of a missing file = %v, want an error that contains \"config file\"", err)
@@ -348,7 +348,8 @@ PEM files. The server reloads changed TLS files. ~limits~ apply per process. The
 of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the other limits are at least 1.
 `))
 	var groups []string
-	lines, shared := map[string]string{}, map[string]string{} // lines by group, shared by the key without its group
+	lines := map[string]string{}  // by group
+	shared := map[string]string{} // settings of cassandra that redis and kafka share, by key without group
 	for _, s := range all {
 		key := "`" + s.Key + "`"
 		group, rest, ok := strings.Cut(s.Key, ".")

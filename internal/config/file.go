@@ -31,7 +31,7 @@ func (l *loader) loadFile(path string) error {
 	return nil
 }
 
-// collect adds the values of group, whose keys begin with prefix, to values.
+// collect adds the settings of group to values. It puts prefix before their keys.
 func (l *loader) collect(path, prefix string, group *yaml.Node, values map[string]any) {
 	for i := 0; i+1 < len(group.Content); i += 2 {
 		key, node := prefix+group.Content[i].Value, resolveAlias(group.Content[i+1])

@@ -84,7 +84,7 @@ func (w *Web) validate(v *validator, insecure bool) {
 	}
 }
 
-// isOrigin reports whether text is an origin as browsers write it.
+// isOrigin reports whether text is an origin in the form that browsers send.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	return err == nil && (u.Scheme == "https" || u.Scheme == "http") && u.Host != "" && u.Scheme+"://"+u.Host == text &&

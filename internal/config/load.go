@@ -53,7 +53,8 @@ func (s Setting) usage() string {
 	return first
 }
 
-// flagValue does not parse text: [Load] does, and reports the errors of all sources at once.
+// flagValue keeps the text of a flag. [Load] parses the texts of all sources, and reports all
+// errors at once.
 type flagValue struct{ text, unit string }
 
 func (v *flagValue) String() string     { return v.text }
@@ -71,8 +72,8 @@ type Effective struct {
 	sources map[string]string // by key
 }
 
-// Source returns the source of the value of the setting key: "default", or the name of a
-// file, an environment variable or a flag.
+// Source returns the source of a setting's value: "default", or the name of a file, an
+// environment variable or a flag.
 func (e *Effective) Source(key string) string {
 	if s, ok := e.sources[key]; ok {
 		return s
@@ -109,16 +110,16 @@ type loader struct {
 	errs     []error
 }
 
-// name returns the source of a setting's value.
-func (l *loader) applyLayer(values map[string]any, name func(Setting) string) {
+// sourceOf returns the source of a setting's value.
+func (l *loader) applyLayer(values map[string]any, sourceOf func(Setting) string) {
 	for _, s := range l.settings {
 		value, ok := values[s.Key]
 		if !ok {
 			continue
 		}
-		l.sources[s.Key] = name(s)
+		l.sources[s.Key] = sourceOf(s)
 		if err := s.set(value); err != nil {
-			l.errs = append(l.errs, fmt.Errorf("%s (%s): %w", s.Key, name(s), err))
+			l.errs = append(l.errs, fmt.Errorf("%s (%s): %w", s.Key, sourceOf(s), err))
 		}
 	}
 }
@@ -140,7 +141,8 @@ func (l *loader) addSources(err error) error {
 }
 
 // omitFaultyGroups omits the errors about groups that already have an error in l. A
-// misspelled or unreadable setting keeps its default, so further errors may mislead.
+// misspelled or unreadable setting keeps its default, so further errors about
+// its group may mislead.
 func (l *loader) omitFaultyGroups(err error) error {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok {
@@ -182,7 +184,7 @@ func (l *loader) loadEnvironment(environ []string) {
 				l.errs = append(l.errs, fmt.Errorf("%s (environment): unknown setting; did you mean %s?", name, nearest(name, names)))
 			}
 			if value == "" {
-				return "", nil // an empty variable is not set
+				return "", nil // ignore an empty variable
 			}
 			return keys[name], value
 		},

@@ -25,7 +25,7 @@ func (b Bytes) String() string {
 	return "0B"
 }
 
-// UnmarshalText is the inverse of String; the unit may be missing.
+// UnmarshalText is the inverse of String. Without a unit, the number is in bytes.
 func (b *Bytes) UnmarshalText(text []byte) error {
 	number, size := string(text), Bytes(1)
 	for _, u := range byteUnits {
