@@ -9,16 +9,16 @@ import (
 )
 
 // Ladder is the final standings of a ladder at one moment. A position is an ordinal rank.
-// The position of an erased user is a gap.
+// An erased user leaves a gap: a position without a standing.
 type Ladder struct {
-	// Last is the greatest position, or greater.
+	// Last is at least the position of the last standing.
 	Last int64
 	// From returns the first standings at or after a position, at most n.
 	From func(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error)
 }
 
 // lastBefore returns the last standing for which reached is false, or the zero Standing.
-// If reached is true for a standing, it must be true for all later standings.
+// If reached is true for a standing, reached must be true for all later standings.
 func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standing) bool) (last leaderboard.Standing, err error) {
 	low, high := int64(0), l.Last+1 // reached is false up to low, and true from high on
 	for low+1 < high {
@@ -37,8 +37,8 @@ func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standi
 	return last, nil
 }
 
-// After returns up to n standings that follow a sort key. If the key is a rank key or a
-// prefix of one, After also counts the standings with better rank keys.
+// After returns up to n standings that follow a sort key. The counts are valid only if key is
+// a rank key or a prefix of a rank key.
 func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	last, err := l.lastBefore(ctx, func(st *leaderboard.Standing) bool { return st.SortKey() > key })
 	if err != nil {
@@ -51,9 +51,9 @@ func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]le
 	return page[:min(n, len(page))], Better(&last, page), nil
 }
 
-// Better counts the standings with better rank keys than a key, which may be a prefix.
-// last is the last standing before the key, or the zero Standing. page begins with the
-// first standing after the key, or is empty.
+// Better counts the standings whose rank key is better than a given rank key, or prefix of a
+// rank key. last is the last standing before the given key, or the zero Standing. page begins
+// with the first standing after the given key, or is empty.
 func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
 	if len(page) == 0 {
 		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}
@@ -61,8 +61,8 @@ func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard
 	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
 }
 
-// Around returns st, the standings in the last above positions before st, and the
-// standings in the first below positions after st. A gap counts as a position.
+// If p is the position of st, Around returns the standings at the positions p-above to
+// p+below. Gaps count as positions.
 func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
 	low := max(st.Ranks.Ordinal-int64(above), 1)
 	high := st.Ranks.Ordinal + int64(below)

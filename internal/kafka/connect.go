@@ -28,15 +28,15 @@ func (rejectedError) Error() string { return "the brokers reject this client" }
 func (rejectedError) Is(target error) bool { return target == leaderboard.ErrUnavailable }
 
 // ConnectError describes err, the error of connecting to brokers with the configuration c.
-// The result has one line, which names the settings to correct. It wraps [ErrRejected] or an
-// error that [Unavailable] returns. If err is nil, the result is nil.
+// The result has one line, which may name the settings to correct. It wraps [ErrRejected] or
+// an error that [Unavailable] returns. If err is nil, the result is nil.
 func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	if err == nil {
 		return nil
 	}
 	address := "brokers " + strings.Join(brokers, ",")
 	if errors.Is(err, sarama.ErrOutOfBrokers) {
-		// This error may lack its cause, or contain a line for each broker.
+		// err may lack its cause, or have a line for each broker.
 		err = cause(brokers, c, err)
 	}
 	verification, op := (*tls.CertificateVerificationError)(nil), (*net.OpError)(nil)
@@ -44,21 +44,21 @@ func ConnectError(brokers []string, c *sarama.Config, err error) error {
 	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
 		return fmt.Errorf("%s: %w: correct kafka.username and kafka.password of user %q with %s: %w", address, ErrRejected, c.Net.SASL.User, c.Net.SASL.Mechanism, err)
 	case errors.Is(err, sarama.ErrUnsupportedSASLMechanism):
-		return fmt.Errorf("%s: %w: they do not offer kafka.mechanism %s: %w", address, ErrRejected, c.Net.SASL.Mechanism, err)
+		return fmt.Errorf("%s: %w: the brokers do not offer kafka.mechanism %s: %w", address, ErrRejected, c.Net.SASL.Mechanism, err)
 	case errors.Is(err, sarama.ErrIllegalSASLState):
-		return fmt.Errorf("%s: %w: they do not authenticate users at this address: remove kafka.username, or set another address: %w", address, ErrRejected, err)
+		return fmt.Errorf("%s: %w: the brokers do not authenticate users at this address: remove kafka.username, or set another address: %w", address, ErrRejected, err)
 	case errors.As(err, &verification), errors.As(err, &op) && op.Op == "remote error":
 		return fmt.Errorf("%s: %w: %w", address, ErrRejected, err)
 	case errors.Is(err, io.EOF) && c.Net.SASL.Enable:
-		return fmt.Errorf("%s: they close the connection, and may refuse kafka.username and kafka.password, or require kafka.tls.enabled: %w", address, Unavailable(err))
+		return fmt.Errorf("%s: the brokers close the connection, and may refuse kafka.username and kafka.password, or require kafka.tls.enabled: %w", address, Unavailable(err))
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%s: they close the connection, and may require kafka.username or kafka.tls.enabled: %w", address, Unavailable(err))
+		return fmt.Errorf("%s: the brokers close the connection, and may require kafka.username or kafka.tls.enabled: %w", address, Unavailable(err))
 	}
 	return fmt.Errorf("%s: %w", address, Unavailable(err))
 }
 
-// cause returns the error of one broker that caused err, an [sarama.ErrOutOfBrokers]. If err
-// contains no error of a broker, cause connects to the first broker to get its error.
+// cause returns one broker's error in err, which is a [sarama.ErrOutOfBrokers]. If err contains
+// no error of a broker, cause connects to the first broker to get its error.
 func cause(brokers []string, c *sarama.Config, err error) error {
 	if wrapped, ok := errors.Unwrap(err).(interface{ Unwrap() []error }); ok {
 		return wrapped.Unwrap()[0]

@@ -29,7 +29,8 @@ func startSecured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []st
 	return fake(t, append(opts, kfake.TLS(config))...)
 }
 
-// Real brokers answer wrong credentials with an error. The fake brokers close the connection.
+// If credentials are wrong, real brokers return an error, so ConnectError returns ErrRejected.
+// The fake brokers close the connection instead.
 func TestConnectWithCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {
@@ -94,7 +95,7 @@ func TestConnectWithCredentials(t *testing.T) {
 					t.Error(err)
 				}
 			case err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.brokers[0]) || strings.Contains(err.Error(), "\n"):
-				t.Errorf("error %q, want one line with %q", err, tt.want)
+				t.Errorf("error %q, want one line with %q and the broker's address", err, tt.want)
 			case errors.Is(err, kafka.ErrRejected) != tt.rejected || !errors.Is(err, leaderboard.ErrUnavailable):
 				t.Errorf("error %q, want ErrRejected: %t, and ErrUnavailable", err, tt.rejected)
 			}

@@ -109,7 +109,7 @@ func TestRetryUntilSuccess(t *testing.T) {
 			return nil
 		}, func(_ error, wait time.Duration) {
 			if failures++; wait > 15*time.Second {
-				t.Errorf("the interval after failure %d is %v, want at most 15s", failures, wait)
+				t.Errorf("the interval after failure %d is %v, want at most 15s (10s, and half of that at random)", failures, wait)
 			}
 		})
 		if err != nil || calls != 20 || failures != 19 {
@@ -130,7 +130,7 @@ func TestRetryStopsWithItsContext(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || calls != 1 {
 			t.Errorf("Retry = %v after %d calls, want context.Canceled after 1", err, calls)
 		}
-		if err := kafka.Retry(ctx, func() error { t.Error("Retry called f, want no call"); return nil }, nil); !errors.Is(err, context.Canceled) {
+		if err := kafka.Retry(ctx, func() error { t.Error("Retry with a canceled context called f, want no call"); return nil }, nil); !errors.Is(err, context.Canceled) {
 			t.Errorf("Retry after the end of its context = %v, want context.Canceled", err)
 		}
 	})
@@ -172,7 +172,7 @@ func TestFetchesNameTheRack(t *testing.T) {
 			t.Error(err)
 		}
 		select {
-		case <-racks:
+		case <-racks: // of a later request by the closed consumer
 		default:
 		}
 	}

@@ -25,7 +25,7 @@ func NewMessage(topic, key string, value proto.Message) (*sarama.ProducerMessage
 	}, nil
 }
 
-// Header returns the value of m's first header with key, or "".
+// Header returns the value of m's first header named key, or "".
 func Header(m *sarama.ConsumerMessage, key string) string {
 	for _, h := range m.Headers {
 		if string(h.Key) == key {

@@ -17,8 +17,8 @@ type Topics struct {
 	Prefix string
 }
 
-// Results returns the name of the topic for match results. A topic mirrored from another
-// region is named by the region, a dot and this name.
+// Results returns the name of the topic for match results. The topic mirrored from a region eu
+// is named "eu." + t.Results().
 func (t Topics) Results() string { return t.Prefix + "match-results" }
 
 // DeadLetters returns the name of the topic for messages that can never be applied.
@@ -31,9 +31,9 @@ func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
 type TopicOptions struct {
 	Topics
 	// Partitions is the number of partitions of each topic, mirrored topics included. It
-	// must never grow: users would move to other partitions.
+	// must never grow, because users would move to other partitions.
 	Partitions int
-	// A majority of the replicas must acknowledge a message.
+	// ReplicationFactor is the number of replicas. A majority must acknowledge a message.
 	ReplicationFactor int
 	// Retention must exceed the longest outage.
 	Retention time.Duration
@@ -71,8 +71,8 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 		}
 		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync, "cleanup.policy": &cleanup}
 		if topic == o.Results() {
-			// A consumer compares the times in a result with the time of its message. The
-			// broker sets the message's time, because a producer's clock may be wrong.
+			// A consumer compares the times in a result with the time of the message. The broker
+			// sets this time, because a producer's clock may be wrong.
 			config["message.timestamp.type"] = new("LogAppendTime")
 		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{

@@ -39,7 +39,7 @@ func TestEnsureTopics(t *testing.T) {
 	}
 	risks, err := kafka.Risks(brokers, kafka.Options{}.Config("test"), o)
 	if err != nil || len(risks) != 3 || !strings.Contains(risks[0], "has 1 replica, and the loss of its broker") {
-		t.Errorf("Risks = %q, %v; want one risk for each topic", risks, err)
+		t.Errorf("Risks = %q, %v; want the risk of one replica for each topic", risks, err)
 	}
 	o.ReplicationFactor, o.Retention = 3, 2*time.Hour
 	risks, err = kafka.Risks(brokers, kafka.Options{}.Config("test"), o)
@@ -57,7 +57,7 @@ func TestSettingsOfNewTopics(t *testing.T) {
 	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "2"})
 }
 
-// checkSettings ignores settings that a topic has from the brokers' defaults.
+// checkSettings ignores the brokers' defaults: a setting counts only if the topic has it.
 func checkSettings(t *testing.T, brokers []string, o kafka.TopicOptions, want map[string]string) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, kafka.Options{}.Config("test"))
@@ -89,8 +89,8 @@ func TestRisks(t *testing.T) {
 		name     string
 		replicas int
 		settings map[string]string // in place of those in safe
-		factor   int
-		want     []string // parts of the risks of match-results
+		factor   int               // required replicas; 0 accepts any number
+		want     []string          // parts of the risks of match-results
 	}{
 		{"safe settings", 3, nil, 3, nil},
 		{"more replicas and a longer retention than required", 3, map[string]string{"retention.ms": "-1"}, 2, nil},

@@ -28,7 +28,7 @@ func TraceAttributes(operation, topic string, n int) trace.SpanStartEventOption 
 		attribute.String("messaging.destination.name", topic), attribute.Int("messaging.batch.message_count", n))
 }
 
-// TraceSend begins a span of sending n messages to a topic, unless ctx has no sampled span.
+// If ctx has a sampled span, TraceSend begins a child span of sending n messages to a topic.
 // The caller must call end with the error of sending.
 func TraceSend(ctx context.Context, topic string, n int) (_ context.Context, end func(error)) {
 	tracer := observe.Tracer(ctx)

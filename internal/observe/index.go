@@ -10,7 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Index returns a rank index that measures and traces the calls of x. It registers its
+// Index returns a rank index that measures and traces the calls to x. It registers its
 // metrics with reg.
 func Index(x leaderboard.Index, reg prometheus.Registerer) leaderboard.Index {
 	return &index{inner: x, calls: newCalls(reg, "index", "rank index")}
