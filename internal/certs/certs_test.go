@@ -177,7 +177,7 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 	check(oldAddr, true)
 	check(renewedAddr, false)
-	if err := os.WriteFile(old.File, []byte("half a fi"), 0o600); err != nil { // a file that is only half written
+	if err := os.WriteFile(old.File, []byte("half a fi"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	check(oldAddr, true)

@@ -41,8 +41,7 @@ func (h Handshake) Dial(timeout time.Duration) func(ctx context.Context, network
 	}
 }
 
-// Handshake returns a function that performs TLS handshakes. Before each handshake, the
-// function reads changed files again.
+// Handshake returns a function that performs TLS handshakes, and reads changed files again.
 func (c Client) Handshake() (Handshake, error) {
 	pool := func() *x509.CertPool { return nil }
 	if c.CA != "" {
@@ -122,8 +121,8 @@ func isAlert(err error) bool {
 	return errors.As(err, &op) && op.Op == "remote error"
 }
 
-// clientConn adds advice to the TLS alerts that Read and Write return. In TLS 1.3, a server
-// may refuse the client's certificate after the client has finished the handshake.
+// clientConn adds advice to alerts of Read and Write. In TLS 1.3, a server may refuse the
+// client's certificate after the client's handshake.
 type clientConn struct {
 	*tls.Conn
 	withAdvice func(error) error

@@ -50,9 +50,8 @@ func (a *App) terminalSize() (columns, rows int) {
 	return 80, 24
 }
 
-// If yes is true, Confirm returns nil. Otherwise, Confirm asks the user to type the text of
-// word, and returns an error for another answer. If stdin is not a terminal, Confirm returns
-// a [UsageError].
+// Confirm returns nil if yes is true. Otherwise, Confirm asks the user to type the text of
+// word. If the answer differs, or stdin is not a terminal, Confirm returns an error.
 func (a *App) Confirm(yes bool, question, word string) error {
 	if yes {
 		return nil

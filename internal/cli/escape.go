@@ -16,8 +16,7 @@ import (
 )
 
 // Text from servers and files may contain control characters that a terminal executes.
-// Commands must print such text with the functions of this file, which escape these
-// characters.
+// Commands must print such text with the functions of this file.
 
 // harmless accepts graphic characters, and the two joiners that emoji and some languages need.
 func harmless(r rune) bool {

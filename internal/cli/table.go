@@ -33,8 +33,8 @@ func NewTable(header table.Row, rightAligned ...string) table.Writer {
 // WriteTable writes t to w.
 func WriteTable(w io.Writer, t table.Writer) { fmt.Fprintln(w, t.Render()) }
 
-// Fold breaks a line at separators, so that no line is wider than columns. A part that is
-// itself wider gets its own line.
+// Fold breaks a line at separators, so that no line is wider than columns. A wider part
+// gets its own line.
 func Fold(line, separator string, columns int) string {
 	var folded strings.Builder
 	width := 0

@@ -32,8 +32,8 @@ func (u Unit) Header() string {
 	return u.Name
 }
 
-// Format returns a score with the unit's decimals: 1234 with 2 decimals is 12.34. Times of
-// a minute or more are clock times: 7717 s is 2:08:37, 83456 ms is 1:23.456.
+// Format returns a score with the unit's decimals: 1234 with 2 decimals is 12.34. Times from
+// a minute on are clock times: 7717 s is 2:08:37, 83456 ms is 1:23.456.
 func (u Unit) Format(score int64) string {
 	sign, magnitude := "", uint64(score)
 	if score < 0 {
@@ -71,8 +71,7 @@ func (u Unit) FormatWithUnit(score int64) string {
 }
 
 // Parse is the inverse of [Unit.Format], with one exception: if the unit is ms, a text
-// without a colon is in milliseconds. Missing decimals are zeros. More decimals than the
-// unit has are an error.
+// without a colon is in milliseconds. More decimals than the unit has are an error.
 func (u Unit) Parse(s string) (int64, error) {
 	places := u.Decimals
 	digits, fraction, _ := strings.Cut(strings.TrimPrefix(s, "-"), ".")

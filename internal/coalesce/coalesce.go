@@ -13,16 +13,16 @@ import (
 
 // Group merges concurrent requests for the same key into one call. While a call for a key
 // is running, new requests for that key wait. The next call handles all of them, or the
-// first MaxBatch. A request starts a call at once if no call for its key is running.
+// first MaxBatch.
 //
 // Exported fields must be set before the first call of Do. A Group is safe for concurrent
 // use.
 type Group[K comparable, T any] struct {
 	// Call handles a batch of requests for one key. If a batch of several requests fails, the
 	// Group retries each request alone, except after [leaderboard.ErrUnavailable]. ctx is
-	// never done, and has the values of the context of the batch's first request.
+	// never done, and has the values of the first request's context.
 	Call func(ctx context.Context, key K, batch []T) error
-	// MaxBatch is the maximum number of requests in a batch. 0 means no limit.
+	// MaxBatch limits the requests in a batch. 0 means no limit.
 	MaxBatch int
 
 	mu      sync.Mutex
@@ -36,9 +36,9 @@ type request[T any] struct {
 }
 
 // Do adds a value to the next call for a key, and returns the error of that call or of
-// the retry. If ctx is done first, Do returns the error of ctx. Call may
-// still use value after Do has returned that error. So if value is a pointer, the caller
-// must not use its target after an error.
+// the retry. If ctx is done first, Do returns the error of ctx, and Call may
+// still use value later. So if value is a pointer, the caller must not use its target after
+// an error.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 	r := request[T]{ctx, value, make(chan error, 1)}
 	g.mu.Lock()

@@ -86,9 +86,9 @@ func (c *Config) ConsumerGroup() string {
 	return c.Kafka.Group + "-" + c.Region
 }
 
-// A topic mirrored from another region is named REGION.TOPIC. The dot must mark the end of the
-// region, so a region and a topic prefix must not contain a dot. Kafka accepts names of at
-// most 249 characters.
+// A topic mirrored from another region is named REGION.TOPIC. The first dot ends the region,
+// so a region must not contain a dot, nor may a topic prefix. Kafka limits names to 249
+// characters.
 var (
 	regionForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,50}$`)
 	prefixForm   = regexp.MustCompile(`^[A-Za-z0-9_-]{0,150}$`)
@@ -133,8 +133,8 @@ func (c *Config) validateCluster(v *validator) {
 	}
 }
 
-// If no addresses are set, validateServers rejects all settings of a distributed server. With
-// such settings alone, the server would start with an embedded store, which is empty.
+// Without addresses, validateServers rejects all settings of a distributed server. The server
+// would otherwise start with an empty embedded store.
 func (c *Config) validateServers(v *validator) {
 	const required = "cassandra.hosts, redis.addresses and kafka.brokers"
 	addresses := map[string][]string{"cassandra.hosts": c.Cassandra.Hosts, "redis.addresses": c.Redis.Addresses, "kafka.brokers": c.Kafka.Brokers}

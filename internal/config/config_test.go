@@ -349,7 +349,7 @@ of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the o
 `))
 	var groups []string
 	lines := map[string]string{}  // by group
-	shared := map[string]string{} // settings of cassandra that redis and kafka share, by key without group
+	shared := map[string]string{} // settings of cassandra, by key without group
 	for _, s := range all {
 		key := "`" + s.Key + "`"
 		group, rest, ok := strings.Cut(s.Key, ".")

@@ -16,7 +16,6 @@ import (
 // The client commands use these variables, which are not settings of a server.
 var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA"}
 
-// The flag --config overrides fileEnv.
 const fileEnv = EnvPrefix + "CONFIG"
 
 // For a service called leaderboard, Kubernetes sets variables with the first two prefixes.

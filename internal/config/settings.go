@@ -116,7 +116,6 @@ func (s Setting) set(raw any) error {
 	panic("config: setting " + s.Key + " has an unsupported type")
 }
 
-// want describes the valid texts, for the error.
 func parse[T any](dst *T, text, want string, f func(string) (T, error)) error {
 	v, err := f(text)
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package finals answers queries about a ladder's final standings. It reads by position only.
+// Package finals answers queries about a ladder's final standings.
 package finals
 
 import (

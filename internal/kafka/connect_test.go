@@ -29,8 +29,7 @@ func startSecured(t *testing.T, ca *authority.Authority, opts ...kfake.Opt) []st
 	return fake(t, append(opts, kfake.TLS(config))...)
 }
 
-// If credentials are wrong, real brokers return an error, so ConnectError returns ErrRejected.
-// The fake brokers close the connection instead.
+// Unlike real brokers, the fake brokers close the connection if credentials are wrong.
 func TestConnectWithCredentials(t *testing.T) {
 	ca, err := authority.New(t.TempDir(), "ca")
 	if err != nil {

@@ -26,7 +26,7 @@ type Options struct {
 	Rack string
 	// ConnectTimeout is 5 s by default. It has no effect if Dial is set.
 	ConnectTimeout time.Duration
-	// Timeout is the timeout of an answer, 30 s by default.
+	// Timeout limits the wait for an answer, 30 s by default.
 	Timeout time.Duration
 }
 

@@ -172,7 +172,7 @@ func TestFetchesNameTheRack(t *testing.T) {
 			t.Error(err)
 		}
 		select {
-		case <-racks: // of a later request by the closed consumer
+		case <-racks:
 		default:
 		}
 	}

@@ -43,7 +43,7 @@ func (o TopicOptions) minInSync() int { return o.ReplicationFactor/2 + 1 }
 
 func (t Topics) names() []string { return []string{t.Results(), t.DeadLetters(), t.Updates()} }
 
-// The caller must close the returned client.
+// The caller must close the client.
 func listTopics(brokers []string, c *sarama.Config) (sarama.ClusterAdmin, map[string]sarama.TopicDetail, error) {
 	admin, err := sarama.NewClusterAdmin(brokers, c)
 	if err != nil {

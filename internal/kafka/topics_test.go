@@ -57,7 +57,7 @@ func TestSettingsOfNewTopics(t *testing.T) {
 	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "2"})
 }
 
-// checkSettings ignores the brokers' defaults: a setting counts only if the topic has it.
+// checkSettings ignores settings that a topic has from the brokers' defaults.
 func checkSettings(t *testing.T, brokers []string, o kafka.TopicOptions, want map[string]string) {
 	t.Helper()
 	admin, err := sarama.NewClusterAdmin(brokers, kafka.Options{}.Config("test"))
@@ -89,7 +89,7 @@ func TestRisks(t *testing.T) {
 		name     string
 		replicas int
 		settings map[string]string // in place of those in safe
-		factor   int               // required replicas; 0 accepts any number
+		factor   int               // required replicas
 		want     []string          // parts of the risks of match-results
 	}{
 		{"safe settings", 3, nil, 3, nil},
