@@ -16,7 +16,7 @@ type Web struct {
 }
 
 func (c *Config) validateAddresses(v *validator) {
-	keys := map[string]string{} // setting by address
+	keys := map[string]string{}
 	for _, a := range []struct{ key, address string }{{"http", c.HTTP}, {"grpc", c.GRPC}, {"admin", c.Admin}} {
 		if a.key == "admin" && a.address == "" {
 			continue

@@ -79,7 +79,7 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 			NumPartitions: int32(o.Partitions), ReplicationFactor: int16(o.ReplicationFactor), ConfigEntries: config,
 		}, false)
 		switch {
-		case errors.Is(err, sarama.ErrTopicAlreadyExists): // another process created it
+		case errors.Is(err, sarama.ErrTopicAlreadyExists):
 		case err != nil:
 			return created, fmt.Errorf("kafka: topic %q: %w", topic, Unavailable(err))
 		default:
