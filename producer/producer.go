@@ -82,7 +82,7 @@ func (p *Producer) Close() error {
 }
 
 // Send publishes messages, waits until Kafka has acknowledged all of them, and sets their Partition
-// and Offset. After an error, some messages may be published, and a retry may publish them twice.
+// and Offset. After an error, some messages may be published, and a retry may publish them again.
 // Errors: [leaderboard.ErrUnavailable] if a retry may succeed.
 func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage) error {
 	async, err := p.connection()
@@ -90,14 +90,14 @@ func (p *Producer) Send(ctx context.Context, messages []*sarama.ProducerMessage)
 		return err
 	}
 	acks := make(chan error, len(messages))
-	// After an error, the client may still use the copies while the caller retries.
+	// After an error, the caller may retry while the client still uses the copies.
 	copies := make([]sarama.ProducerMessage, len(messages))
 	for i, m := range messages {
 		copies[i] = sarama.ProducerMessage{Topic: m.Topic, Partition: m.Partition, Key: m.Key, Value: m.Value, Headers: m.Headers, Timestamp: m.Timestamp, Metadata: acks}
 		select {
 		case async.Input() <- &copies[i]:
 		case <-ctx.Done():
-			return fmt.Errorf("producer: %d of %d messages sent: %w", i, len(messages), kafka.Unavailable(ctx.Err()))
+			return fmt.Errorf("producer: only %d of %d messages sent in time: %w", i, len(messages), kafka.Unavailable(ctx.Err()))
 		}
 	}
 	var errs []error

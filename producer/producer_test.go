@@ -34,7 +34,7 @@ func TestTooLargeIsNotUnavailable(t *testing.T) {
 		return p.Send(t.Context(), []*sarama.ProducerMessage{{Topic: "t", Value: sarama.StringEncoder(strings.Repeat("x", n))}})
 	}
 	if err := send(1<<20, 2<<20); err == nil || errors.Is(err, leaderboard.ErrUnavailable) {
-		t.Errorf("Send of a message over the client's limit: error %v, want one that is not ErrUnavailable", err)
+		t.Errorf("Send of a message over the client's limit: error %v, want an error other than ErrUnavailable", err)
 	}
 	if err := send(4<<20, 2<<20); !errors.Is(err, sarama.ErrMessageSizeTooLarge) || errors.Is(err, leaderboard.ErrUnavailable) {
 		t.Errorf("Send of a message over the broker's limit: error %v, want ErrMessageSizeTooLarge and not ErrUnavailable", err)
@@ -44,7 +44,7 @@ func TestTooLargeIsNotUnavailable(t *testing.T) {
 	}
 }
 
-// Acknowledgements of a Send that timed out must not block a later Send.
+// Late acknowledgements of a Send that timed out must not block a later Send.
 func TestSendAgainAfterTimeout(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "t"))
 	if err != nil {

@@ -27,7 +27,7 @@ type Submitter struct {
 	waiters map[revision][]waiter
 }
 
-// Results with the same revision may differ in content.
+// Results with equal keys and revisions may differ in content.
 type revision struct {
 	key    leaderboard.ResultKey
 	number int64
@@ -43,8 +43,8 @@ func NewSubmitter(p *Producer, t kafka.Topics, timeout time.Duration) *Submitter
 	return &Submitter{producer: p, topic: t.Results(), timeout: timeout, waiters: map[revision][]waiter{}}
 }
 
-// Accept publishes results that ranking.Applier.Complete has completed, and gives each the status
-// Accepted. It returns an error if Kafka has not stored all results durably.
+// Accept publishes completed results (see ranking.Applier.Complete), and gives each the status
+// Accepted. It returns an error unless Kafka acknowledged all results.
 func (s *Submitter) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	ctx, end := kafka.TraceSend(ctx, s.topic, len(results))
 	outcomes, err := s.send(ctx, b, results)
@@ -122,9 +122,9 @@ func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan lead
 	}
 }
 
-// Deliver passes the outcome in an update to a Submit call. If several calls wait for the same
-// content, each update answers one of them. An update of an older consumer has no content id, and
-// answers a call only if all waiting calls have equal content.
+// Deliver passes the outcome in an update to one Submit call that waits for the update's content.
+// Updates from older versions of the consumer have no content id. Such an update answers a call
+// only if all calls that wait for the revision have equal content.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	status, ok := protoconv.ToStatus(u.GetStatus())
 	if !ok {
@@ -138,7 +138,7 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	}
 	outcome.Repeated, outcome.Stands = u.GetRepeated(), u.GetStands()
 	outcome.Before, outcome.After = leaderboard.RankKey(u.GetRankKeyBefore()), leaderboard.RankKey(u.GetRankKeyAfter())
-	if u.RankKeyAfter == nil { // the update of an older consumer
+	if u.RankKeyAfter == nil { // an older version of the consumer sent the update
 		outcome.Before, outcome.After = outcome.Entry.Key, outcome.Entry.Key
 	}
 	for _, l := range u.GetLinked() {

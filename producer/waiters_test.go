@@ -14,7 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/producer"
 )
 
-// The contents differ, so an update without a content id answers no call.
+// The contents (scores) differ, so an update without a content id answers no call.
 func TestEachSubmitGetsTheOutcomeOfItsContent(t *testing.T) {
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, kafka.Topics{}.Results()))
 	if err != nil {
@@ -62,9 +62,9 @@ func TestEachSubmitGetsTheOutcomeOfItsContent(t *testing.T) {
 		id := r.ContentID()
 		return &pb.LeaderboardUpdate{BoardId: "b", Season: string(leaderboard.SeasonAll), UserId: "u", MatchId: "m", Status: status, ContentId: id[:]}
 	}
-	older := update(7, pb.Outcome_SUPERSEDED)
-	older.ContentId = nil
-	for _, u := range []*pb.LeaderboardUpdate{older, update(9, pb.Outcome_APPLIED), update(9, pb.Outcome_DUPLICATE), update(7, pb.Outcome_CONFLICT)} {
+	withoutID := update(7, pb.Outcome_SUPERSEDED)
+	withoutID.ContentId = nil
+	for _, u := range []*pb.LeaderboardUpdate{withoutID, update(9, pb.Outcome_APPLIED), update(9, pb.Outcome_DUPLICATE), update(7, pb.Outcome_CONFLICT)} {
 		if err := s.Deliver(u); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,7 @@ import (
 	"github.com/gocql/gocql"
 )
 
-// The column realm is always 0, so that each table is a single partition.
+// The column realm is always 0, so each table is one partition.
 const (
 	createLock = `CREATE TABLE IF NOT EXISTS schema_lock (realm tinyint PRIMARY KEY, owner text) WITH id = %s`
 	takeLock   = `INSERT INTO schema_lock (realm, owner) VALUES (0, ?) IF NOT EXISTS USING TTL ?`
@@ -33,18 +33,18 @@ const (
 	// leaseTime is the time after which the lock of a dead process expires.
 	leaseTime = 2 * time.Minute
 	lockPoll  = 250 * time.Millisecond
-	// spreadTime bounds the time until every node knows a new keyspace or table. Until
-	// then, processes that did not create it must retry their statements.
+	// spreadTime bounds the time until every node knows a new keyspace or table. Until a
+	// node knows it, statements on this node fail and are retried.
 	spreadTime = time.Minute
 )
 
-// retry calls f again after each error, for up to spreadTime.
+// retry calls f until it succeeds, for up to spreadTime.
 func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	return backoff.Retry(ctx, f, backoff.WithBackOff(backoff.NewConstantBackOff(lockPoll)), backoff.WithMaxElapsedTime(spreadTime))
 }
 
 // fromLateNode reports whether an error may come from a node that does not know the lock's table
-// yet. The statement can be retried, because the lock's row names the owner.
+// yet. A retry is safe even if the failed statement took the lock: its row names the owner.
 func fromLateNode(err error) bool {
 	var request gocql.RequestError
 	if !errors.As(err, &request) {
@@ -59,9 +59,9 @@ func fromLateNode(err error) bool {
 }
 
 // Apply applies the migrations that a keyspace lacks. It creates a missing keyspace with the given
-// replicas per data center. connect opens a session in a keyspace, or in none if the name is empty.
-// progress, if not nil, gets each migration. Concurrent calls wait. An interrupted Apply can be run
-// again. Errors: [ErrNewer], [ErrChanged].
+// replicas per data center. The function connect opens a session in a keyspace, or in none if the
+// name is empty. Apply calls progress, if not nil, after each migration. Concurrent calls wait. An
+// interrupted Apply can be called again. Errors: [ErrNewer], [ErrChanged].
 func Apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, error), keyspace string, replicas map[string]int, progress func(Migration)) error {
 	all, err := ownMigrations()
 	if err != nil {
@@ -120,8 +120,8 @@ func CheckReplicas(ctx context.Context, session *gocql.Session, keyspace string,
 		keyspace, current, keyspace, options, ErrReplicas)
 }
 
-// CheckDataCenter checks that a node is in the data center. Errors: [ErrDataCenter], with the
-// existing data centers.
+// CheckDataCenter checks that the data center has a node. Errors: [ErrDataCenter], with the existing
+// data centers.
 func CheckDataCenter(ctx context.Context, session *gocql.Session, name string) error {
 	existing := map[string]bool{}
 	for _, table := range []string{"system.local", "system.peers"} {
@@ -170,12 +170,12 @@ func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 		return fmt.Errorf("schema: %s: %w", first, err)
 	}
 	if err := session.AwaitSchemaAgreement(ctx); err != nil {
-		return fmt.Errorf("schema: wait until all nodes agree after %s: %w", first, err)
+		return fmt.Errorf("schema: the nodes do not agree on the schema after %s: %w", first, err)
 	}
 	return nil
 }
 
-// lease is the lock of an Apply. It expires unless the holder renews it.
+// lease is the lock that Apply holds. It expires unless the holder renews it.
 type lease struct {
 	session  *gocql.Session
 	owner    string
@@ -221,19 +221,19 @@ func (l *lease) wait(ctx context.Context) error {
 	return nil
 }
 
-// tryTake takes the lock if it is free, and reports whether l holds it. Permanent errors are
-// [backoff.PermanentError].
+// tryTake takes the lock if it is free, and reports whether l holds it. Errors that a retry
+// cannot fix are [backoff.PermanentError].
 func (l *lease) tryTake(ctx context.Context) (bool, error) {
 	row := map[string]any{}
 	taken, err := l.cas(ctx, row, takeLock, l.owner, int(l.duration.Seconds()))
 	if err != nil && !fromLateNode(err) {
 		err = backoff.Permanent(err)
 	}
-	// The answer to an earlier attempt may have been lost.
+	// An earlier attempt may have taken the lock and lost the answer.
 	return taken || row["owner"] == l.owner, err
 }
 
-// cas reports whether the condition of a statement held. Otherwise row gets the current columns.
+// cas reports whether a statement's condition was true. If it was false, row gets the current columns.
 func (l *lease) cas(ctx context.Context, row map[string]any, stmt string, args ...any) (bool, error) {
 	return l.session.Query(stmt, args...).WithContext(ctx).Consistency(gocql.Quorum).SerialConsistency(gocql.Serial).MapScanCAS(row)
 }

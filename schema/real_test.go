@@ -20,14 +20,14 @@ import (
 var update = flag.Bool("update", false, "write schema.cql")
 
 func TestMain(m *testing.M) {
-	// The tests mostly wait until the nodes agree on the schema.
+	// The tests mostly wait for the nodes, so they need little CPU.
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
 	os.Exit(cluster.Main(m))
 }
 
-// connector marks t as parallel, and connects to the shared cluster.
+// connector marks t as parallel. The returned function connects to the shared cluster.
 func connector(t *testing.T) func(string) (*gocql.Session, error) {
 	t.Parallel()
 	addrs := cluster.Cassandra(t, 1)
@@ -89,7 +89,7 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 	}
 	s := session(t, connect, ks)
 	if err := check(t.Context(), s, testMigrations(2)); !errors.Is(err, ErrOlder) || !strings.Contains(err.Error(), "leaderboard schema apply") {
-		t.Errorf("check by newer code: %v, want %v with the command to run", err, ErrOlder)
+		t.Errorf("check for version 2 of a keyspace at version 1: error %v, want %v with the command to run", err, ErrOlder)
 	}
 	if err := s.Query("INSERT INTO t (k) VALUES (7)").Exec(); err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 		t.Error(err)
 	}
 	if err := check(t.Context(), s, testMigrations(2)); err != nil {
-		t.Errorf("check by older code: error %v, want none", err)
+		t.Errorf("check for version 2 of a keyspace at version 3: error %v, want none", err)
 	}
 	if err := CheckReplicas(t.Context(), s, ks, oneReplica); err != nil {
 		t.Errorf("CheckReplicas with the replicas as created: error %v, want none", err)
@@ -129,12 +129,12 @@ func TestApplyUpgradesAKeyspace(t *testing.T) {
 		t.Errorf("CheckDataCenter of an unknown data center: error %v, want %v with the existing data center", err, ErrDataCenter)
 	}
 	if err := apply(t.Context(), connect, ks, oneReplica, testMigrations(2), nil); !errors.Is(err, ErrNewer) {
-		t.Errorf("apply by older code: %v, want %v", err, ErrNewer)
+		t.Errorf("apply of version 2 to a keyspace at version 3: error %v, want %v", err, ErrNewer)
 	}
 	changed := testMigrations(3)
 	changed[1].Checksum = "x"
 	if err := apply(t.Context(), connect, ks, oneReplica, changed, nil); !errors.Is(err, ErrChanged) {
-		t.Errorf("apply of a changed file: %v, want %v", err, ErrChanged)
+		t.Errorf("apply of a changed migration: error %v, want %v", err, ErrChanged)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if failures != 0 {
-		t.Errorf("Apply stopped with %d failures left, want retries until no failure is left", failures)
+		t.Errorf("apply succeeded with %d failed connections left, want 0", failures)
 	}
 	s := session(t, connect, ks)
 	if err := s.Query("DROP TABLE schema_lock").Exec(); err != nil {
@@ -188,7 +188,7 @@ func TestApplyRetriesOnNodesThatDoNotKnowTheKeyspaceYet(t *testing.T) {
 	go func() { taken <- l.wait(t.Context()) }()
 	select {
 	case err := <-taken:
-		t.Fatalf("wait returned the error %v before the table existed, want it to wait", err)
+		t.Fatalf("wait returned (error %v) before the table existed, want it to wait for the table", err)
 	case <-time.After(3 * lockPoll):
 	}
 	if err := ddl(t.Context(), s, strings.Replace(createLock, "WITH id = %s", "", 1)); err != nil {
@@ -219,7 +219,7 @@ func TestApplyWaitsForTheLock(t *testing.T) {
 		t.Error(err)
 	}
 	if err := holder.renew(t.Context()); err == nil {
-		t.Error("renew of a lost lock returned no error, want one")
+		t.Error("renew of an expired lock returned no error, want one")
 	}
 }
 
@@ -233,7 +233,7 @@ func TestApplyCompletesAnInterruptedApply(t *testing.T) {
 	}
 	s := session(t, connect, ks)
 	if err := check(t.Context(), s, testMigrations(2)); !errors.Is(err, ErrOlder) {
-		t.Errorf("check: %v, want %v", err, ErrOlder)
+		t.Errorf("check after the interrupted apply: error %v, want %v", err, ErrOlder)
 	}
 	if err := apply(t.Context(), connect, ks, oneReplica, testMigrations(2), nil); err != nil {
 		t.Fatal(err)
@@ -267,7 +267,7 @@ func TestSchema(t *testing.T) {
 	}
 	status, err = Status(t.Context(), inKeyspace)
 	if err != nil || status[len(status)-1].AppliedAt.IsZero() {
-		t.Errorf("Status returned %+v, error %v; want the last migration applied", status, err)
+		t.Errorf("Status returned %+v, error %v; want the last migration to be applied", status, err)
 	}
 	got := "-- The schema that the files in cql/ create. Written by: go test ./schema -run TestSchema -update\n"
 	iter := s.Query("DESCRIBE KEYSPACE " + ks).Iter()

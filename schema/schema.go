@@ -22,7 +22,7 @@ var (
 	ErrOlder = errors.New("the schema is older than this program; run `leaderboard schema apply`")
 	// ErrNewer means that the keyspace has migrations that this program lacks.
 	ErrNewer = errors.New("the schema is newer than this program; run a newer version of the program")
-	// ErrReplicas means that the keyspace has other numbers of replicas than expected.
+	// ErrReplicas means that the keyspace has other replicas than the caller expects.
 	ErrReplicas = errors.New("the replication of the keyspace differs")
 	// ErrDataCenter means that no node is in the configured data center.
 	ErrDataCenter = errors.New("no node is in the local data center; correct cassandra.data_center")
@@ -35,8 +35,8 @@ var (
 var files embed.FS
 
 // Migration is one numbered file. A released file must not change, not even its comments, because
-// the checksum covers the whole file. So some comments are outdated: the package comment of
-// storage/cql explains the columns.
+// the checksum covers the whole file. So comments in these files may be outdated. The package comment
+// of storage/cql explains the columns.
 type Migration struct {
 	Version   int // the first is 1
 	Name      string
@@ -74,8 +74,8 @@ func parse(files fs.FS) ([]Migration, error) {
 	return all, nil
 }
 
-// split returns the statements of a file. A line with leading dashes is a comment. A line ends a
-// statement with a semicolon.
+// split returns the statements of a file. A line that begins with -- is a comment. A semicolon
+// at the end of a line ends a statement.
 func split(text string) []string {
 	var statements []string
 	var lines []string
@@ -97,8 +97,8 @@ func split(text string) []string {
 	return statements
 }
 
-// Check checks that the session's keyspace has all migrations of this program, and perhaps newer
-// ones, which older programs can use during an upgrade. Errors: [ErrOlder], [ErrChanged].
+// Check checks that the session's keyspace has all migrations of this program. It accepts newer
+// migrations: an upgrade applies them before it replaces the program. Errors: [ErrOlder], [ErrChanged].
 func Check(ctx context.Context, session *gocql.Session) error {
 	want, err := ownMigrations()
 	if err != nil {
@@ -135,8 +135,8 @@ func checkApplied(want, applied []Migration) error {
 	return nil
 }
 
-// Status returns the migrations of this program, and then the keyspace's migrations that the
-// program lacks.
+// Status returns the migrations of this program, and after them the keyspace's newer and changed
+// migrations.
 func Status(ctx context.Context, session *gocql.Session) ([]Migration, error) {
 	all, err := ownMigrations()
 	if err != nil {

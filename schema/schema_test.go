@@ -37,7 +37,7 @@ func TestReleasedMigrationsAreUnchanged(t *testing.T) {
 	}
 	for i, want := range released {
 		if all[i].Checksum != want {
-			t.Errorf("the file of version %d has checksum %s, and was released with %s; add a migration instead", i+1, all[i].Checksum, want)
+			t.Errorf("the file of version %d has checksum %s, and was released with %s; restore the file and add a migration", i+1, all[i].Checksum, want)
 		}
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// Instrumentation names the source of the spans.
+// Instrumentation is the name of the tracer.
 const Instrumentation = "github.com/open-leaderboard/leaderboard"
 
-// Tracer returns a tracer that starts children of the span of ctx, or nil if ctx has no
-// sampled span.
+// Tracer returns a tracer from the provider of the span in ctx, or nil if ctx has no sampled
+// span.
 func Tracer(ctx context.Context) trace.Tracer {
 	span := trace.SpanFromContext(ctx)
 	if !span.SpanContext().IsSampled() {
@@ -23,7 +23,7 @@ func Tracer(ctx context.Context) trace.Tracer {
 	return span.TracerProvider().Tracer(Instrumentation)
 }
 
-// Fail sets the outcome of span, and marks timeouts, unavailability and failures as errors.
+// Fail sets the attribute outcome of span. The outcomes timeout, unavailable and failed are errors.
 // The span does not get the text of err, which may name a user.
 func Fail(span trace.Span, err error) {
 	result := outcome(err)

@@ -44,9 +44,9 @@ func TestCallsAreTraced(t *testing.T) {
 			store := observe.Store(failingStore{err: err}, prometheus.NewRegistry())
 			_, _ = store.Board(ctx, "cup")
 			_, _ = store.Apply(ctx, &leaderboard.Board{ID: "cup"}, nil)
-			for range store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}, leaderboard.Part{}) { // reads to the error
+			for range store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}, leaderboard.Part{}) { // read until the error
 			}
-			store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}, leaderboard.Part{}) // not read, so no call is traced
+			store.Scan(ctx, leaderboard.SeasonKey{Board: "cup"}, leaderboard.Part{}) // an iterator that is not read creates no span
 		}
 	}) {
 		line := s.Name
@@ -76,7 +76,7 @@ func TestUnsampledCallsAreNotTraced(t *testing.T) {
 	index := observe.Index(memory.New(), prometheus.NewRegistry())
 	for _, ctx := range []context.Context{t.Context(), unsampled} {
 		if observe.Tracer(ctx) != nil {
-			t.Error("Tracer outside a sampled span is not nil, want nil")
+			t.Error("Tracer without a sampled span returned a tracer, want nil")
 		}
 		if _, err := index.Loaded(ctx, leaderboard.SeasonKey{Board: "cup"}); err != nil {
 			t.Fatal(err)
@@ -95,6 +95,6 @@ func TestUntracedCallsAllocateNothing(t *testing.T) {
 		return testing.AllocsPerRun(100, func() { _, _ = x.Loaded(t.Context(), key) })
 	}
 	if want, got := allocs(plain), allocs(measured); got != want {
-		t.Errorf("a measured call makes %v allocations, want %v, as for a call that is not measured", got, want)
+		t.Errorf("a call of the measured index makes %v allocations, want %v, as a call of the plain index makes", got, want)
 	}
 }

@@ -13,12 +13,12 @@ import (
 type csvReader struct {
 	*splitter
 	names  []string
-	column map[string]int // -1 for a name that occurs twice
+	column map[string]int // index by name; -1 if the name occurs twice
 	csv    *csv.Reader
 	feed   feeder
 }
 
-// feeder passes single records to a csv.Reader.
+// feeder passes one record at a time to a csv.Reader.
 type feeder struct{ rest []byte }
 
 func (f *feeder) Read(p []byte) (int, error) {

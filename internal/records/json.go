@@ -45,7 +45,7 @@ func jsonFields(raw []byte) (func(string) (Value, bool), error) {
 	return func(name string) (Value, bool) { return jsonField(object, name) }, nil
 }
 
-// If object has no field race.id, jsonField looks for the field id of the object race.
+// If object has no field named "race.id", jsonField looks for the field id in the object race.
 func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 	value, ok := object[name]
 	if !ok {
@@ -67,8 +67,8 @@ func jsonField(object map[string]json.RawMessage, name string) (Value, bool) {
 			return Value{}, false
 		}
 		if strings.ContainsRune(text, utf8.RuneError) && !bytes.ContainsRune(value, utf8.RuneError) {
-			// encoding/json replaces a lone surrogate by U+FFFD. An escaped U+FFFD looks the same,
-			// so both are errors.
+			// encoding/json decodes a lone surrogate as U+FFFD. The escape \ufffd has the same
+			// result: both are errors.
 			return Value{Err: errNotUTF8}, true
 		}
 		return Value{Text: text}, true

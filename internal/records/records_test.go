@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readRows returns for each record the number of its line, and the values of columns or the
-// record's error.
+// readRows returns a text for each record: its line, and the values of columns or the record's
+// error. An absent value is "-".
 func readRows(t *testing.T, r Reader, columns ...string) []string {
 	t.Helper()
 	var rows []string
@@ -59,7 +59,7 @@ func TestCSVRecords(t *testing.T) {
 		{"CRLF", "a,b\r\n1,2\r\n3,4", "2 line|1|2; 3 line|3|4"},
 		{"byte order mark", "\xef\xbb\xbfa,b\n1,2\n", "2 line|1|2"},
 		{"quotes", "a,b\n\"x,y\",\"say \"\"hi\"\"\"\n", `2 line|x,y|say "hi"`},
-		{"lines in quotes", "a,b\n\"x\ny\",2\n3,4\n", "2 line|x\ny|2; 4 line|3|4"},
+		{"a line end in quotes", "a,b\n\"x\ny\",2\n3,4\n", "2 line|x\ny|2; 4 line|3|4"},
 		{"blank lines", "a,b\n\n1,2\n\n\n3,4\n\n", "3 line|1|2; 6 line|3|4"},
 		{"blank cells", "a,b\n,\n", "2 line|-|-"},
 		{"a column that is absent", "a,c\n1,2\n", "2 line|1|-"},
@@ -159,13 +159,13 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 	}
 	rows := readRows(t, r, "a")
 	if last := rows[len(rows)-1]; !strings.HasPrefix(last, "broken: the input ends too early (unexpected EOF)") {
-		t.Errorf("a gzip file cut short ends with the row %q after %d rows, want a BrokenError", last, len(rows))
+		t.Errorf("the last of %[2]d rows from a truncated gzip file is %[1]q, want a BrokenError", last, len(rows))
 	}
 	if _, err := Decompress(strings.NewReader("\xff\xfea\x00")); !errors.Is(err, errUTF16) {
 		t.Errorf("Decompress of UTF-16 = %v, want errUTF16", err)
 	}
 	if _, err := Decompress(strings.NewReader("\x1f\x8bnonsense")); err == nil {
-		t.Error("Decompress accepts a gzip header that no gzip content follows, want an error")
+		t.Error("Decompress of the first two bytes of a gzip header and other text returned no error, want one")
 	}
 }
 
@@ -245,16 +245,16 @@ func FuzzCSV(f *testing.F) {
 				t.Fatal(err)
 			}
 			if rec.Line <= lastLine || r.Offset() <= lastOffset || r.Offset() > int64(len(input)) {
-				t.Fatalf("a record at line %d that ends at offset %d follows a record at line %d that ends at offset %d, want increasing numbers", rec.Line, r.Offset(), lastLine, lastOffset)
+				t.Fatalf("the record at line %d ends at offset %d, want a line after %d, and an offset after %d and at most %d", rec.Line, r.Offset(), lastLine, lastOffset, len(input))
 			}
 			lastLine, lastOffset = rec.Line, r.Offset()
 			if valid && (n >= len(all) || rec.Err != nil || !slices.Equal(rec.fields, all[n])) {
-				t.Fatalf("record %d is %q, %v; want the record with this index in %q, which encoding/csv reads", n, rec.fields, rec.Err, all)
+				t.Fatalf("record %d is %q, error %v; want the record with this index in the result of encoding/csv, %q", n, rec.fields, rec.Err, all)
 			}
 			n++
 		}
 		if valid && n != len(all) {
-			t.Fatalf("%d records were read, want %d as encoding/csv reads: %q", n, len(all), all)
+			t.Fatalf("%d records were read, with the header; want %d, as many as encoding/csv reads: %q", n, len(all), all)
 		}
 	})
 }
@@ -284,7 +284,7 @@ func FuzzJSON(f *testing.F) {
 				t.Fatal(err)
 			}
 			if n >= len(want) || string(rec.Raw) != want[n] {
-				t.Fatalf("record %d is %q, want the line at the same index in %q", n, rec.Raw, want)
+				t.Fatalf("record %d is %q, want the line with this index in %q", n, rec.Raw, want)
 			}
 			if rec.Err != nil {
 				continue

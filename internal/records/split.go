@@ -8,7 +8,7 @@ import (
 )
 
 // splitter splits its input into records. A CSV record ends at a line end outside quotes.
-// A JSON record ends at every line end.
+// A JSON record ends at the next line end.
 type splitter struct {
 	r         io.Reader
 	delimiter byte // of CSV; 0 for JSON
@@ -51,14 +51,14 @@ const (
 	fieldStart = iota
 	inField
 	inQuotes
-	afterQuote // the last byte was a quote in a quoted field, which may end the field
+	afterQuote // after a quote in a quoted field: it ends the field, or is half of an escaped quote
 )
 
-// next returns a record with its line end, and the number of its first line. After
-// errTooLong and errOpenQuote, the next call continues after the record's first line.
+// next returns a record with its line end, and the number of its first line. If it returns
+// errTooLong or errOpenQuote, the following record starts after this record's first line.
 func (s *splitter) next() (rec []byte, line int64, err error) {
 	line = s.line
-	state, firstLine := fieldStart, -1 // the length of the record's first line, or -1 until its end is found
+	state, firstLine := fieldStart, -1 // firstLine is the length of the record's first line, or -1 until its end is found
 	for i := 0; ; i++ {
 		for s.start+i == len(s.buf) {
 			if !s.fill() {
@@ -95,8 +95,8 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 	}
 }
 
-// The line end of the last record may be missing. open means that the input ends inside
-// quotes.
+// lastRecord returns the record at the end of the input, which may lack a line end. If open is
+// true, the input ends inside quotes.
 func (s *splitter) lastRecord(line int64, open bool, firstLine int) ([]byte, int64, error) {
 	switch {
 	case !errors.Is(s.err, io.EOF):

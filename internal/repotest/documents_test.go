@@ -11,7 +11,7 @@ import (
 
 func TestDocumentsNameExistingTests(t *testing.T) {
 	root := os.DirFS("../..")
-	named := map[string][]string{} // documents by the test that they name
+	named := map[string][]string{} // for each test, the documents that name it
 	declared := map[string]bool{}
 	inDocument, inCode := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9]*)`"), regexp.MustCompile(`(?m)^func (Test[A-Z][A-Za-z0-9]*)\(`)
 	if err := fs.WalkDir(root, ".", func(path string, d fs.DirEntry, err error) error {
@@ -47,13 +47,13 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 	}
 	for test, documents := range named {
 		if !declared[test] {
-			t.Errorf("%s: the test %s does not exist: write the name of the test that replaced it", strings.Join(documents, ", "), test)
+			t.Errorf("%s: the test %s does not exist: name the test that replaced it", strings.Join(documents, ", "), test)
 		}
 	}
 }
 
-// The newest section Upgrading of the CHANGELOG must name the commit oldCommit, from which
-// TestRollingUpgrade upgrades.
+// TestRollingUpgrade upgrades from oldCommit. The newest section Upgrading of CHANGELOG.md must
+// name this commit.
 func TestChangelogNamesTheOldestBuild(t *testing.T) {
 	read := func(path string) string {
 		text, err := os.ReadFile(filepath.Join(root, path))

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// go.mod determines the Go version of images, workflows and the other modules.
+// The root's go.mod determines the Go version of images and workflows, and the newest of modules.
 func TestGoVersionHasOnePlace(t *testing.T) {
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(root, name))
@@ -41,7 +41,7 @@ func TestGoVersionHasOnePlace(t *testing.T) {
 		}
 		for _, m := range found {
 			if m[1] != toolchain[1] {
-				t.Errorf("%s has Go %s, want %s as in go.mod", name, m[1], toolchain[1])
+				t.Errorf("%s has an image of Go %s, want %s, the toolchain of go.mod", name, m[1], toolchain[1])
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// go install PATH@VERSION rejects a go.mod with the directive replace or exclude, and a
+// The command go install PATH@VERSION rejects a go.mod with the directive replace or exclude, and a
 // package whose name is not main.
 func TestProgramInstallsFromItsPath(t *testing.T) {
 	output := func(args ...string) []byte {
@@ -31,6 +31,6 @@ func TestProgramInstallsFromItsPath(t *testing.T) {
 	}
 	program := output("list", "-f", "{{.Name}} {{.Module.Path}}", module+"/cmd/leaderboard")
 	if got, want := strings.TrimSpace(string(program)), "main "+module; got != want {
-		t.Errorf("cmd/leaderboard is %q, want %q: a program in this module", got, want)
+		t.Errorf("go list reports %q for cmd/leaderboard, want %q: a program in this module", got, want)
 	}
 }

@@ -32,7 +32,7 @@ func TestLinksOfDocuments(t *testing.T) {
 		}
 	}
 	if links < 50 {
-		t.Errorf("found %d relative links in documents, want at least 50", links)
+		t.Errorf("found %d relative links in documents, want at least 50: the pattern may be wrong", links)
 	}
 }
 
@@ -46,8 +46,8 @@ func prose(t *testing.T, name string) string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(string(text), "")
 }
 
-// anchors returns the anchors that GitHub gives the headings of a document: the heading in
-// lower case, without punctuation, with hyphens for spaces.
+// anchors returns GitHub's anchors of a document's headings. An anchor is a heading in lower
+// case, without punctuation, with hyphens for spaces.
 func anchors(t *testing.T, name string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}

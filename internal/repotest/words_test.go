@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// An empty list of endings means all files.
+// Without endings, trackedFiles returns all files.
 func trackedFiles(t *testing.T, endings ...string) []string {
 	t.Helper()
 	out, err := exec.Command("git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard").Output()
@@ -39,7 +39,7 @@ func trackedFiles(t *testing.T, endings ...string) []string {
 	return files
 }
 
-// In the folders and files of allow, the words have the meaning that the line's comment states.
+// allow lists the folders and files that may use the words, in the sense of the line's comment.
 var retired = []struct {
 	words       string
 	replacement string
@@ -66,7 +66,7 @@ var retired = []struct {
 	{"letter letters", "deadLetter", []string{"cache/redis/read.go"}},                    // the counts of a reply
 }
 
-// compounds contain a retired word, but have their own meaning.
+// compounds removes permitted phrases that contain a retired word.
 var compounds = strings.NewReplacer("dead letters", "", "dead letter", "")
 
 func retiredWords(name, file string) map[string]string {
@@ -81,7 +81,7 @@ func retiredWords(name, file string) map[string]string {
 	return found
 }
 
-// A longer name may contain a name that is retired here.
+// A longer name may contain one of these retired names.
 var retiredWhole = map[string]string{
 	"Ask": "Do", "Most": "MaxBatch", "Number": "AssignRanks", "Succeed": "RankAfter",
 	"Fine": "Up", "Refuses": "Refuse", "Hangs": "Hang", "atOnce": "batch limit",
@@ -107,7 +107,7 @@ func words(name string) []string {
 	return append(all, strings.ToLower(strings.Trim(string(runes[start:]), "_")))
 }
 
-// The test does not check strings, because formats on disk and on the wire keep their names.
+// The test does not check strings, because formats on disk and on the wire keep their old names.
 func TestRetiredNames(t *testing.T) {
 	for _, name := range trackedFiles(t) {
 		stem, _, _ := strings.Cut(filepath.Base(name), ".")
@@ -191,7 +191,7 @@ func TestRetiredPhrases(t *testing.T) {
 		for re, instead := range phrases {
 			for _, found := range re.FindAllStringIndex(text, -1) {
 				excerpt := strings.Join(strings.Fields(text[max(0, found[0]-50):min(len(text), found[1]+30)]), " ")
-				t.Errorf("%s: %q: use %s", name, excerpt, instead)
+				t.Errorf("%s: a phrase in %q is retired; write %s", name, excerpt, instead)
 			}
 		}
 	}

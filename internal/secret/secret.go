@@ -21,7 +21,7 @@ func (t Text) String() string {
 	return hidden
 }
 
-// GoString returns the placeholder for %#v.
+// GoString returns the placeholder in quotes, for %#v.
 func (t Text) GoString() string { return strconv.Quote(t.String()) }
 
 // MarshalText returns the placeholder.
@@ -30,8 +30,8 @@ func (t Text) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 // LogValue returns the placeholder for package slog.
 func (t Text) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
-// Format writes the placeholder for every verb, including %x. Package fmt does not call
-// Format for %p, or for a Text in an unexported field of a struct.
+// Format writes the placeholder, even for %x. Package fmt does not call Format for %p, or for a
+// Text in an unexported field of a struct.
 func (t Text) Format(f fmt.State, verb rune) {
 	if verb == 'v' && f.Flag('#') {
 		_, _ = f.Write([]byte(t.GoString()))

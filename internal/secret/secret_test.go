@@ -22,7 +22,7 @@ func TestTextIsHiddenInEveryOutput(t *testing.T) {
 		string(data), log.String(), fmt.Sprint(fmt.Errorf("%v", s)),
 	} {
 		if strings.Contains(output, "hunter2") || strings.Contains(output, fmt.Sprintf("%x", "hunter2")) || !strings.Contains(output, hidden) {
-			t.Errorf("a Text is shown as %s, want %s and not the value", output, hidden)
+			t.Errorf("the output is %s, want %s in place of the value", output, hidden)
 		}
 	}
 	if got := Text("").String(); got != "" {
@@ -30,6 +30,6 @@ func TestTextIsHiddenInEveryOutput(t *testing.T) {
 	}
 	var text Text
 	if err := text.UnmarshalText([]byte("hunter2")); err != nil || string(text) != "hunter2" {
-		t.Errorf("UnmarshalText(hunter2) sets %q, %v; want hunter2 and no error", string(text), err)
+		t.Errorf("UnmarshalText(hunter2) sets %q, error %v; want hunter2 and no error", string(text), err)
 	}
 }

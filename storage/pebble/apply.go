@@ -11,7 +11,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A batch has at most chunkResults results, unless one user has more.
+// A batch has at most chunkResults results, unless a single user has more.
 const chunkResults = 1024
 
 // Apply implements [leaderboard.Store].
@@ -79,11 +79,11 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 type chunk struct {
 	users   []leaderboard.UserID
 	changes []leaderboard.Change
-	done    <-chan error // receives the error of the write, or nil; the channel is nil if no write was started
+	done    <-chan error // receives the result of the write; nil if no write was started
 	err     error
 }
 
-// An error in the rows of one user affects only this user's outcomes.
+// If applyUser fails for a user, only this user's outcomes get the error.
 func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, byUser map[leaderboard.UserID][]int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) error {
@@ -130,8 +130,8 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 	return nil
 }
 
-// indexes has the positions of the user's results in results. If applyUser returns an error, the
-// batch is unchanged.
+// indexes lists the user's elements of results. applyUser reads all rows before it changes the
+// batch, so a failed read leaves the batch unchanged.
 func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, user leaderboard.UserID, indexes []int,
 	results []leaderboard.MatchResult, outcomes []leaderboard.Outcome,
 ) ([]leaderboard.Change, error) {

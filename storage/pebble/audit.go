@@ -11,7 +11,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The key has no kind (see keys.go). Newer acts have smaller keys.
+// appendActKey appends an act's key without its first byte (see keys.go). Newer acts have smaller
+// keys.
 func appendActKey(dst []byte, k leaderboard.ActKey) []byte {
 	return append(binary.BigEndian.AppendUint64(dst, ^(uint64(k.At.UnixMicro())^1<<63)), k.ID...)
 }
@@ -26,7 +27,7 @@ func actsOf(user leaderboard.UserID) []byte {
 // AppendAct implements [leaderboard.Store].
 func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	a.At = leaderboard.Truncate(a.At)
-	// The lock prevents an Erase between appendAct's check for an erasure and the commit.
+	// The lock prevents an erasure between appendAct's check for an erasure and the commit.
 	unlock, err := s.lockUser(ctx, a.User)
 	if err != nil {
 		return err

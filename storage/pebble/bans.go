@@ -16,7 +16,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// In format 1 of the store, the value is a single ban, which holds on every board.
+// In format 1 of the store, the value is a JSON object: one ban for all boards.
 func decodeBans(b []byte) (bans []leaderboard.Ban, err error) {
 	if len(b) > 0 && b[0] == '{' {
 		bans = make([]leaderboard.Ban, 1)
@@ -97,7 +97,7 @@ func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[lead
 			}
 			i := slices.IndexFunc(bans, func(b leaderboard.Ban) bool { return b.Board == leaderboard.BoardID(d.b) })
 			if err != nil || i < 0 {
-				return true, err // no such ban: the user was erased after the scan began
+				return true, err // i < 0: the user was erased after the scan began
 			}
 			return !hasEnd(&bans[i]) || !bans[i].Until.Before(before) || yield(bans[i], nil), nil
 		})
@@ -171,7 +171,7 @@ func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard
 	return s.setHidden(ctx, batch, ban.User, bans, ban.At)
 }
 
-// at is the time of the changes.
+// setHidden changes Hidden of the user's entries, at the time at.
 func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban, at time.Time) ([]leaderboard.Change, error) {
 	states, danglingNotes, err := s.userStates(ctx, user)
 	if err != nil {

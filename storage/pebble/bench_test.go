@@ -17,7 +17,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// floor does the least possible work with the same outcome as op.
+// The function floor does the least work that has the outcome of the function op.
 func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 	b.Helper()
 	run := func(f func(int) error) (wall, cpu time.Duration) {
@@ -82,13 +82,13 @@ func benchResult(user, match int) leaderboard.MatchResult {
 	}
 }
 
-// writeFloor makes as many changes as Apply for users who already have results. The keys of deleted
-// rows are invented.
+// writeFloor sets and deletes as many rows as Apply does for users who already have results. It
+// deletes rows that need not exist.
 func writeFloor(s *Store, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }
 
-// With replace, writeRows also deletes a row of each ladder by an invented key.
+// If replace is true, writeRows also deletes ladder rows, which need not exist.
 func writeRows(s *Store, results []leaderboard.MatchResult, replace bool, opts *pebble.WriteOptions) error {
 	rowKey := makeSeasonRowKey(1, testSeason.Season)
 	bd := s.board("b")
@@ -162,7 +162,7 @@ func BenchmarkStore(b *testing.B) {
 	}
 }
 
-// The number of matches that benchmarkApply has used.
+// benchMatch is the number of matches that benchmarkApply has used.
 var benchMatch atomic.Int64
 
 func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
@@ -305,7 +305,7 @@ func benchmarkPage(b *testing.B, s *Store, users int) {
 		func(i int) error { return readPageFloor(s, append(prefix[:len(prefix):len(prefix)], key(i)...)) })
 }
 
-// Each of the 10,000 improvements leaves the mark of a deleted row (a tombstone) near the top.
+// Each of the 10,000 improvements leaves a tombstone (Pebble's mark of a deleted row) near the top.
 func BenchmarkTop100After10000Improvements(b *testing.B) {
 	s, floor := openBench(b, nil), openBench(b, nil)
 	loadUsers(b, s, 10_000)

@@ -17,13 +17,13 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A board is an immutable version of a stored board. All versions share sealing and everyDivision.
+// A board is an immutable copy of a stored board. All copies share sealing.
 type board struct {
 	leaderboard.Board
 	number  uint32
 	sealing gate // held during a seal, a change of the divisions, and the deletion of the board or of one of its seasons
 	// everyDivision has the result of Board.EveryDivision. Keys and rows contain indexes of this
-	// slice. All versions share it, because a reader with an older version may read newer rows.
+	// slice. All copies share it, because a reader with an old copy may read newer rows.
 	everyDivision *atomic.Pointer[[]string]
 }
 
@@ -98,8 +98,8 @@ func (s *Store) loadBoards() error {
 
 func (s *Store) board(id leaderboard.BoardID) *board { return s.boards.Load().byID[id] }
 
-// liveBoard returns the stored board with b's id and time of creation. No other caller can delete
-// it while this caller holds a stripe or the board's lock sealing.
+// liveBoard returns the stored board with b's id and time of creation. No other
+// caller can delete it while this caller holds a stripe (see commit.go) or the lock sealing.
 func (s *Store) liveBoard(b *leaderboard.Board) (*board, error) {
 	bd := s.board(b.ID)
 	if bd == nil || !bd.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
@@ -189,8 +189,9 @@ func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 
 var errDivisions = errors.New("pebble: the divisions change")
 
-// If holdsSealing is false, amendBoard returns errDivisions instead of changing the divisions. A
-// change of divisions also holds all stripes, so later changes of users use the new divisions.
+// If the divisions change and holdsSealing is false, amendBoard writes nothing and returns
+// errDivisions. A change of divisions holds all stripes, so later changes of users use the new
+// divisions.
 func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSealing bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
@@ -267,8 +268,8 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 // removeData adds the removal of all data under the prefix to the batch, and commits the batch. It
 // holds all stripes until readers see the removal, so no concurrent Apply leaves rows behind.
 //
-// As soon as readers see the removal, removeData calls onVisible and then onDone. If it returns an
-// error before the commit starts, it calls only onDone.
+// As soon as readers see the removal, removeData calls onVisible and then onDone. If it fails
+// before the commit starts, it calls only onDone.
 func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, prefix []byte, onVisible, onDone func()) error {
 	unlock, err := s.lockAllUsers(ctx)
 	if err != nil {
@@ -295,14 +296,13 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	if err != nil {
 		return err
 	}
-	// Readers ignore a season note without a user row, and SetBan and Erase delete it. So an error
-	// of removeNotes is harmless.
+	// Readers ignore season notes (see keys.go) without a user row. SetBan and Erase delete such
+	// notes. So an error of removeNotes is harmless.
 	_ = s.removeNotes(ctx, snapshot, bd, prefix)
 	return nil
 }
 
-// removeNotes removes the season notes (see keys.go) of the users in the snapshot, except users
-// with a new row.
+// removeNotes removes the season notes of the snapshot's users, except users with a new row.
 func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {

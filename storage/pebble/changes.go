@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// data is the key prefix of a season or a board. For a board, the result is the prefix of its
-// seasons' keys.
+// data is the key prefix of a season or a board. changeKey returns the key of the season's change
+// time, or the prefix of these keys of the board's seasons.
 func changeKey(data []byte) []byte { return append([]byte{kindChange}, data[1:]...) }
 
 // ChangedAt implements [leaderboard.Store].
@@ -27,9 +27,9 @@ func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.changes[string(changeKey(makeSeasonRowKey(bd.number, seasonKey.Season)))], nil
 }
 
-// noteChange records the later of at and the recorded time, in memory and in the batch.
+// noteChange sets a season's change time, in memory and in the batch. It never sets an earlier time.
 //
-// Batches of concurrent calls may be committed in another order. So the disk may have an earlier
+// Concurrent callers may commit their batches in another order. So the disk may have an earlier
 // time than the memory until the season's next change.
 func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Time) error {
 	key := changeKey(season)
@@ -42,7 +42,7 @@ func (s *Store) noteChange(batch *pebble.Batch, season seasonRowKey, at time.Tim
 	return batch.Set(key, binary.BigEndian.AppendUint64(nil, uint64(at.UnixMicro())), nil)
 }
 
-// data is the key prefix of a season or a board.
+// For data, see changeKey.
 func (s *Store) forgetChanges(data []byte) {
 	s.changesMu.Lock()
 	defer s.changesMu.Unlock()

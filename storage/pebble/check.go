@@ -17,8 +17,8 @@ import (
 )
 
 // ChecksumsFile is the name of a file in every backup. It has the SHA-256 of each file except the
-// tables (.sst), in the format of sha256sum -c. Pebble's own checksums do not find a log with a
-// damaged end, which looks like the log of a killed process.
+// tables (.sst), in the format of sha256sum -c. Pebble's own checksums do not detect damage at the
+// end of a log, because the log of a killed process looks the same.
 const ChecksumsFile = "checksums.sha256"
 
 func writeChecksums(fs vfs.FS, dir string) error {
@@ -59,8 +59,8 @@ func sumOf(fs vfs.FS, path string) ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// Without the [ChecksumsFile], compareChecksums returns nil: dir is no backup, or an older version
-// made it.
+// Without a [ChecksumsFile], compareChecksums returns nil: dir is no backup, or an older version
+// wrote the backup.
 func compareChecksums(fs vfs.FS, dir string) error {
 	f, err := fs.Open(fs.PathJoin(dir, ChecksumsFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -86,7 +86,7 @@ func compareChecksums(fs vfs.FS, dir string) error {
 	return nil
 }
 
-// Check verifies all checksums of the store in dir, including those in [ChecksumsFile], and returns
+// Check verifies Pebble's checksums of the store in dir and those in [ChecksumsFile]. It returns
 // the number of rows. It writes only a lock file. It returns an error if there is no store, if the
 // store is damaged, or if a process has opened it.
 func Check(ctx context.Context, dir string) (rows int64, err error) {

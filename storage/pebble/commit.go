@@ -12,8 +12,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A gate is a lock, free while the channel is empty. A caller stops waiting if its context is done
-// or the store has failed.
+// A gate is a lock, free while the channel is empty. Store.lock stops waiting if ctx is done or
+// the store has failed.
 type gate chan struct{}
 
 func newGate() gate { return make(gate, 1) }
@@ -35,7 +35,7 @@ func (s *Store) lock(ctx context.Context, g gate) error {
 }
 
 // stripes is the number of locks that the users share. Each lock is a stripe. A change of a user
-// holds the user's stripe. All stripes are held during the removal of a board or season, a change
+// holds stripeOf(user). All stripes are held during the removal of a board or season, a change
 // of a board's divisions, a change of a match's state, and the start and the end of a seal.
 //
 // To prevent deadlocks, locks are taken in this order: the board's lock sealing, the store's lock
@@ -48,7 +48,7 @@ func stripeOf(user leaderboard.UserID) int {
 	return int(maphash.String(seed, string(user)) % stripes)
 }
 
-// lockStripes sorts the slice, which may contain duplicates.
+// lockStripes sorts numbers, which may contain duplicates.
 func (s *Store) lockStripes(ctx context.Context, numbers []int) (unlock func(), err error) {
 	slices.Sort(numbers)
 	numbers = slices.Compact(numbers)
@@ -91,7 +91,7 @@ func (s *Store) lockAdmin(ctx context.Context) (unlock func(), err error) {
 //
 // If the store fails, or ctx is done before b is durable, commit returns
 // [leaderboard.ErrUnavailable], and b may or may not be written. If the store fails before readers
-// see b, commit never calls onVisible, and callers that wait for the locks get the error.
+// see b, commit never calls onVisible, and other callers that wait for the locks get the error.
 //
 // The write has its own goroutine, because a failed write blocks its goroutine forever: see
 // guardFS.
@@ -129,7 +129,7 @@ func (s *Store) write(b *pebble.Batch, onVisible func()) (err error) {
 	s.unsynced.Add(1)
 	err = s.db.ApplyNoSyncWait(b, pebble.Sync)
 	if failure := s.failure(); failure != nil {
-		return failure // after a fatal error, the engine may return nil
+		return failure // after a fatal error, Pebble may return nil
 	}
 	if err != nil {
 		return s.fail(err)
@@ -143,7 +143,7 @@ func (s *Store) write(b *pebble.Batch, onVisible func()) (err error) {
 }
 
 // syncVisible makes every visible write durable. A method that finds its data already stored must
-// call it before it returns nil.
+// call syncVisible before it returns nil.
 func (s *Store) syncVisible(ctx context.Context) error {
 	if err := s.failure(); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (s *Store) syncVisible(ctx context.Context) error {
 	return s.commit(ctx, b, func() {})
 }
 
-// fail makes the store reject all further writes with the returned error. After a failed write,
-// memory and disk may differ.
+// fail makes the store reject all further writes with the returned error, because memory and disk
+// may differ after a failed write.
 func (s *Store) fail(err error) error {
 	s.failOnce.Do(func() {
 		s.failErr = fmt.Errorf("pebble: a write to the data directory failed, and the store accepts no more writes; free disk space or repair the disk, then restart: %w: %w",
@@ -185,7 +185,8 @@ func errUnavailable(operation string, err error) error {
 	return fmt.Errorf("pebble: %s: %w: %w", operation, leaderboard.ErrUnavailable, err)
 }
 
-// quietLogger discards messages. A fatal error makes the store fail and does not end the process.
+// quietLogger discards Pebble's messages. After a fatal error, the store fails and the process
+// continues.
 type quietLogger struct{ fail func(error) error }
 
 func (quietLogger) Infof(string, ...any)  {}

@@ -22,7 +22,7 @@ import (
 	testseed "github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// [testseed.Runs] determines the number of runs.
+// [testseed.Runs] computes the number of runs from n.
 func runSeeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	first := testseed.New(t)
 	for i := range testseed.Runs(t, n) {
@@ -33,54 +33,54 @@ func runSeeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	}
 }
 
-// A log records the results that a test sent, and those that the store acknowledged.
-type log struct {
+// A history has the results that a test sent, and those that the store acknowledged.
+type history struct {
 	mu    sync.Mutex
 	sent  map[leaderboard.ResultKey][]leaderboard.MatchResult
 	acked map[leaderboard.ResultKey]int64 // the highest acknowledged revision
-	last  []leaderboard.MatchResult       // the batch sent last; it may still be in flight
+	last  []leaderboard.MatchResult       // the last sent batch; its Apply may not have returned
 }
 
-func newLog() *log {
-	return &log{sent: map[leaderboard.ResultKey][]leaderboard.MatchResult{}, acked: map[leaderboard.ResultKey]int64{}}
+func newHistory() *history {
+	return &history{sent: map[leaderboard.ResultKey][]leaderboard.MatchResult{}, acked: map[leaderboard.ResultKey]int64{}}
 }
 
-func (l *log) send(results []leaderboard.MatchResult) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (h *history) send(results []leaderboard.MatchResult) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for _, r := range results {
-		l.sent[r.ResultKey] = append(l.sent[r.ResultKey], r)
+		h.sent[r.ResultKey] = append(h.sent[r.ResultKey], r)
 	}
-	l.last = results
+	h.last = results
 }
 
-func (l *log) inFlight() []leaderboard.MatchResult {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.last
+func (h *history) inFlight() []leaderboard.MatchResult {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.last
 }
 
-func (l *log) ack(results []leaderboard.MatchResult, outcomes []leaderboard.Outcome) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (h *history) ack(results []leaderboard.MatchResult, outcomes []leaderboard.Outcome) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for i, r := range results {
 		if outcomes[i].Err == nil {
-			if highest, ok := l.acked[r.ResultKey]; !ok || r.Revision > highest {
-				l.acked[r.ResultKey] = r.Revision
+			if highest, ok := h.acked[r.ResultKey]; !ok || r.Revision > highest {
+				h.acked[r.ResultKey] = r.Revision
 			}
 		}
 	}
 }
 
-func (l *log) acknowledged() map[leaderboard.ResultKey]int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return maps.Clone(l.acked)
+func (h *history) acknowledged() map[leaderboard.ResultKey]int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return maps.Clone(h.acked)
 }
 
-// load applies random batches until Apply returns an error, and returns this error. No two writers
-// create the same match.
-func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, onApplied func()) error {
+// load applies random batches until Apply returns an error, and returns this error. Calls with
+// different writers create different matches.
+func (h *history) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, onApplied func()) error {
 	var before []leaderboard.MatchResult
 	for n := 0; ; n++ {
 		var batch []leaderboard.MatchResult
@@ -97,29 +97,29 @@ func (l *log) load(ctx context.Context, s *Store, rng *rand.Rand, writer int, on
 			batch = append(batch, r)
 		}
 		before = append(before, batch...)
-		if again := l.inFlight(); len(again) > 0 && rng.IntN(3) == 0 {
-			batch = again // duplicates, perhaps while the first write of this batch is in progress
+		if again := h.inFlight(); len(again) > 0 && rng.IntN(3) == 0 {
+			batch = again // duplicates, perhaps while another writer applies this batch
 		}
-		l.send(batch)
+		h.send(batch)
 		report, err := s.Apply(ctx, testBoard(), batch)
 		if err != nil {
 			return err
 		}
-		l.ack(batch, report.Outcomes)
+		h.ack(batch, report.Outcomes)
 		onApplied()
 	}
 }
 
-// For each match in acked, the store must have the acknowledged or a later revision. The store must
-// have only sent results.
-func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int64) {
+// For each key of acked, the store must have the acknowledged or a later revision. All stored
+// results must have been sent.
+func (h *history) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int64) {
 	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	for key, revision := range acked {
 		rec, err := s.Result(t.Context(), key)
 		if err != nil || rec.Result == nil || rec.Result.Revision < revision {
-			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v; want this or a later revision", revision, key, rec.Result, err)
+			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v; want this revision or a later one", revision, key, rec.Result, err)
 		}
 	}
 	users := 0
@@ -133,7 +133,7 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 				t.Fatal(err)
 			}
 			n++
-			if !slices.ContainsFunc(l.sent[r.ResultKey], func(o leaderboard.MatchResult) bool { return equalResults(&o, &r) }) {
+			if !slices.ContainsFunc(h.sent[r.ResultKey], func(o leaderboard.MatchResult) bool { return equalResults(&o, &r) }) {
 				t.Fatalf("the store holds the result %+v, which was never sent; want only sent results", r)
 			}
 		}
@@ -149,7 +149,7 @@ func (l *log) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey]int
 func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 	runSeeds(t, 3, func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
-		l := newLog()
+		h := newHistory()
 		s := mustOpen(t, "data", Options{FS: fs})
 		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
 			t.Fatal(err)
@@ -163,7 +163,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 				remaining := 1 + rng.IntN(40)
 				writerRNG := rand.New(rand.NewPCG(rng.Uint64(), 0))
 				wg.Go(func() {
-					err := l.load(ctx, s, writerRNG, w, func() {
+					err := h.load(ctx, s, writerRNG, w, func() {
 						if remaining--; remaining == 0 {
 							once.Do(func() { close(enough) })
 						}
@@ -180,7 +180,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			acked := l.acknowledged()
+			acked := h.acknowledged()
 			crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
 			stop()
 			wg.Wait()
@@ -188,8 +188,8 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 
 			fs = crashed
 			s = mustOpen(t, "data", Options{FS: fs})
-			l.verify(t, s, acked)
-			l.acked = acked // the crash discarded results that were acknowledged later
+			h.verify(t, s, acked)
+			h.acked = acked // the crash may have discarded results that were acknowledged later
 		}
 		mustClose(t, s)
 	})
@@ -225,24 +225,24 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 		apply(2)
 		done := make(chan error, 1)
 		go func() { done <- amend(2) }()
-		// syncVisible waits for durability, so the amendment can write batches during this loop.
+		// Each syncVisible waits for writes to the disk. Meanwhile, the amendment can write batches.
 		commits := rng.IntN(12)
 		for range commits {
 			if err := s.syncVisible(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		sealed := false
+		amended := false
 		select {
 		case err := <-done:
 			if err != nil {
 				t.Fatal(err)
 			}
-			sealed = true
+			amended = true
 		default:
 		}
 		crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
-		if !sealed {
+		if !amended {
 			if err := <-done; err != nil {
 				t.Fatal(err)
 			}
@@ -252,14 +252,14 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 		s = mustOpen(t, "data", Options{FS: crashed})
 		standings, total, err := s.FinalStandings(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, n+1)
 		if err != nil || total != n || len(standings) != n {
-			t.Fatalf("%d final standings, total %d, error %v; want %d", len(standings), total, err, n)
+			t.Fatalf("%d final standings, total %d, error %v; want %d for both", len(standings), total, err, n)
 		}
 		scores := map[leaderboard.Score]int{}
 		for _, st := range standings {
 			scores[b.ScoreOf(st.Key, testEpoch)]++
 		}
-		if len(scores) != 1 || sealed && scores[2] != n {
-			t.Fatalf("the numbers of final standings by score are %v; want one score only, and score 2 if the amendment ended before the crash (ended: %v)", scores, sealed)
+		if len(scores) != 1 || amended && scores[2] != n {
+			t.Fatalf("the final standings by score are %v, want a single score, which is 2 after a complete amendment; the amendment was complete before the crash: %v", scores, amended)
 		}
 		// The next amendment removes the rows of the interrupted amendment.
 		if err := amend(3); err != nil {
@@ -273,15 +273,15 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if want := 2 * (2*n + 1); rows != want { // for each of two ladders: n rows by position, n by user, and their number
+		if want := 2 * (2*n + 1); rows != want { // each of two ladders has n rows by position, n rows by user, and a count
 			t.Fatalf("%d rows of final standings, want %d", rows, want)
 		}
 		mustClose(t, s)
 	})
 }
 
-// After the failed write, the store acknowledges no write. A reopened store has every acknowledged
-// result.
+// After a failed write, the store acknowledges no write. When it is opened again, it has every
+// acknowledged result.
 func TestFailedWriteStopsTheStore(t *testing.T) {
 	runSeeds(t, 15, func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewCrashableMem()
@@ -307,7 +307,7 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 		if err := s.CreateBoard(t.Context(), *testBoard()); err != nil {
 			t.Fatal(err)
 		}
-		l := newLog()
+		h := newHistory()
 		mu.Lock()
 		armed = true
 		mu.Unlock()
@@ -316,7 +316,7 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 			writerRNG := rand.New(rand.NewPCG(rng.Uint64(), 0))
 			wg.Go(func() {
 				n := 0
-				err := l.load(t.Context(), s, writerRNG, w, func() {
+				err := h.load(t.Context(), s, writerRNG, w, func() {
 					if n++; n%10 == 0 && w == 0 {
 						// With a flush, writes to Pebble's tables can fail too.
 						go func() {
@@ -332,27 +332,27 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 		}
 		wg.Wait()
 		for name, err := range map[string]error{
-			"a duplicate": func() error {
-				for _, sent := range l.sent {
+			"Apply of a duplicate": func() error {
+				for _, sent := range h.sent {
 					_, err := s.Apply(t.Context(), testBoard(), sent[:1])
 					return err
 				}
 				return errors.New("no result was sent")
 			}(),
-			"a board that exists": s.CreateBoard(t.Context(), *testBoard()),
-			"a ban":               func() error { _, err := s.SetBan(t.Context(), leaderboard.Ban{User: "u", Banned: true}); return err }(),
-			"Close":               s.Close(),
+			"CreateBoard of an existing board": s.CreateBoard(t.Context(), *testBoard()),
+			"SetBan":                           func() error { _, err := s.SetBan(t.Context(), leaderboard.Ban{User: "u", Banned: true}); return err }(),
+			"Close":                            s.Close(),
 		} {
 			if !errors.Is(err, leaderboard.ErrUnavailable) {
-				t.Errorf("%s after a failure: error %v, want ErrUnavailable", name, err)
+				t.Errorf("%s after a failed write: error %v, want ErrUnavailable", name, err)
 			}
 		}
-		acked := l.acknowledged()
+		acked := h.acknowledged()
 		reopened := mustOpen(t, "data", Options{FS: mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})})
-		l.verify(t, reopened, acked)
+		h.verify(t, reopened, acked)
 		mustClose(t, reopened)
 		mu.Lock()
-		armed = false // goroutines of the failed store may still retry
+		armed = false // lets goroutines of the failed store end their retries
 		mu.Unlock()
 	})
 }
@@ -421,7 +421,7 @@ func TestKillChild(t *testing.T) {
 
 func TestKillKeepsAcknowledgedResults(t *testing.T) {
 	dir := t.TempDir()
-	l := newLog()
+	h := newHistory()
 	for round := range 4 {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestKillChild$")
 		cmd.Env = append(os.Environ(), killDir+"="+dir)
@@ -441,8 +441,8 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 				continue // the kill interrupted this line
 			}
 			r := testResult(user, match, 0, score)
-			l.send([]leaderboard.MatchResult{r})
-			l.ack([]leaderboard.MatchResult{r}, make([]leaderboard.Outcome, 1))
+			h.send([]leaderboard.MatchResult{r})
+			h.ack([]leaderboard.MatchResult{r}, make([]leaderboard.Outcome, 1))
 			if n == 0 {
 				_, err := Open(dir, Options{})
 				if err == nil || !strings.Contains(err.Error(), "another process") {
@@ -457,14 +457,14 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 		}
 		_ = cmd.Wait() // the process was killed
 	}
-	acked := l.acknowledged()
+	acked := h.acknowledged()
 	if len(acked) < 4*50 {
 		t.Fatalf("%d results were acknowledged, want at least %d", len(acked), 4*50)
 	}
 	s := mustOpen(t, dir, Options{})
 	for key, revision := range acked {
 		rec, err := s.Result(t.Context(), key)
-		if err != nil || rec.Result.Revision != revision || !equalResults(rec.Result, &l.sent[key][0]) {
+		if err != nil || rec.Result.Revision != revision || !equalResults(rec.Result, &h.sent[key][0]) {
 			t.Fatalf("revision %d of %v was acknowledged, but the store has %+v, error %v; want the acknowledged result", revision, key, rec, err)
 		}
 	}

@@ -16,11 +16,11 @@ type finalLadder struct {
 	bd       *board
 	snapshot *pebble.Snapshot
 	rowKey   seasonRowKey
-	slot     []byte // the ladder's name in keys; nil if the board never had the division
+	slot     []byte // the ladder's slot in keys (see keys.go); nil if the board never had the division
 	sealRow
 }
 
-// The caller must close the snapshot.
+// If openFinal returns no error, the caller must close the snapshot.
 func (s *Store) openFinal(ctx context.Context, l leaderboard.Ladder) (*finalLadder, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func errNotSealed(s leaderboard.SeasonKey) error {
 	return fmt.Errorf("pebble: season %q of board %q: %w", s.Season, s.Board, leaderboard.ErrNotSealed)
 }
 
-// readFinal returns the number of final standings. If the board never had the division, it returns
+// readFinal calls read and returns the number of final standings. If the board never had the division, it returns
 // 0 and does not call read.
 func (s *Store) readFinal(ctx context.Context, l leaderboard.Ladder, read func(*finalLadder) error) (int64, error) {
 	f, err := s.openFinal(ctx, l)
@@ -67,7 +67,7 @@ func (s *Store) readFinal(ctx context.Context, l leaderboard.Ladder, read func(*
 	return int64(total), read(f)
 }
 
-// pageFrom returns up to n standings. Positions begin at 1.
+// pageFrom returns up to n standings from a position on. Positions begin at 1.
 func (f *finalLadder) pageFrom(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error) {
 	if n <= 0 {
 		return nil, nil
@@ -99,7 +99,7 @@ func (f *finalLadder) standings() (finals.Ladder, error) {
 	return l, nil
 }
 
-// Without a standing, the returned Key is empty.
+// If the user has no standing, standingOf returns a Standing without a Key.
 func (f *finalLadder) standingOf(user leaderboard.UserID) (leaderboard.Standing, error) {
 	standing := leaderboard.Standing{User: user}
 	var position uint64
@@ -182,8 +182,7 @@ func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after lead
 }
 
 // eraseFinal removes a user's final standings from every generation of a season. The other
-// standings keep their ranks. If a seal is in progress, endSeal removes the user from that seal's
-// generation.
+// standings keep their ranks. From the generation of a seal in progress, endSeal removes the user.
 func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
 	var inProgress uint32 // the generation of the seal in progress, or 0
@@ -216,8 +215,8 @@ func (s *Store) eraseFinal(ctx context.Context, batch *pebble.Batch, st *userSta
 	return nil
 }
 
-// counts has the numbers of standings that the batch contains, by key, because s.get does not see
-// the batch.
+// counts has the numbers of standings that the batch sets, by key, because s.get does not see the
+// batch.
 func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey seasonRowKey, generation uint32, user leaderboard.UserID, counts map[string]uint64) error {
 	prefix := rowKey.finalUser(generation, user)
 	return s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
@@ -242,7 +241,7 @@ func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey
 				return false, err
 			}
 		}
-		if n == 0 { // A crash interrupted the seal before it wrote the number of standings.
+		if n == 0 { // A crash interrupted the seal before the seal wrote the number.
 			return true, nil
 		}
 		counts[string(countKey)] = n - 1
