@@ -138,7 +138,7 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	}
 	outcome.Repeated, outcome.Stands = u.GetRepeated(), u.GetStands()
 	outcome.Before, outcome.After = leaderboard.RankKey(u.GetRankKeyBefore()), leaderboard.RankKey(u.GetRankKeyAfter())
-	if u.RankKeyAfter == nil { // an older version of the consumer sent the update
+	if u.RankKeyAfter == nil { // from an older version of the consumer
 		outcome.Before, outcome.After = outcome.Entry.Key, outcome.Entry.Key
 	}
 	for _, l := range u.GetLinked() {

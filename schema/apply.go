@@ -44,7 +44,7 @@ func retry[T any](ctx context.Context, f func() (T, error)) (T, error) {
 }
 
 // fromLateNode reports whether an error may come from a node that does not know the lock's table
-// yet. A retry is safe even if the failed statement took the lock: its row names the owner.
+// yet. A retry is safe even after the lock was taken: its row names the owner.
 func fromLateNode(err error) bool {
 	var request gocql.RequestError
 	if !errors.As(err, &request) {
@@ -175,7 +175,7 @@ func ddl(ctx context.Context, session *gocql.Session, stmt string) error {
 	return nil
 }
 
-// lease is the lock that Apply holds. It expires unless the holder renews it.
+// lease is Apply's lock. It expires unless the holder renews it.
 type lease struct {
 	session  *gocql.Session
 	owner    string
@@ -229,11 +229,11 @@ func (l *lease) tryTake(ctx context.Context) (bool, error) {
 	if err != nil && !fromLateNode(err) {
 		err = backoff.Permanent(err)
 	}
-	// An earlier attempt may have taken the lock and lost the answer.
+	// An earlier attempt may have taken the lock.
 	return taken || row["owner"] == l.owner, err
 }
 
-// cas reports whether a statement's condition was true. If it was false, row gets the current columns.
+// cas reports whether a statement's condition was true. If not, row gets the current columns.
 func (l *lease) cas(ctx context.Context, row map[string]any, stmt string, args ...any) (bool, error) {
 	return l.session.Query(stmt, args...).WithContext(ctx).Consistency(gocql.Quorum).SerialConsistency(gocql.Serial).MapScanCAS(row)
 }

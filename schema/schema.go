@@ -75,7 +75,7 @@ func parse(files fs.FS) ([]Migration, error) {
 }
 
 // split returns the statements of a file. A line that begins with -- is a comment. A semicolon
-// at the end of a line ends a statement.
+// before a line end ends a statement.
 func split(text string) []string {
 	var statements []string
 	var lines []string
@@ -98,7 +98,7 @@ func split(text string) []string {
 }
 
 // Check checks that the session's keyspace has all migrations of this program. It accepts newer
-// migrations: an upgrade applies them before it replaces the program. Errors: [ErrOlder], [ErrChanged].
+// migrations, because an upgrade applies them first. Errors: [ErrOlder], [ErrChanged].
 func Check(ctx context.Context, session *gocql.Session) error {
 	want, err := ownMigrations()
 	if err != nil {

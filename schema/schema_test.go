@@ -143,7 +143,7 @@ func TestFromLateNode(t *testing.T) {
 		want bool
 	}{
 		{refusal(gocql.ErrCodeInvalid), true},
-		{refusal(gocql.ErrCodeReadFailure), true}, // a node that lacks the table fails the read with the reason code INCOMPATIBLE_SCHEMA
+		{refusal(gocql.ErrCodeReadFailure), true}, // the error of a node without the table
 		{refusal(gocql.ErrCodeWriteFailure), true},
 		{refusal(gocql.ErrCodeWriteTimeout), true},
 		{fmt.Errorf("cql: %w", refusal(gocql.ErrCodeReadTimeout)), true},

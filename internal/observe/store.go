@@ -11,8 +11,7 @@ import (
 )
 
 // Store returns a store that measures and traces the calls of s. It registers its metrics
-// with reg. If Apply returns no error and a result failed, the metrics count the call by the
-// error of the first failed result.
+// with reg. If Apply returns no error, its outcome is that of the first failed result.
 func Store(s leaderboard.Store, reg prometheus.Registerer) leaderboard.Store {
 	return &store{inner: s, calls: newCalls(reg, "store", "store")}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // readRows returns a text for each record: its line, and the values of columns or the record's
-// error. An absent value is "-".
+// error.
 func readRows(t *testing.T, r Reader, columns ...string) []string {
 	t.Helper()
 	var rows []string

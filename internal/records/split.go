@@ -51,14 +51,14 @@ const (
 	fieldStart = iota
 	inField
 	inQuotes
-	afterQuote // after a quote in a quoted field: it ends the field, or is half of an escaped quote
+	afterQuote // after a quote that may end a quoted field
 )
 
 // next returns a record with its line end, and the number of its first line. If it returns
 // errTooLong or errOpenQuote, the following record starts after this record's first line.
 func (s *splitter) next() (rec []byte, line int64, err error) {
 	line = s.line
-	state, firstLine := fieldStart, -1 // firstLine is the length of the record's first line, or -1 until its end is found
+	state, firstLine := fieldStart, -1 // firstLine is the first line's length, or -1 until its end is found
 	for i := 0; ; i++ {
 		for s.start+i == len(s.buf) {
 			if !s.fill() {
@@ -95,8 +95,7 @@ func (s *splitter) next() (rec []byte, line int64, err error) {
 	}
 }
 
-// lastRecord returns the record at the end of the input, which may lack a line end. If open is
-// true, the input ends inside quotes.
+// The last record may lack a line end. If open is true, the input ends inside quotes.
 func (s *splitter) lastRecord(line int64, open bool, firstLine int) ([]byte, int64, error) {
 	switch {
 	case !errors.Is(s.err, io.EOF):

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The root's go.mod determines the Go version of images and workflows, and the newest of modules.
+// The root's go.mod determines the Go version of images and workflows, and limits that of modules.
 func TestGoVersionHasOnePlace(t *testing.T) {
 	read := func(name string) string {
 		data, err := os.ReadFile(filepath.Join(root, name))

@@ -17,7 +17,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// The function floor does the least work that has the outcome of the function op.
+// The function floor does the least work with the outcome of op.
 func compareToFloor(b *testing.B, workers int, op, floor func(i int) error) {
 	b.Helper()
 	run := func(f func(int) error) (wall, cpu time.Duration) {
@@ -182,7 +182,7 @@ func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
 }
 
 // One more result must cost the same after 10 and after 10,000 results. The stores are in memory,
-// so the disk is not measured.
+// so disk time is excluded.
 func BenchmarkApplyToUserWithResults(b *testing.B) {
 	for _, n := range []int{10, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

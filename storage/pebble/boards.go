@@ -302,7 +302,7 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	return nil
 }
 
-// removeNotes removes the season notes of the snapshot's users, except users with a new row.
+// removeNotes removes the season notes of the snapshot's users, except users with a new user row.
 func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {

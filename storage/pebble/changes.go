@@ -27,7 +27,7 @@ func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return s.changes[string(changeKey(makeSeasonRowKey(bd.number, seasonKey.Season)))], nil
 }
 
-// noteChange sets a season's change time, in memory and in the batch. It never sets an earlier time.
+// noteChange sets a season's change time, in memory and in the batch, to at or a later known time.
 //
 // Concurrent callers may commit their batches in another order. So the disk may have an earlier
 // time than the memory until the season's next change.

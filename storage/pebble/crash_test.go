@@ -38,7 +38,7 @@ type history struct {
 	mu    sync.Mutex
 	sent  map[leaderboard.ResultKey][]leaderboard.MatchResult
 	acked map[leaderboard.ResultKey]int64 // the highest acknowledged revision
-	last  []leaderboard.MatchResult       // the last sent batch; its Apply may not have returned
+	last  []leaderboard.MatchResult       // the last sent batch; Apply may still run
 }
 
 func newHistory() *history {
@@ -352,7 +352,7 @@ func TestFailedWriteStopsTheStore(t *testing.T) {
 		h.verify(t, reopened, acked)
 		mustClose(t, reopened)
 		mu.Lock()
-		armed = false // lets goroutines of the failed store end their retries
+		armed = false // goroutines of the failed store may still write
 		mu.Unlock()
 	})
 }
@@ -455,7 +455,7 @@ func TestKillKeepsAcknowledgedResults(t *testing.T) {
 				}
 			}
 		}
-		_ = cmd.Wait() // the process was killed
+		_ = cmd.Wait()
 	}
 	acked := h.acknowledged()
 	if len(acked) < 4*50 {

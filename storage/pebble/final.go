@@ -16,11 +16,11 @@ type finalLadder struct {
 	bd       *board
 	snapshot *pebble.Snapshot
 	rowKey   seasonRowKey
-	slot     []byte // the ladder's slot in keys (see keys.go); nil if the board never had the division
+	slot     []byte // see keys.go; nil if the board never had the division
 	sealRow
 }
 
-// If openFinal returns no error, the caller must close the snapshot.
+// The caller must close the snapshot.
 func (s *Store) openFinal(ctx context.Context, l leaderboard.Ladder) (*finalLadder, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -99,7 +99,7 @@ func (f *finalLadder) standings() (finals.Ladder, error) {
 	return l, nil
 }
 
-// If the user has no standing, standingOf returns a Standing without a Key.
+// Without a standing, standingOf returns an empty Key.
 func (f *finalLadder) standingOf(user leaderboard.UserID) (leaderboard.Standing, error) {
 	standing := leaderboard.Standing{User: user}
 	var position uint64
@@ -241,7 +241,7 @@ func (s *Store) eraseGeneration(ctx context.Context, batch *pebble.Batch, rowKey
 				return false, err
 			}
 		}
-		if n == 0 { // A crash interrupted the seal before the seal wrote the number.
+		if n == 0 { // A crash interrupted the seal before it wrote the count.
 			return true, nil
 		}
 		counts[string(countKey)] = n - 1
