@@ -13,7 +13,7 @@ import (
 type csvReader struct {
 	*splitter
 	names  []string
-	column map[string]int // index by name; -1 if the name occurs twice
+	column map[string]int // -1 for a name that occurs twice
 	csv    *csv.Reader
 	feed   feeder
 }

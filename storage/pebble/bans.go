@@ -171,7 +171,7 @@ func (s *Store) setBan(ctx context.Context, batch *pebble.Batch, ban leaderboard
 	return s.setHidden(ctx, batch, ban.User, bans, ban.At)
 }
 
-// setHidden changes Hidden of the user's entries, at the time at.
+// setHidden sets Hidden, with at as the change time.
 func (s *Store) setHidden(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, bans []leaderboard.Ban, at time.Time) ([]leaderboard.Change, error) {
 	states, danglingNotes, err := s.userStates(ctx, user)
 	if err != nil {
