@@ -41,7 +41,7 @@ func (q *query) addFlags(cmd *cobra.Command) {
 	annotate(cmd.Flags(), "method", methodValues)
 }
 
-// addDivision crosses q.division with text. The server checks a single division.
+// addDivision adds text to the crossed division q.division. The server checks a single division.
 func (q *query) addDivision(text string) error {
 	if q.division == "" {
 		q.division = text
@@ -68,7 +68,7 @@ func scoreFlag(f *pflag.FlagSet, dst *int64, name, usage string) {
 	})
 }
 
-// entryTable reads the unit and tie-breakers of a board, if the server answers.
+// entryTable returns a table with the board's unit and tie-breakers, or without them if GetBoard fails.
 func (c *Client) entryTable(ctx context.Context, board string) *EntryTable {
 	if c.JSON {
 		return &EntryTable{}
@@ -152,7 +152,7 @@ func addBatchLinkedFlag(f *pflag.FlagSet, linked *bool) {
 	f.BoolVar(linked, "include-linked", false, "with --json: include the users' scores on linked boards")
 }
 
-// linkedWriter returns a function that prints the standings on linked boards, with their units.
+// linkedWriter reads the units of linked boards, and returns a function that prints their standings.
 func (c *Client) linkedWriter(ctx context.Context, linked []*pb.Outcome_Linked) func() {
 	units := make([]cli.Unit, len(linked))
 	for i, l := range linked {

@@ -103,7 +103,7 @@ func (c *Client) noteChecksums(ctx context.Context, board string, seasons []stri
 		}
 		switch {
 		case status.Code(err) == codes.Unimplemented:
-			return nil // the server is of an older version
+			return nil // an older server has no GetSeason
 		case err != nil:
 			return err
 		case res.GetData().Checksum != nil:

@@ -17,7 +17,7 @@ import (
 
 const reconnectDelay = time.Second
 
-// ErrInterrupted is the error of a command that runs until it is interrupted. Its exit code is 0.
+// ErrInterrupted is the error of a command that ran until the user interrupted it. The exit code is 0.
 var ErrInterrupted = errors.New("interrupted")
 
 func watchCommand(app *cli.App) *cobra.Command {
@@ -39,8 +39,8 @@ changes: ▲ up, ▼ down, ★ new.`,
 	})
 }
 
-// watch shows entries. It reconnects if the connection is lost after the first entries. When ctx is
-// done, it returns ErrInterrupted.
+// watch shows the top after each change. If the connection is lost after the first table, watch
+// reconnects. When ctx is done, it returns ErrInterrupted.
 func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	t := c.entryTable(ctx, req.GetBoard())
 	screen := c.NewScreen()
@@ -65,7 +65,7 @@ func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	return err
 }
 
-// receive handles one stream. It always returns an error.
+// receive calls handle for each message of one stream. It always returns an error.
 func (c *Client) receive(ctx context.Context, req *pb.WatchScoresRequest, handle func(*pb.Leaderboard) error) error {
 	stream, err := c.Scores.WatchScores(ctx, req)
 	if err != nil {
