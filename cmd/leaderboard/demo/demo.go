@@ -1,5 +1,5 @@
 // Package demo submits real results of international football to a server, and draws a board
-// meanwhile.
+// while it submits.
 package demo
 
 import (
@@ -45,7 +45,7 @@ const (
 	maxBatch = 200                    // matches in a batch
 	minFrame = 200 * time.Millisecond // minimum time between two draws
 	columns  = 80                     // maximum width of lines
-	// grace begins at a board's creation, so that old seasons accept results.
+	// For seasons that ended before a board's creation, grace counts from the creation.
 	grace = 10 * 365 * 24 * time.Hour
 )
 
@@ -93,11 +93,11 @@ type replayer struct {
 	screen  *cli.Screen
 	table   *client.EntryTable
 	drawnAt time.Time
-	season  string // year of the last match before the last draw
+	season  string // year of the last match at the previous call of draw
 }
 
-// Play creates the boards and submits the results of matches, at speed per second (0 is unlimited).
-// Play draws the current year's board. The server answers HTTP at url.
+// Play creates the boards, submits the results of matches, and draws the board of the last match's
+// year. speed is in matches per second (0 is unlimited). url is the server's HTTP address.
 func Play(ctx context.Context, c *client.Client, url string, matches []Match, speed float64) error {
 	r := &replayer{
 		Client: c, matches: matches, speed: speed, url: url, screen: c.NewScreen(),
@@ -113,7 +113,7 @@ func (r *replayer) play(ctx context.Context) error {
 	r.welcome()
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
-	due := 0.0 // matches to submit now; the fraction is for the next tick
+	due := 0.0 // number of matches to submit; the next tick adds to the fraction
 	for played := 0; played < len(r.matches); {
 		n := maxBatch
 		if r.speed > 0 {
@@ -130,7 +130,7 @@ func (r *replayer) play(ctx context.Context) error {
 		if err := r.draw(ctx, played); err != nil {
 			return err
 		}
-		if r.speed > 0 && (applied || n == 0) { // an earlier demo may have submitted the matches
+		if r.speed > 0 && (applied || n == 0) { // no pause if an earlier demo has submitted these matches
 			select {
 			case <-ticker.C:
 			case <-ctx.Done():
@@ -189,7 +189,7 @@ func (r *replayer) submit(ctx context.Context, matches []Match) (applied bool, e
 	}
 	for _, board := range slices.Sorted(maps.Keys(batches)) {
 		var res *pb.BatchSubmitScoresResponse
-		err := client.Retry(ctx, func() (err error) { // a slow machine may exceed the server's time limit
+		err := client.Retry(ctx, func() (err error) {
 			res, err = r.Scores.BatchSubmitScores(ctx, &pb.BatchSubmitScoresRequest{Board: board, Results: batches[board]})
 			return err
 		})
@@ -261,8 +261,8 @@ func (r *replayer) welcome() {
 		r.url, r.url, yearlyBoard, r.url, r.url, winsBoard, r.Server, r.Server, monthlyBoard)
 }
 
-// draw draws the current year's board on a terminal, and prints the top teams of past years. played
-// is the number of submitted matches.
+// draw draws the board of the last match's year on a terminal, and prints the top teams of each year
+// that is over. played is the number of submitted matches.
 func (r *replayer) draw(ctx context.Context, played int) error {
 	last := &r.matches[max(played, 1)-1]
 	season := strconv.Itoa(last.Date.Year())

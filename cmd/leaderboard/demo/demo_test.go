@@ -53,6 +53,6 @@ func TestABatchThatExceedsTheTimeLimitIsSentAgain(t *testing.T) {
 		t.Fatalf("submit returned %v, %v; want true and no error", applied, err)
 	}
 	if len(s.calls) != 2 || s.calls[sourceBoard] != 2 {
-		t.Errorf("the server received %v batches, want 2 of each of 2 boards", s.calls)
+		t.Errorf("batches received, by board: %v; want 2 on each of 2 boards", s.calls)
 	}
 }
