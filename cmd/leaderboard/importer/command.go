@@ -64,7 +64,7 @@ a score first.`,
 		o.file, c.JSON = args[0], *asJSON
 		return run(ctx, c, o, f)
 	})
-	timeout := f.Lookup("timeout") // batches take long
+	timeout := f.Lookup("timeout") // a batch takes long
 	timeout.DefValue = "1m"
 	_ = timeout.Value.Set(timeout.DefValue) // cannot fail for a constant
 	return cmd

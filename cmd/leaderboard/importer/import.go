@@ -23,9 +23,9 @@ import (
 
 const (
 	maxBatch      = 5000    // number of results that a server accepts in one call
-	maxBatchBytes = 4 << 20 // smaller than a server's limit
-	// maxRejected is the number of rows after which an import stops if all were rejected: the
-	// mapping is probably wrong.
+	maxBatchBytes = 4 << 20 // less than the server's limit of a request
+	// If the first maxRejected rows are all rejected, the import stops, because the mapping is
+	// probably wrong.
 	maxRejected = 1000
 )
 
@@ -79,7 +79,6 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 	return im, nil
 }
 
-// open opens the input, and resumes an interrupted import of the same content.
 func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	im.matchPrefix = im.MatchPrefix
 	if im.file == "-" {
@@ -114,14 +113,15 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 }
 
 // chunk is a part of the input. Its lanes are sent concurrently. A user's items are in one lane, in
-// order. Early ends of seasons are sent last, because the server rejects later results after them.
+// order. ends has the early ends of seasons. They are sent last, because the server rejects a result
+// whose time is after a known end.
 type chunk struct {
 	lanes    [][]item
 	ends     []item
 	sizes    []int // in bytes
 	full     bool  // whether a lane has reached the size of a batch
 	rejected []rejection
-	// linked rows come from the source of a linked board
+	// linked is the number of rows that come from the source of a linked board
 	rows, filtered, linked int64
 
 	endOffset int64
@@ -176,7 +176,7 @@ func (im *importer) run(ctx context.Context) error {
 	}
 }
 
-// read returns io.EOF with the last chunk.
+// read returns the next chunk. It returns io.EOF together with the last chunk.
 func (im *importer) read() (*chunk, error) {
 	c := &chunk{lanes: make([][]item, im.inFlight), sizes: make([]int, im.inFlight)}
 	var err error
@@ -286,7 +286,7 @@ func (im *importer) send(ctx context.Context, c *chunk) error {
 
 const conflictReason = "CONFLICT: the server has a different result with this match id and revision; the server compares their contents to decide which one counts"
 
-// add returns a rejection and true if the row was not applied as given.
+// add counts an outcome. If it is a conflict or a rejection, add returns a rejection and true.
 func (t *counts) add(o *pb.Outcome, it item) (rejection, bool) {
 	switch o.GetStatus() {
 	case pb.Outcome_APPLIED:

@@ -39,7 +39,7 @@ type mapping struct {
 	location    *time.Location
 	constants   map[string]string // by field
 	conditions  []condition
-	needMatch   bool // the import cannot generate match ids
+	needMatch   bool // the input must have match ids, because the import cannot generate them
 }
 
 type condition struct {
@@ -130,7 +130,6 @@ func (m *mapping) bindConstants() error {
 	return nil
 }
 
-// bindHeader checks that each needed column exists once.
 func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	required := map[string]bool{}
 	for flag, column := range map[string]string{"user": m.User, "score": m.Score, "match": m.Match, "revision": m.Revision, "achieved-at": m.AchievedAt} {
@@ -192,10 +191,10 @@ type item struct {
 	raw     string
 	result  *pb.Result
 	retract bool
-	season  string                         // season of a retraction; if empty, the server finds it
-	ban     *pb.Ban                        // if set, the item is a ban
-	void    *pb.ExportResultsResponse_Void // if set, the item is a void
-	end     *pb.ExportResultsResponse_End  // if set, the item is an early end
+	season  string // season of a retraction; if empty, the server finds it
+	ban     *pb.Ban
+	void    *pb.ExportResultsResponse_Void
+	end     *pb.ExportResultsResponse_End
 }
 
 func endItem(r records.Record) (it item, ok bool, err error) {
@@ -222,7 +221,7 @@ func voidItem(r records.Record) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{MatchId: void.GetMatchId()}, void: void}, true, nil
 }
 
-// banItem reads a ban. It changes a ban on the exported board to a ban on board.
+// banItem reads a ban. A ban on the exported board becomes a ban on the given board.
 func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	text, ok := r.Column("ban")
 	if !ok || !text.Composite {
@@ -238,8 +237,8 @@ func banItem(r records.Record, board string) (it item, ok bool, err error) {
 	return item{line: r.Line, raw: string(r.Raw), result: &pb.Result{UserId: ban.GetUserId()}, ban: ban}, true, nil
 }
 
-// item generates a missing match id from matchPrefix and the line number. The error joins the
-// errors of all fields.
+// item returns the submit or retraction of a record. It generates a missing match id from matchPrefix
+// and the line number. The error joins the errors of all fields.
 func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	it := item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}}
 	var errs []error
@@ -320,8 +319,8 @@ func (m *mapping) setAchievedAt(result *pb.Result, text string) error {
 	return nil
 }
 
-// pointError is the error for a decimal point that can mean two scores. The import stops, because
-// it may have misread earlier rows.
+// pointError is the error for a text such as 12.00 that can mean two scores: 12 or 1200 of the
+// smallest unit. The import stops, because it may have misread earlier rows.
 type pointError struct{ text, integer, decimal, format string }
 
 func (e *pointError) Error() string {
@@ -329,8 +328,8 @@ func (e *pointError) Error() string {
 		e.text, e.integer, e.decimal, e.format)
 }
 
-// checkPoint returns a [pointError] if the format is integer, but text has a decimal point and is
-// another score in the board's unit.
+// checkPoint returns a [pointError] if the format is integer, but text has a decimal point and means
+// a different score in the board's unit.
 func (m *mapping) checkPoint(text string) error {
 	score, err := m.unit.Parse(text)
 	if err != nil || m.ScoreFormat != "integer" || !strings.Contains(text, ".") {
@@ -342,13 +341,11 @@ func (m *mapping) checkPoint(text string) error {
 	}
 	scoreInUnit, err := unit.Parse(text)
 	if err != nil || scoreInUnit == score {
-		return nil //nolint:nilerr // then the text has one meaning
+		return nil //nolint:nilerr // the text has only one meaning
 	}
 	return &pointError{text, m.boardUnit.FormatWithUnit(score), m.boardUnit.FormatWithUnit(scoreInUnit), format}
 }
 
-// scalar returns the constant of a field. Without a constant, it returns the text of the column, or
-// "".
 func (m *mapping) scalar(r records.Record, name, column string) (string, error) {
 	if value, ok := m.constants[name]; ok && name != "" {
 		return value, nil
@@ -376,8 +373,8 @@ func decodeColumn(r records.Record, column string, v any) error {
 	return nil
 }
 
-// setTieBreakers reads the JSON array in the column tie_breakers. A tie-breaker's own column, or
-// --const, replaces its element.
+// setTieBreakers reads the JSON array in the column tie_breakers. If a tie-breaker has
+// its own column or a constant, that value replaces the element.
 func (m *mapping) setTieBreakers(r records.Record, res *pb.Result, field func(name, column string) string, integer func(name, text string) int64) error {
 	var array []json.Number
 	err := decodeColumn(r, "tie_breakers", &array)

@@ -43,7 +43,7 @@ func FuzzImportRow(f *testing.F) {
 				continue
 			}
 			if _, err := proto.Marshal(it.result); err != nil || it.result.GetUserId() == "" || it.result.GetMatchId() == "" {
-				t.Fatalf("the row %q becomes the result %v, which cannot be sent: error %v", r.Raw, it.result, err)
+				t.Fatalf("row %q: the result %v lacks an id, or cannot be encoded: error %v", r.Raw, it.result, err)
 			}
 		}
 	})

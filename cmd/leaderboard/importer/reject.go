@@ -16,10 +16,10 @@ type rejection struct {
 	raw    string
 }
 
-// rejectFile writes rejections to a file, which the first rejection creates.
+// rejectFile writes rejections to a file. It creates the file at the first rejection.
 type rejectFile struct {
 	path       string
-	appendTo   bool // append to an existing file
+	appendTo   bool
 	warnf      func(format string, args ...any)
 	file       *os.File
 	csv        *csv.Writer

@@ -48,7 +48,7 @@ func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, 
 	return outcomes, nil
 }
 
-// submit retries only results that the server could not apply.
+// submit sends results as one batch. A retry has only the results that the server could not apply.
 func (im *importer) submit(ctx context.Context, items []item) ([]*pb.Outcome, error) {
 	results := make([]*pb.Result, len(items))
 	pending := make([]int, len(items))
@@ -119,8 +119,8 @@ func (im *importer) endSeason(ctx context.Context, end *pb.ExportResultsResponse
 	}, codes.InvalidArgument, codes.NotFound)
 }
 
-// importOne sends one item, with retries. If the server answers with a code in refusals, the status
-// is REJECTED. If send sets no status, it is APPLIED.
+// importOne calls send, with retries, and returns the outcome. If send returns a code in refusals, the
+// status is REJECTED. If send sets no status, the status is APPLIED.
 func importOne(ctx context.Context, send func(*pb.Outcome) error, refusals ...codes.Code) ([]*pb.Outcome, error) {
 	outcome := &pb.Outcome{Status: pb.Outcome_APPLIED}
 	err := client.Retry(ctx, func() error {

@@ -17,11 +17,10 @@ import (
 
 type state struct {
 	Identity string `json:"identity"`
-	Offset   int64  `json:"offset"` // in the decompressed input; the server has answered all earlier records
+	Offset   int64  `json:"offset"` // in the decompressed input; the server has answered all records before it
 	Counts   counts `json:"counts"`
 }
 
-// contentSum returns the hash of a file's decompressed content.
 func (im *importer) contentSum(ctx context.Context, file *os.File, size int64) (string, error) {
 	bar := im.NewBar("reading", size, true)
 	defer func() { _ = bar.Clear() }()
@@ -53,7 +52,7 @@ func (r *contextReader) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// A change of the state file could make the import skip rows, so the file must be private.
+// checkState refuses a state file that is not private: a changed file can make the import skip rows.
 func (im *importer) checkState() error {
 	mode, open := cli.OpenToOthers(im.state)
 	if !open || im.dryRun {
@@ -62,8 +61,9 @@ func (im *importer) checkState() error {
 	return cli.Usagef("other users may read or change the state file %s (%s); make it private with chmod 600, or name another file with --state", im.state, mode)
 }
 
-// resume sets im.identity, a hash of all that determines this import, and reports whether the state
-// file has it. The hash includes the board's creation time, so that a recreated board differs.
+// resume sets im.identity, a hash of all that determines this import. If the state file has this
+// identity, resume continues that import and returns true. The hash includes the board's creation
+// time, because a recreated board needs all rows.
 func (im *importer) resume(sum string, b *pb.Board) bool {
 	h := sha256.New()
 	_ = json.NewEncoder(h).Encode([]any{sum, im.mapping, im.format, im.delimiter, im.Server, b.GetBoardId(), b.GetCreatedAt().AsTime()})
