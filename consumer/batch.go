@@ -22,7 +22,7 @@ type item struct {
 	message *sarama.ConsumerMessage
 	readAt  time.Time
 	record  *pb.MatchResultRecord // log.proto explains index_only and notification
-	// boardSince, if not zero, requires a version of the board that was read after this time.
+	// boardSince, if not zero, is the time after which the board must have been read from the store.
 	boardSince time.Time
 	board      *leaderboard.Board // nil until resolve sets it
 	missingAt  time.Time          // when the board was first found to be missing
@@ -30,7 +30,7 @@ type item struct {
 	outcome    leaderboard.Outcome
 	before     leaderboard.RankKey // user's rank key before the batch
 	// covered means that the consumer publishes no update message for this item: another item of the
-	// batch has the same entry, or the message has index_only set.
+	// batch reports the same entry, or the message has index_only set.
 	covered    bool
 	cause      cause // set if the message becomes a dead letter
 	detail     error
@@ -38,7 +38,7 @@ type item struct {
 }
 
 // applyBatch resolves items and applies the valid results. It retries while a server is
-// unavailable. Errors: the cause of the session's end; errStuck.
+// unavailable. Errors: the cause of the session's end, or errStuck (see retry.go).
 func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 	for len(items) > 0 {
 		if err := c.retry(session, func(ctx context.Context) error { return c.resolve(ctx, items) }); err != nil {
@@ -48,7 +48,7 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 		pending := slices.Clone(items[:n])
 		for len(pending) > 0 {
 			if err := c.retry(session, func(ctx context.Context) (err error) {
-				if err := c.resolve(ctx, pending); err != nil { // again for items whose board was deleted
+				if err := c.resolve(ctx, pending); err != nil { // resolve again the items whose board was deleted
 					return err
 				}
 				pending = slices.DeleteFunc(pending, func(i *item) bool { return i.cause != "" })
@@ -71,8 +71,8 @@ func (c *Consumer) applyBatch(session context.Context, items []*item) error {
 // of two results without achieved_at that have the same user and match, but different seasons.
 //
 // If a producer retries a result without achieved_at while a season ends, the times of the two
-// messages select different seasons. Once the first message is applied, resolve gives the second
-// its season.
+// messages select different seasons. Once the first message is applied, resolve puts the
+// second into the season of the first.
 func prefixBeforeRetry(items []*item) int {
 	seasons := map[leaderboard.ResultKey]leaderboard.SeasonID{} // by match; the keys lack the season
 	for n, i := range items {
@@ -89,8 +89,8 @@ func prefixBeforeRetry(items []*item) int {
 	return len(items)
 }
 
-// countMisplaced counts an item that is not on its user's partition. The consumer applies it
-// nevertheless.
+// countMisplaced counts an item that is not on its user's partition. The consumer still
+// applies the item.
 func (c *Consumer) countMisplaced(i *item) {
 	m := i.message
 	partitions, err := c.client.Partitions(m.Topic)
@@ -106,9 +106,9 @@ func (c *Consumer) countMisplaced(i *item) {
 // resolve decodes items, and sets each item's board and result, or its cause. Resolved items stay
 // unchanged.
 //
-// A cached version of a board may be old, and refuse a valid result. resolve then gets a version
-// that was read after readAt. The sender knew no newer version, because it wrote the message before
-// readAt.
+// A cached board may be old, and refuse a valid result. So if a board refuses a result, resolve gets
+// a version that was read from the store after readAt. The sender knew no newer version, because it
+// wrote the message before readAt.
 func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	for _, i := range items {
 		if i.record == nil && i.cause == "" {
@@ -146,7 +146,6 @@ func (i *item) boardID() leaderboard.BoardID {
 	return cmp.Or(leaderboard.BoardID(i.record.GetBoardId()), leaderboard.DefaultBoard)
 }
 
-// resolveBoards resolves the decoded items that have neither a board nor a cause.
 func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	type version struct {
 		id    leaderboard.BoardID
@@ -200,8 +199,8 @@ func (c *Consumer) resolveBoards(ctx context.Context, items []*item) error {
 	return cmp.Or(boardErr, resultErr)
 }
 
-// result returns the result of i. A retraction or a notification may name its season. Otherwise, the
-// service sets the season and missing fields.
+// result returns the result of i. A retraction or a notification may name its season. Otherwise,
+// Complete sets the season and missing fields.
 func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (leaderboard.MatchResult, error) {
 	r, err := toResult(b, i.record, i.message.Timestamp)
 	if err == nil && !i.record.GetIndexOnly() {
@@ -238,9 +237,8 @@ func receivedAt(b *leaderboard.Board, r *leaderboard.MatchResult, messageTime ti
 	return r.ReceivedAt
 }
 
-// applyLimited applies at most batchLimit items, and returns the items that are still to apply. If
-// ctx is done first, it lowers batchLimit, because a large batch would always time out on a slow
-// store.
+// applyLimited applies at most batchLimit items, and returns the items that are not yet applied. If
+// ctx times out, it lowers batchLimit, because a large batch would always time out on a slow store.
 func (c *Consumer) applyLimited(ctx context.Context, items []*item) (pending []*item, err error) {
 	n := min(len(items), int(c.batchLimit.Load()))
 	if n == 0 {
@@ -338,8 +336,8 @@ func (c *Consumer) applyResults(ctx context.Context, items []*item) (pending []*
 }
 
 // retryUnlessPermanent returns the items to retry, and err. If err is permanent, the items become
-// dead letters. If the board was deleted, resolve must look for a new board with the same id: the
-// items then have no board, and the error is nil.
+// dead letters. If the board was deleted, a new board may have the same id. So the items lose their
+// board, resolve looks for the new board, and the error is nil.
 func retryUnlessPermanent(items []*item, err error) ([]*item, error) {
 	if errors.Is(err, leaderboard.ErrBoardNotFound) && !errors.Is(err, leaderboard.ErrUnavailable) {
 		for _, i := range items {
@@ -399,7 +397,6 @@ func (c *Consumer) refresh(ctx context.Context, notifications []*item) (pending 
 	return pending, err
 }
 
-// rankedKey returns the rank key of e, or "" if e is not in the ladders.
 func rankedKey(e *leaderboard.Entry) leaderboard.RankKey {
 	if !e.Ranked() {
 		return ""

@@ -18,7 +18,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// blockingService is a service whose calls wait until release is closed.
+// blockingService counts calls. Refresh, Complete and Apply block until release is closed.
 type blockingService struct {
 	service
 	mu      sync.Mutex
@@ -79,7 +79,7 @@ func (s *blockingService) Apply(_ context.Context, b *leaderboard.Board, results
 	return leaderboard.ApplyReport{Outcomes: make([]leaderboard.Outcome, len(results))}, nil
 }
 
-// concurrentCalls returns how often f makes each call before any call returns.
+// concurrentCalls returns how often f makes each call until all its calls block. It then lets them return.
 func (s *blockingService) concurrentCalls(f func()) map[string]int {
 	done := make(chan struct{})
 	go func() {
@@ -105,7 +105,8 @@ func recordItem(t *testing.T, r *pb.MatchResultRecord) *item {
 	return &item{message: &sarama.ConsumerMessage{Value: value}, readAt: time.Now(), record: r}
 }
 
-// The notification of a deleted board stays pending, and must be resolved again.
+// For user "gone", Refresh reports a deleted board. The items of "gone" stay pending without a board,
+// so that resolve looks for a new board.
 func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -129,7 +130,7 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 		}
 		for _, i := range pending {
 			if resolved := i.board != nil; resolved != (i.result.User == "down") || !resolved && i.boardSince.IsZero() {
-				t.Errorf("the pending item of user %q: has a board: %v, boardSince: %v; want a board for \"down\"; for \"gone\", no board and a nonzero boardSince", i.result.User, resolved, i.boardSince)
+				t.Errorf("pending item of user %q: it has a board: %v, boardSince: %v; want a board only for \"down\", and a boardSince for \"gone\"", i.result.User, resolved, i.boardSince)
 			}
 		}
 		got := ""
@@ -143,7 +144,6 @@ func TestNotificationsAreRefreshedConcurrently(t *testing.T) {
 	})
 }
 
-// If the results of a board cannot be written, they stay pending in order.
 func TestBoardsAreAppliedConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -173,7 +173,6 @@ func TestBoardsAreAppliedConcurrently(t *testing.T) {
 	})
 }
 
-// The next attempt repeats only the calls that failed because the store was unavailable.
 func TestResolveLoadsEachBoardOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newBlocking()
@@ -226,6 +225,7 @@ func (staleService) Complete(_ context.Context, _ *leaderboard.Board, r leaderbo
 	return r, nil
 }
 
+// The stored board refuses the score 500 too. resolve leaves this rejection to Apply.
 func TestResolveReloadsABoardThatRefusesAResult(t *testing.T) {
 	c := &Consumer{service: staleService{}}
 	var items []*item

@@ -35,7 +35,8 @@ func (c *cluster) outcomes(n int) []string {
 	return got
 }
 
-// nextMillisecond waits until the time of a new message is later than all events so far.
+// nextMillisecond waits until the time of a new message, in whole milliseconds, is later than all
+// events so far.
 func nextMillisecond() {
 	for start := time.Now(); !time.Now().Truncate(time.Millisecond).After(start); {
 		runtime.Gosched()
@@ -108,8 +109,6 @@ func TestBoardIsReadAgainBeforeARefusal(t *testing.T) {
 	}
 }
 
-// Results after the early end are rejected, and do not become dead letters. Earlier results still
-// count.
 func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)
@@ -142,7 +141,8 @@ func TestResultsOfASeasonThatEndedEarly(t *testing.T) {
 	}
 }
 
-// The offset of a waiting result is not committed, and other boards do not wait.
+// Results wait until their board is created. Meanwhile, their offsets are not committed. Results of
+// other boards do not wait.
 func TestResultsWaitForTheirBoard(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -201,8 +201,8 @@ func TestResultsOfAnUnknownBoardBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// Results count if they were received after the deletion of the old board, even before the creation
-// of the new board.
+// A new consumer group reads the log from the start. Results count on the new board if they were
+// received after the deletion of the old board, even before the creation of the new board.
 func TestARewoundLogDoesNotFillARecreatedBoard(t *testing.T) {
 	c := start(t)
 	store, index := embedded.Open(t)

@@ -81,7 +81,7 @@ func TestAbortedTransactionsAreNotRead(t *testing.T) {
 	if diff := cmp.Diff([]string{"committed APPLIED"}, c.outcomes(1)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)
 	}
-	// If the aborted result was read, its update would come first.
+	// If the consumer had read the aborted result, its update would come before this one.
 	c.send(message(points("u", "last", 1)))
 	if diff := cmp.Diff([]string{"committed APPLIED", "last APPLIED"}, c.outcomes(2)); diff != "" {
 		t.Errorf("outcomes (-want +got):\n%s", diff)

@@ -34,7 +34,7 @@ func TestOrderAndDuplicatesDoNotMatter(t *testing.T) {
 		user, score := fmt.Sprint("u", rng.IntN(40)), rng.Int64N(9)+1
 		sums[user] += score
 		m := message(points(user, fmt.Sprint("m", i), score))
-		if i%3 == 0 { // through the mirrored topic
+		if i%3 == 0 {
 			m.Topic = "eu.match-results"
 		}
 		messages = append(messages, m)
@@ -70,6 +70,7 @@ func TestOrderAndDuplicatesDoNotMatter(t *testing.T) {
 	}
 }
 
+// A rank band is the rank, rounded up to 1, 3 or a power of ten.
 func TestUpdatesHaveScoresAndRankBands(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -189,12 +190,12 @@ func TestEveryKindOfMessage(t *testing.T) {
 	}
 }
 
-// flakyService fails the first calls of Apply; down is their number. Later calls apply all results,
-// but report an error for some.
+// flakyService fails the first calls of Apply. Later calls apply all results, but report an error for
+// some results.
 type flakyService struct {
 	*ranking.Service
 	mu      sync.Mutex
-	down    int
+	down    int // number of calls that still fail
 	rng     *rand.Rand
 	applied []leaderboard.MatchID
 }
@@ -232,7 +233,6 @@ func TestStoreOutageLosesNothing(t *testing.T) {
 	}
 }
 
-// slowService times out on batches of more than limit results.
 type slowService struct {
 	*ranking.Service
 	limit int
@@ -246,7 +246,6 @@ func (s slowService) Apply(ctx context.Context, b *leaderboard.Board, results []
 	return s.Service.Apply(ctx, b, results)
 }
 
-// On a slow store, a large batch would time out at every retry.
 func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
@@ -269,7 +268,6 @@ func TestSlowStoreGetsSmallerBatches(t *testing.T) {
 	}
 }
 
-// A result that is sent again after the season's end counts in the season of its first message.
 func TestRetryAfterTheSeasonsEnd(t *testing.T) {
 	c := start(t)
 	end := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)

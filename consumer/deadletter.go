@@ -27,14 +27,14 @@ const (
 )
 
 const (
-	// By default, Kafka accepts messages of 1 MiB, including its overhead.
+	// By default, Kafka accepts messages of at most 1 MiB, including Kafka's overhead.
 	maxDeadLetterBytes = 1_000_000
 	minDeadLetterBytes = 4 << 10
-	// maxPartBytes bounds the key of a dead letter, and the size of its copied headers.
-	// newDeadLetter also bounds each of them by limit / partsPerLimit.
+	// maxPartBytes bounds the key of a dead letter, and the size of all copied headers. If a dead
+	// letter has a small limit, both bounds are limit / partsPerLimit.
 	maxPartBytes  = 64 << 10
 	partsPerLimit = 15
-	// The description of an error may quote the message.
+	// maxDetailBytes bounds the text of an error, which may quote the message.
 	maxDetailBytes = 4 << 10
 )
 
@@ -115,7 +115,7 @@ func truncate(text string, limit int) string {
 }
 
 // sendOneByOne sends messages separately, after Kafka has rejected a message as too large. It
-// halves dead letters until Kafka accepts them.
+// halves the limit of dead letters until Kafka accepts them.
 func (c *Consumer) sendOneByOne(ctx context.Context, items []*item, messages []*sarama.ProducerMessage) error {
 	limit := maxDeadLetterBytes
 	for _, m := range messages {

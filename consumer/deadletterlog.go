@@ -8,8 +8,8 @@ import (
 
 const deadLetterLogInterval = 10 * time.Second
 
-// deadLetterLog logs at most one line per deadLetterLogInterval, about the latest dead letter and
-// the number since the previous line.
+// deadLetterLog logs at most one line per deadLetterLogInterval. The line has the latest dead letter,
+// and the number of dead letters since the previous line.
 type deadLetterLog struct {
 	log *slog.Logger
 

@@ -79,8 +79,8 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 	if err != nil {
 		return leaderboard.MatchResult{}, err
 	}
-	// A received_at after the message would let a result survive an erasure. The message's time is
-	// in whole milliseconds.
+	// An erasure removes results that were received before it. A received_at after the message's time
+	// would let a result survive. The message's time is cut to milliseconds.
 	if received.IsZero() || !messageTime.IsZero() && !received.Before(messageTime.Add(time.Millisecond)) {
 		received = messageTime
 	}

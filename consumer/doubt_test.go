@@ -22,22 +22,23 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// indexServer has one shard of the shared index. It records its writes, so that a replica can lack
-// the last writes.
+// indexServer has one shard of the shared index. It records its writes. A replica repeats these
+// writes, but may lack the last ones.
 type indexServer struct {
 	name    string
 	writes  []func(*indexServer)
 	seasons map[leaderboard.SeasonKey]*serverSeason
 }
 
-// serverSeason is a loaded season on a server. It is in doubt if its server is not writtenOn.
+// serverSeason is a loaded season on a server. writtenOn names the server that filled or confirmed the
+// season. If the season is on another server, the season is in doubt.
 type serverSeason struct {
 	board     *leaderboard.Board
 	entries   map[leaderboard.UserID]leaderboard.Entry
 	writtenOn string
 	positions map[string]int64
 	sure      map[string]bool // the confirmed partitions
-	session   int64           // the generation of the group that confirmed them
+	session   int64           // the generation of the consumer group that confirmed them
 }
 
 func (s *serverSeason) put(e leaderboard.Entry) {
@@ -85,8 +86,8 @@ func (s *servers) fail(shard, lost int) {
 	s.present[shard] = replica
 }
 
-// advanced reports whether no shard is in doubt, and the positions of all partitions add up to at
-// least sent.
+// advanced reports whether no shard is in doubt, and each season's positions add up to at least sent,
+// the number of sent messages.
 func (s *servers) advanced(sent int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,7 +291,6 @@ func (x *memberIndex) Confirm(_ context.Context, _ *leaderboard.Board, d leaderb
 	return nil
 }
 
-// ranks returns an index for a reader, or an error if the season is in doubt.
 func (x *memberIndex) ranks(ctx context.Context, key leaderboard.SeasonKey) (*memory.Index, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -373,7 +373,7 @@ func (x *memberIndex) Invalidate(key leaderboard.SeasonKey) { _ = x.Drop(context
 
 func (x *memberIndex) Close() error { return nil }
 
-// openServers returns a region whose index is on servers that can fail.
+// openServers returns a region (see position_test.go) whose index is on servers that can fail.
 func openServers(t *testing.T, shards int) (*region, *servers, *memberIndex) {
 	return openServersOn(start(t), shards)
 }
@@ -386,7 +386,8 @@ func openServersOn(c *cluster, shards int) (*region, *servers, *memberIndex) {
 	return r, all, reader
 }
 
-// startOn runs a consumer that uses the same servers as another process, or the present servers.
+// startOn runs a consumer on the servers that the process other uses. If other is nil, the consumer
+// uses the present servers.
 func (r *region) startOn(all *servers, other *memberIndex) (*member, *memberIndex) {
 	all.mu.Lock()
 	x := newMemberIndex(all)
@@ -411,7 +412,7 @@ func (r *region) isDegraded() bool {
 
 // Servers of the index fail, also twice in a row, and their replicas lack the last writes.
 // Consumers start and end meanwhile, and notice new servers late. In the end, each rank equals the
-// recount, and no season was rebuilt.
+// recount, and no season was filled twice.
 func TestServersFailInRandomHistories(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) { serversFailInRandomHistories(t, shards) })
@@ -512,7 +513,7 @@ func serversFailInRandomHistories(t *testing.T, shards int) {
 }
 
 // After a failover, a consumer joins, updates the former server, commits, and ends before it
-// notices the failover.
+// notices the failover. The next consumer repeats these updates.
 func TestAConsumerOfTheFormerServer(t *testing.T) {
 	r, all, reader := openServers(t, 1)
 	former := newMemberIndex(all)
@@ -547,8 +548,8 @@ func TestAConsumerOfTheFormerServer(t *testing.T) {
 	}
 }
 
-// A producer writes results in transactions. Each partition then ends with markers of transactions, which
-// consumers skip.
+// A producer writes results in transactions. So each partition ends with a marker of a transaction.
+// Consumers skip markers.
 func TestDoubtsEndAfterTransactions(t *testing.T) {
 	t.Run("in process", func(t *testing.T) { doubtsEndAfterTransactions(t, start(t)) })
 	t.Run("Kafka", func(t *testing.T) { doubtsEndAfterTransactions(t, startReal(t)) })
@@ -579,7 +580,7 @@ func doubtsEndAfterTransactions(t *testing.T, c *cluster) {
 		}
 		eventually(t, "the results are committed", func() bool { return r.allCommitted() == to+markers })
 		for _, offset := range r.committed() {
-			if offset > 0 { // the transaction has marked the partition
+			if offset > 0 { // the transaction wrote a marker into the partition
 				markers++
 			}
 		}
@@ -596,7 +597,7 @@ func doubtsEndAfterTransactions(t *testing.T, c *cluster) {
 	eventually(t, "no season is in doubt", func() bool { return !r.isDegraded() })
 	r.checkRanks(scores)
 	if all.rebuilds != 2 {
-		t.Errorf("%d rebuilds, want only the first two", all.rebuilds)
+		t.Errorf("%d rebuilds, want 2: the first fill of each board", all.rebuilds)
 	}
 }
 
@@ -638,7 +639,7 @@ func TestNotedEntriesReachTheIndex(t *testing.T) {
 	eventually(t, "the messages are committed", func() bool { return r.allCommitted() == 40 })
 	r.checkRanks(scores)
 	if n := r.messagesIn(r.topics.Updates()); n != updates {
-		t.Errorf("%d updates are published, want %d as before", n, updates)
+		t.Errorf("%d updates are published, want still %d", n, updates)
 	}
 	if n := r.messagesIn(r.topics.DeadLetters()); n != 0 {
 		t.Errorf("%d dead letters, want 0", n)

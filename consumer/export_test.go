@@ -5,7 +5,7 @@ import "time"
 // Service is the part of the ranking service that the consumer needs.
 type Service = service
 
-// WithTopicPoll returns o with another interval of looking for new and recreated topics.
+// WithTopicPoll returns o with another interval of the search for new and recreated topics.
 func (o Options) WithTopicPoll(interval time.Duration) Options {
 	o.topicPoll = interval
 	return o
@@ -23,7 +23,7 @@ func (o Options) WithAdvanceInterval(interval time.Duration) Options {
 	return o
 }
 
-// WithMaxGapUsers returns o with another limit of the users of gaps.
+// WithMaxGapUsers returns o with another limit of gapUsers (see gap.go).
 func (o Options) WithMaxGapUsers(n int) Options {
 	o.maxGapUsers = n
 	return o

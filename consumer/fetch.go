@@ -11,21 +11,21 @@ import (
 )
 
 const (
-	// fetchVersion is the first version of the request that brokers answer with batches of any codec.
+	// fetchVersion is the first version of the request that supports every compression codec.
 	fetchVersion = 10
 	fetchBytes   = 1 << 20
-	fetchWait    = 500 * time.Millisecond // how long a broker waits for messages
-	// maxFetchWait is how long a broker may return no messages of a gap. If it hangs, the request fails
-	// first.
+	fetchWait    = 500 * time.Millisecond
+	// If a broker's answers lack messages of a gap for longer than maxFetchWait, the messages are lost.
+	// If a broker does not answer, the request fails earlier, and is repeated.
 	maxFetchWait = 90 * time.Second
 )
 
-// readGap calls use for each batch of a gap's messages, and then moves g.from. It sets g.lost if the
-// log lacks a message.
+// readGap passes each batch of a gap's messages to the function use, and then moves g.from. It sets
+// g.lost if the log lacks a message. See gap.go.
 //
-// The gap may end with markers of transactions, which [sarama.Consumer] skips silently. So readGap
-// fetches the messages itself. It also returns those of aborted and open transactions: use only
-// takes the users from the messages.
+// The gap may end with markers of transactions. [sarama.Consumer] skips them silently, so readGap
+// fetches the messages itself. use also gets messages of aborted and open transactions. They are
+// harmless, because use takes only the users from the messages.
 func (h handler) readGap(ctx context.Context, p partition, g *gap, use func(context.Context, []*item) error) error {
 	for last := time.Now(); g.from < g.to; {
 		if err := ctx.Err(); err != nil {
@@ -60,9 +60,9 @@ func (h handler) readGap(ctx context.Context, p partition, g *gap, use func(cont
 	return nil
 }
 
-// fetch returns messages of a partition, and the offset after them and after the markers between
-// them. The first messages may be older than the given offset. If the broker has no messages yet, next
-// is the given offset.
+// fetch returns messages of a partition. The first messages may be before the given offset. next is
+// the offset after all returned messages and markers. If the broker has no messages yet, next is the
+// given offset.
 func (h handler) fetch(p partition, offset int64) (messages []*sarama.ConsumerMessage, next int64, err error) {
 	leader, err := h.client.Leader(p.topic, p.id)
 	if err != nil {
@@ -70,7 +70,7 @@ func (h handler) fetch(p partition, offset int64) (messages []*sarama.ConsumerMe
 	}
 	request := &sarama.FetchRequest{
 		Version: fetchVersion, MinBytes: 1, MaxBytes: fetchBytes, MaxWaitTime: int32(fetchWait.Milliseconds()),
-		SessionEpoch: -1, // without a session
+		SessionEpoch: -1, // without a fetch session
 	}
 	request.AddBlock(p.topic, p.id, offset, fetchBytes, -1)
 	response, err := leader.Fetch(request)

@@ -38,7 +38,6 @@ func TestMain(m *testing.M) {
 
 const partitions = 4
 
-// cluster is a Kafka cluster with the service's topics, and a producer on it.
 type cluster struct {
 	t       *testing.T
 	brokers []string
@@ -59,7 +58,6 @@ func start(t *testing.T, topics ...string) *cluster {
 	return startOn(t, fake.ListenAddrs(), kafka.Topics{}, topics...)
 }
 
-// startReal creates the service's topics with a unique prefix on a real Kafka cluster.
 func startReal(t *testing.T) *cluster {
 	t.Helper()
 	t.Parallel()
@@ -160,7 +158,7 @@ func (c *cluster) members() []string {
 	return ids
 }
 
-// committed returns the committed offset of each partition of the results topic, by default 0.
+// committed returns the committed offset of each partition of the results topic, or 0.
 func (c *cluster) committed() [partitions]int64 {
 	c.t.Helper()
 	all := []int32{0, 1, 2, 3}
@@ -188,8 +186,8 @@ func (c *cluster) allCommitted() int {
 	return int(sum)
 }
 
-// results returns a message for each of the matches m<from> to m<to-1>. Each gives one point to the
-// next user.
+// results returns a message for each of the matches m<from> to m<to-1>. Match m<i> gives one point to
+// user u<i modulo users>.
 func (c *cluster) results(from, to, users int) []*sarama.ProducerMessage {
 	var messages []*sarama.ProducerMessage
 	for i := from; i < to; i++ {
@@ -221,7 +219,6 @@ func headers(m *sarama.ConsumerMessage) map[string]string {
 	return h
 }
 
-// newService returns a service over the embedded engine, with board b.
 func newService(t *testing.T, o ranking.Options) (*ranking.Service, leaderboard.Store) {
 	t.Helper()
 	s, store, _ := newServiceIndex(t, o)
@@ -302,7 +299,6 @@ func (c *cluster) join(s consumer.Service, o consumer.Options) *member {
 	return m
 }
 
-// count returns the sum of a counter's or gauge's values over its labels.
 func (m *member) count(name string) int {
 	m.t.Helper()
 	all, err := m.metrics.Gather()
@@ -322,7 +318,7 @@ func (m *member) count(name string) int {
 	return 0
 }
 
-// gate calls before ahead of Apply, and counts the applied results by match.
+// gate calls the function before at the start of Apply. It counts the applied results by match.
 type gate struct {
 	*ranking.Service
 	before func(ctx context.Context, results []leaderboard.MatchResult) error
