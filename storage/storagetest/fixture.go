@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// The methods end the test if the store returns an unexpected error.
+// If the store returns an unexpected error, most methods of fixture end the test.
 type fixture struct {
 	*testing.T
 	leaderboard.Store
@@ -57,7 +57,6 @@ func sumBoard(id leaderboard.BoardID) leaderboard.Board {
 	return leaderboard.Board{ID: id, Policy: leaderboard.Sum, CreatedAt: epoch}
 }
 
-// bestBoard returns a Best board with the seasons s1 and s2 and the divisions gender and country.
 func bestBoard(id leaderboard.BoardID) leaderboard.Board {
 	return leaderboard.Board{ID: id, Policy: leaderboard.Best, CreatedAt: epoch, Divisions: []string{"gender", "country"},
 		Season: leaderboard.Schedule{Kind: leaderboard.Explicit, Grace: grace, Windows: []leaderboard.Season{
@@ -85,7 +84,7 @@ func (f *fixture) create(b leaderboard.Board) *leaderboard.Board {
 	return &b
 }
 
-// result advances the clock by one second, to the time of the result.
+// result advances f.clock by one second, and returns a result of this time in the first season.
 func (f *fixture) result(b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID, revision int64, score leaderboard.Score) leaderboard.MatchResult {
 	f.clock = f.clock.Add(time.Second)
 	r := leaderboard.MatchResult{Revision: revision, Score: score, AchievedAt: f.clock, ReceivedAt: f.clock}
@@ -115,7 +114,7 @@ func inSeason(season leaderboard.SeasonID, r leaderboard.MatchResult) leaderboar
 	return r
 }
 
-// inSecondSeason changes the event time of r but not r.Season.
+// inSecondSeason moves the event time of r into the second season, but keeps r.Season.
 func inSecondSeason(r leaderboard.MatchResult) leaderboard.MatchResult {
 	r.AchievedAt = epoch.AddDate(0, 0, 12)
 	return r
@@ -134,7 +133,6 @@ func (f *fixture) apply(b *leaderboard.Board, results ...leaderboard.MatchResult
 	return report
 }
 
-// The changes are ordered by season.
 func (f *fixture) setBanned(user leaderboard.UserID, banned bool) []leaderboard.Change {
 	f.Helper()
 	changes, err := f.SetBan(f.ctx, leaderboard.Ban{User: user, Banned: banned, Reason: "cheats", At: f.clock})
@@ -143,7 +141,7 @@ func (f *fixture) setBanned(user leaderboard.UserID, banned bool) []leaderboard.
 	return changes
 }
 
-// An empty board means every board. Without a ban, Banned is false.
+// An empty board means a ban on all boards. If the store has no such ban, Banned is false.
 func (f *fixture) banOn(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
 	f.Helper()
 	bans, err := f.UserBans(f.ctx, user)
@@ -171,7 +169,7 @@ func (f *fixture) erase(user leaderboard.UserID, at time.Time) []leaderboard.Cha
 	return changes
 }
 
-// populate applies three results, one of them too late, and seals the first season.
+// populate applies two results and a result that arrives too late, and seals the first season.
 func (f *fixture) populate(b *leaderboard.Board) {
 	f.Helper()
 	late := f.result(b, "u", "late", 0, 1)

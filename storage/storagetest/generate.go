@@ -23,10 +23,10 @@ type writer struct {
 	rng    *rand.Rand
 	users  []leaderboard.UserID
 	sent   []leaderboard.MatchResult // all generated results
-	bans   []leaderboard.Ban         // all generated bans
-	clock  time.Time                 // the time of the latest call of tick
-	large  bool                      // some scores are as large as ±2^53
-	closes bool                      // some results arrive about when their season closes
+	bans   []leaderboard.Ban
+	clock  time.Time // the last time that the method tick returned
+	large  bool      // some scores are as large as ±2^53
+	closes bool      // some results arrive within 1 µs of their season's close
 }
 
 const grace = 30 * 24 * time.Hour
@@ -96,7 +96,7 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 	if len(earlier) > 0 {
 		old := pick(w.rng, earlier)
 		switch n := w.rng.IntN(100); {
-		case n < 40: // a new result; by chance, its key may not be new
+		case n < 40: // unrelated to old; its key may exist by chance
 		case n < 55:
 			received := r.ReceivedAt
 			if r = old; w.chance(70) {
@@ -108,7 +108,7 @@ func (w *writer) newResult(b *leaderboard.Board) leaderboard.MatchResult {
 		case n < 70:
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision+1
 			r.AchievedAt = w.randomTime(b, r.Season)
-		case n < 80: // in conflict with a previous result
+		case n < 80: // the same revision as old
 			r.ResultKey, r.Revision = old.ResultKey, old.Revision
 			r.AchievedAt = w.randomTime(b, r.Season)
 		default:
@@ -172,7 +172,7 @@ func (w *writer) unrelatedResult(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-// Many times are one of only six, so that ties occur.
+// Most times are one of six times in the season, so that results tie.
 func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
 	start := epoch
 	for _, win := range b.Season.Windows {
@@ -189,7 +189,6 @@ func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) t
 	return start.Add(time.Duration(w.rng.Int64N((10 * 24 * time.Hour).Microseconds())) * time.Microsecond)
 }
 
-// banEnd(n+1) is one day after banEnd(n).
 func banEnd(n int) time.Time { return time.Date(2200, 1, 1+n, 0, 0, 0, 0, time.UTC) }
 
 func (w *writer) newBan(user leaderboard.UserID, board leaderboard.BoardID) leaderboard.Ban {
@@ -204,7 +203,7 @@ func (w *writer) newBan(user leaderboard.UserID, board leaderboard.BoardID) lead
 		b.Until = banEnd(w.rng.IntN(6))
 	}
 	if w.chance(60) {
-		b.At = epoch.AddDate(0, 0, 24+w.rng.IntN(3)) // before or after an erasure
+		b.At = epoch.AddDate(0, 0, 24+w.rng.IntN(3)) // before or after the erasures, which are on day 25
 		b.Revision = epoch.AddDate(0, 0, 25).UnixMicro() + int64(w.rng.IntN(20))
 	}
 	w.bans = append(w.bans, b)
@@ -284,8 +283,8 @@ func generate(rng *rand.Rand) []op {
 	return history
 }
 
-// In this history, no result causes the refusal of another result. So the order of the results must
-// not affect the entries.
+// generateOrderFree returns a history in which no result can cause the refusal of another result.
+// So the order of the results must not affect the entries.
 func generateOrderFree(rng *rand.Rand) []op {
 	w := newWriter(rng)
 	w.large, w.closes = false, false

@@ -53,7 +53,7 @@ func RunHistories(t *testing.T, newStore func(testing.TB) leaderboard.Store, siz
 			for _, o := range short {
 				fmt.Fprintf(&text, "\t%v\n", o)
 			}
-			t.Fatalf("history %d; repeat with: %s=1 %s=%d go test -run '^%s$'\n%v\nafter:\n%s", i+1, historiesVariable, seed.Variable, historySeed, t.Name(), err, text.String())
+			t.Fatalf("history %d; repeat with: %s=1 %s=%d go test -run '^%s$'\n%v\nsteps of the shortened history:\n%s", i+1, historiesVariable, seed.Variable, historySeed, t.Name(), err, text.String())
 		}
 	}
 }
@@ -146,14 +146,14 @@ func runHistory(t testing.TB, newStore func(testing.TB) leaderboard.Store, histo
 	return p.compareAll()
 }
 
-// The same results are applied in different orders and batches to three new stores, whose entries
-// must be equal.
+// runShuffled applies the results in different orders and batches to three new stores, whose
+// entries must be equal.
 func runShuffled(t testing.TB, newStore func(testing.TB) leaderboard.Store, history []op, seed uint64) (err error) {
 	if err := runHistory(t, newStore, history); err != nil {
 		return err
 	}
 	if len(history) == 0 || history[0].kind != opCreateBoard {
-		return nil // the history was shortened and does not create the board
+		return nil // shrink has removed the creation of the board
 	}
 	b := history[0].board
 	var all []leaderboard.MatchResult
@@ -191,7 +191,7 @@ func runShuffled(t testing.TB, newStore func(testing.TB) leaderboard.Store, hist
 	return nil
 }
 
-// The versions of the entries are cleared, because they depend on the order of the results.
+// addEntries clears the versions, because they depend on the order of the results.
 func addEntries(ctx context.Context, store leaderboard.Store, results []leaderboard.MatchResult, entries map[leaderboard.ResultKey]leaderboard.Entry) error {
 	seasons := map[leaderboard.SeasonKey]bool{}
 	for _, r := range results {
@@ -209,7 +209,7 @@ func addEntries(ctx context.Context, store leaderboard.Store, results []leaderbo
 	return nil
 }
 
-// shrink removes steps, then single results, as long as the history still fails.
+// shrink removes steps and single results without which the history still fails.
 func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	budget := 500
 	fails := func(h []op) bool {
@@ -236,7 +236,7 @@ func shrink(history []op, err error, run func([]op) error) ([]op, error) {
 	return history, err
 }
 
-// This is delta debugging: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
+// reduce is delta debugging: Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing
 // Input", IEEE TSE 2002.
 func reduce[T any](list []T, fails func([]T) bool) []T {
 	for size := (len(list) + 1) / 2; size > 0; {

@@ -15,7 +15,7 @@ func matchBoard() leaderboard.Board {
 	return b
 }
 
-// The match is void while voids is odd.
+// setVoids voids the match m if voids is odd, and restores it otherwise.
 func (f *fixture) setVoids(b *leaderboard.Board, voids int64) leaderboard.ApplyReport {
 	f.Helper()
 	key := leaderboard.MatchKey{SeasonKey: firstSeason(b), Match: "m"}
@@ -45,6 +45,7 @@ var matchTests = []test{
 		f.ok("Match", err)
 		f.equal("a match that was never set", leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: s, Match: "m"}}, none)
 		first, second := state("m", 1, 0, epoch, "ann"), state("m", 2, 2, epoch.Add(-time.Hour), "bob")
+		// At equal Voids, the later At wins, then the greater Actor.
 		for _, step := range []struct{ set, want leaderboard.MatchState }{
 			{first, first},
 			{second, second},
@@ -126,7 +127,6 @@ var matchTests = []test{
 		f.equal("changes of a repeated void", 0, len(f.setVoids(b, 1).Changes))
 		f.setVoids(b, 2)
 		f.equal("scores after the end of the void", "7 7 - 1", scores())
-		// A void does not change a user without a result of the match.
 		report, err = f.Apply(f.ctx, b, []leaderboard.MatchResult{{ResultKey: leaderboard.ResultKey{SeasonKey: s, User: "nobody", Match: "m"}, VoidOnly: true}})
 		f.ok("Apply", err)
 		f.equal("changes of a user without results", 0, len(report.Changes))
@@ -142,9 +142,9 @@ var matchTests = []test{
 		f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "u", "n", 0, 2))
 		f.equal("score after a result of a void match", "2", f.score(b, s, "u"))
 		f.apply(b, f.result(b, "u", "m", 1, 6))
-		f.equal("score after its correction", "2", f.score(b, s, "u"))
+		f.equal("score after a correction of the void result", "2", f.score(b, s, "u"))
 		f.apply(b, f.retraction(b, "u", "m", 2), f.result(b, "u", "m", 3, 7), f.result(b, "u", "m", 1, 6))
-		f.equal("score after its retraction and its return", "2", f.score(b, s, "u"))
+		f.equal("score after a retraction and a later revision of the void result", "2", f.score(b, s, "u"))
 		f.setVoids(b, 2)
 		f.equal("score after the end of the void", "9", f.score(b, s, "u"))
 		f.setVoids(b, 3)
@@ -152,7 +152,7 @@ var matchTests = []test{
 		f.setVoids(b, 4)
 		f.equal("score after a retraction during the void", "2", f.score(b, s, "u"))
 		f.apply(b, f.result(b, "u", "m", 5, 1))
-		f.equal("score after its return", "3", f.score(b, s, "u"))
+		f.equal("score after a revision that follows the retraction", "3", f.score(b, s, "u"))
 	}},
 	{"a repeated or older result gives the stored result the Voids of its match", func(f *fixture) {
 		b := f.create(matchBoard())
@@ -182,7 +182,7 @@ var matchTests = []test{
 		f.apply(b, void, r)
 		f.equal("score of a void result", "-", f.score(b, s, "u"))
 		f.apply(b, r, f.result(b, "u", "m", 1, 6))
-		f.equal("score of its correction", "-", f.score(b, s, "u"))
+		f.equal("score after a correction of the void result", "-", f.score(b, s, "u"))
 		void = f.result(b, "u", "m", 0, 5)
 		void.Voids = 2
 		f.apply(b, void)

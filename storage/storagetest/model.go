@@ -19,7 +19,7 @@ type model struct {
 	matches map[leaderboard.MatchKey]leaderboard.MatchState
 	bans    map[leaderboard.BanKey]leaderboard.Ban
 	erased  map[leaderboard.UserID]time.Time
-	deleted map[leaderboard.SeasonKey]time.Time // an empty season stands for the board
+	deleted map[leaderboard.SeasonKey]time.Time // a key without a season is a board
 	sealed  map[leaderboard.SeasonKey]*sealedSeason
 }
 
@@ -49,7 +49,7 @@ type wantOutcome struct {
 	stands   bool // in a conflict, the new result stands
 }
 
-// The stored result gets the Voids of its match.
+// apply also gives the stored result the Voids of its match.
 func (m *model) apply(r leaderboard.MatchResult) wantOutcome {
 	o := m.applyContent(r)
 	if rec := m.records[r.ResultKey]; rec != nil && rec.Result != nil {
@@ -167,10 +167,9 @@ func micros(t time.Time) time.Time {
 	return time.Unix(t.Unix(), int64(t.Nanosecond())/1000*1000).UTC()
 }
 
-// Of two results with the same revision, the greater result stands. compareContents compares the
-// fields in the order of the encoded payload. There, the length of each text precedes the text.
-// Texts in tests are shorter than 128 bytes, so their length takes one byte, and a shorter text is
-// smaller.
+// compareContents compares the encodings of two results with equal revisions: the greater result
+// stands. In the encoding, the length of each text precedes the text. Texts in tests are shorter
+// than 128 bytes, so their length takes one byte, and a shorter text is smaller.
 func compareContents(x, y *leaderboard.MatchResult) int {
 	text := func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), strings.Compare(x, y)) }
 	flag := func(x, y bool) int {
@@ -204,8 +203,8 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 	return text(x.Metadata, y.Metadata)
 }
 
-// If r must not replace old, refusal returns the reason. old is nil if no result is stored. If
-// amends is true, a closed season accepts r.
+// refusal returns the reason why r must not replace old, if any. old is nil if no result is stored.
+// If amends is true, a closed season accepts r.
 func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboard.Reason {
 	b := m.boards[r.Board]
 	if b.Source == nil && !r.Retracted && m.isEnded(r) {
@@ -232,7 +231,7 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 		closes := w.End
 		for _, e := range b.Season.Ends {
 			if e.ID == w.ID {
-				closes = e.DecidedAt // later than the season's end
+				closes = e.DecidedAt // in the tests, always later than w.End
 			}
 		}
 		if b.CreatedAt.After(closes) {
@@ -321,7 +320,8 @@ func (m *model) isEnded(r *leaderboard.MatchResult) bool {
 	return false
 }
 
-// A linked board counts only results with the required attributes and an event time in its season.
+// On a linked board, only results with the required attributes and an event time in the season
+// count.
 func (m *model) isCounted(r *leaderboard.MatchResult) bool {
 	b := m.boards[r.Board]
 	if m.isEnded(r) {
@@ -406,8 +406,8 @@ func (m *model) erase(user leaderboard.UserID, at time.Time) {
 	}
 }
 
-// The state with the higher revision stands. At equal revisions, a ban stands over a lifted ban,
-// and a later end over an earlier end.
+// The ban with the higher revision stands. At equal revisions, a ban wins over a lifted ban, then
+// the later end wins, then the later At.
 func (m *model) setBan(ban leaderboard.Ban) {
 	key := leaderboard.BanKey{User: ban.User, Board: ban.Board}
 	stored, exists := m.bans[key]
@@ -472,7 +472,7 @@ func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
 	delete(m.boards, id)
 }
 
-// ladders has the store's entries. The caller must have compared them with the model.
+// ladders has the store's entries. The caller must have compared these entries with the model.
 func (m *model) seal(s leaderboard.SeasonKey, a leaderboard.Amendment, ladders map[leaderboard.Division][]leaderboard.Entry) {
 	a.At = micros(a.At)
 	sealed := m.sealed[s]

@@ -139,8 +139,7 @@ func twoTo(t time.Time, halfLife time.Duration) *big.Float {
 	if remainder < 0 {
 		quotient, remainder = quotient-1, remainder+h
 	}
-	// Binary digit i of remainder/h, counted from 0 after the point, contributes the factor
-	// roots[i].
+	// If digit i of the binary fraction remainder/h is 1, the power has the factor roots[i].
 	v := newFloat().SetInt64(1)
 	for _, root := range roots() {
 		if remainder *= 2; remainder >= h {
@@ -173,8 +172,8 @@ func compareTies(breakers []leaderboard.TieBreaker, x, y []int64) int {
 	return 0
 }
 
-// c is negative if x ranks better, and 0 in a tie. ok is false if the decayed sums are too close
-// for the model to decide.
+// c is negative if x ranks better, and 0 in a tie. If the decayed sums are too close for the model
+// to decide, ok is false.
 func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
 	if b.Policy != leaderboard.Decay {
 		return cmp.Or(inOrder(b.Order, x.score, y.score), compareTies(b.TieBreakers, x.ties, y.ties)), true

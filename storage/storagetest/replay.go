@@ -136,7 +136,7 @@ func (p *replay) void(board leaderboard.Board, key leaderboard.MatchKey, at time
 	if p.model.isDeleted(&state) {
 		stored := p.model.matches[key]
 		stored.MatchKey = key
-		return diff("SetMatch of a state that a deletion covers", stored, got)
+		return diff("SetMatch of a state that is not later than a deletion", stored, got)
 	}
 	state.Applied = p.model.matches[key].Applied
 	if err := diff("SetMatch", state, got); err != nil {
@@ -187,10 +187,11 @@ func (p *replay) changeDivisions(change leaderboard.Board) error {
 		return fmt.Errorf("StartRecount: %w", err)
 	}
 	for _, s := range p.model.seasonKeys("") {
+		// A sealed season keeps its divisions.
 		sealed := p.model.sealed[s]
 		want := sealed == nil || sealed.record.Rules == len(b.PastDivisions)
 		if got := slices.Contains(seasons, s.Season); s.Board == b.ID && got != want {
-			return fmt.Errorf("StartRecount returns %q; contains season %q: %v, want %v", seasons, s.Season, got, want)
+			return fmt.Errorf("StartRecount returned the seasons %q: contains %q = %v, want %v", seasons, s.Season, got, want)
 		}
 	}
 	for _, season := range seasons {
@@ -213,7 +214,7 @@ func (p *replay) changeDivisions(change leaderboard.Board) error {
 			}
 		}
 	}
-	b, err = p.store.AmendBoard(p.ctx, b.ID, replaceBy(b)) // RecountLease is zero: the recount has ended
+	b, err = p.store.AmendBoard(p.ctx, b.ID, replaceBy(b)) // b has no RecountLease, so this call ends the recount
 	p.model.boards[b.ID] = b
 	return err
 }
@@ -228,7 +229,7 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 		return nil
 	}
 	callerBoard := b
-	if len(results)%2 == 0 { // another process may have changed the divisions since the caller read the board
+	if len(results)%2 == 0 { // as if the caller had read the board before all changes of its divisions
 		callerBoard = *b.WithRules(0)
 	}
 	report, err := p.store.Apply(p.ctx, &callerBoard, results)
@@ -266,7 +267,7 @@ func (p *replay) apply(board leaderboard.Board, results []leaderboard.MatchResul
 	return p.checkChanges("Apply", report.Changes)
 }
 
-// Before must be the last entry that the store returned, and After the model's entry.
+// Before must be the last entry that the store returned. After must be the model's entry.
 func (p *replay) checkChanges(method string, changes []leaderboard.Change) error {
 	type userSeason struct {
 		leaderboard.SeasonKey
@@ -345,7 +346,7 @@ func (p *replay) endSeason(s leaderboard.SeasonKey, at time.Time) error {
 	}
 	amended := stored.Clone()
 	if amended.Season.EndEarly(leaderboard.EarlyEnd{ID: s.Season, At: at, DecidedAt: epoch.AddDate(0, 0, 25)}) != nil {
-		return nil //nolint:nilerr // at is not after the start of the season, or not before its end
+		return nil //nolint:nilerr // the board lacks the season, or at is not inside the season
 	}
 	got, err := p.store.AmendBoard(p.ctx, s.Board, replaceBy(amended))
 	if err == nil {
@@ -390,7 +391,8 @@ func (p *replay) seal(s leaderboard.SeasonKey, a leaderboard.Amendment) error {
 func (p *replay) amendSeason(s leaderboard.SeasonKey, a leaderboard.Amendment) error {
 	b, ok := p.model.boards[s.Board]
 	if !ok || p.model.sealed[s] != nil {
-		// Half of the amendments name all users, so that the store looks for the changes.
+		// Half of the amendments name all users. If no standing has changed, such an amendment must
+		// do nothing.
 		var users []leaderboard.UserID
 		if a.At.UnixMicro()%2 == 0 {
 			users = slices.Sorted(maps.Keys(p.users))
@@ -439,7 +441,7 @@ func (p *replay) deleteSeason(s leaderboard.SeasonKey, at time.Time) error {
 	if err := p.store.DeleteSeason(p.ctx, s, at); err != nil {
 		return fmt.Errorf("DeleteSeason: %w", err)
 	}
-	if err := p.store.FinishDeletions(p.ctx); err != nil { // it must change nothing
+	if err := p.store.FinishDeletions(p.ctx); err != nil { // no deletion is left to finish
 		return fmt.Errorf("FinishDeletions: %w", err)
 	}
 	p.model.deleteSeason(s, at)

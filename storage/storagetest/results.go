@@ -203,8 +203,9 @@ var applyTests = []test{
 			f.ok("Results", err)
 			after := f.entry(s, "u")
 			inconsistent := before.Version == after.Version && before.Results != int64(len(results))
+			// Each Apply has two results with the score 1.
 			if inconsistent && f.limits.EntriesFollow == "" || len(results)%2 != 0 {
-				f.Errorf("Entry counts %d results, then Results yields %d, then Entry counts %d; want an even number from Results, and three equal numbers if the entry's version did not change in between", before.Results, len(results), after.Results)
+				f.Errorf("the entry counts %d results, then Results yields %d, then the entry counts %d; Results must yield an even number, and the numbers must be equal while the entry's version is the same", before.Results, len(results), after.Results)
 			}
 			n := 0
 			for e, err := range f.Entries(f.ctx, leaderboard.Ladder{SeasonKey: s}, "") {
@@ -293,7 +294,7 @@ var resultTests = []test{
 		ok, err := f.Reserve(f.ctx, leaderboard.Reservation{Key: key, Revision: 6, Holder: "a", At: epoch.Add(65 * time.Second)})
 		f.ok("Reserve", err)
 		f.equal("the holder ends its reservation", true, ok)
-		f.equal("another holder with a slower clock afterwards", true, reserve(key, 6, "b", -time.Hour))
+		f.equal("after the end of the reservation, another holder with a slower clock", true, reserve(key, 6, "b", -time.Hour))
 		for _, other := range []leaderboard.ResultKey{
 			{SeasonKey: key.SeasonKey, User: "um", Match: ""}, {SeasonKey: key.SeasonKey, User: "u", Match: "m2"},
 			{SeasonKey: key.SeasonKey, User: "v", Match: "m"}, {SeasonKey: leaderboard.SeasonKey{Board: "c", Season: key.Season}, User: "u", Match: "m"},
@@ -455,7 +456,7 @@ var resultTests = []test{
 			f.equal("HasUsers "+when, want, got)
 		}
 		check("before the first result", false)
-		for i := range 20 { // a store that spreads users over partitions must look into each
+		for i := range 20 { // a store that spreads users over partitions must search all partitions
 			user := leaderboard.UserID(fmt.Sprint("u", i))
 			f.apply(b, f.result(b, user, "m", 0, 1))
 			check("with "+string(user), true)

@@ -60,7 +60,7 @@ func sampleAPIKey(id, name string, scopes ...string) leaderboard.APIKey {
 }
 
 // The results include corrections, retractions, repeats, and results that the store refuses. Most
-// arrive within 28 days from startDay days after sampleStart.
+// results arrive in the 28 days that begin startDay days after sampleStart.
 func sampleResults(b *leaderboard.Board, startDay, n int) ([]leaderboard.MatchResult, error) {
 	random := uint32(len(b.ID) + startDay)
 	pick := func(n int) int { // a linear congruential generator
@@ -269,8 +269,8 @@ func ExtendSample(ctx context.Context, store leaderboard.Store) ([]string, error
 	return w.lines, w.err
 }
 
-// DescribeSample calls the reading methods, and returns a line of JSON for each. It sorts answers
-// without a defined order, and omits users and results that a season does not have.
+// DescribeSample calls the reading methods, and returns a line of JSON for each call. It sorts
+// answers without a defined order, and omits users and results that a season does not have.
 func DescribeSample(ctx context.Context, store leaderboard.Store) ([]string, error) {
 	w := &sampleWriter{ctx: ctx, store: store}
 	boards, err := store.Boards(ctx)
@@ -366,7 +366,7 @@ type storedBan struct {
 	At     time.Time
 }
 
-// Only the User is set if no ban on every board is in force.
+// If the user is not banned on all boards, only User is set.
 func sampleBan(ctx context.Context, store leaderboard.Store, user leaderboard.UserID) (storedBan, error) {
 	bans, err := store.UserBans(ctx, user)
 	for _, b := range bans {
@@ -400,8 +400,8 @@ func sampleStandings(standings []leaderboard.Standing) []leaderboard.Standing {
 	return out
 }
 
-// CheckSample compares the answers of DescribeSample, ExtendSample and again DescribeSample with
-// want, for a store with the sample.
+// CheckSample calls DescribeSample, ExtendSample and DescribeSample on a store with the sample, and
+// compares the answers with want.
 func CheckSample(t *testing.T, store leaderboard.Store, want []string) {
 	t.Helper()
 	var got []string

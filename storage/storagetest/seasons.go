@@ -205,7 +205,7 @@ var seasonTests = []test{
 		amend(0, "no change", "u", "v", "w", "nobody")
 		f.apply(b, f.result(b, "v", "n", 0, 6))
 		amend(1, "a better result", "v")
-		amend(1, "the same again", "v", "v")
+		amend(1, "no change since the last amendment", "v", "v")
 		f.equal("overall ladder", users("v", "u", "w"), ladder(overall))
 		f.apply(b, withAttributes(f.result(b, "u", "n", 0, 7), "gender", "F"))
 		amend(2, "a division that gains a user", "u")
@@ -215,7 +215,7 @@ var seasonTests = []test{
 		f.equal("overall ladder after a ban", users("v", "w"), ladder(overall))
 		f.setBanned("u", false)
 		amend(4, "the end of a ban", "u")
-		f.equal("overall ladder after the ban", users("u", "v", "w"), ladder(overall))
+		f.equal("overall ladder after the end of the ban", users("u", "v", "w"), ladder(overall))
 		f.apply(b, f.retraction(b, "u", "m", 1), f.retraction(b, "u", "n", 1))
 		amend(5, "a retraction", "u")
 		f.equal("overall ladder after a retraction", users("v", "w"), ladder(overall))
@@ -374,7 +374,7 @@ var seasonTests = []test{
 				got, _, err := f.FinalStandings(f.ctx, l, 1, 1000)
 				f.ok("FinalStandings", err)
 				if !reflect.DeepEqual(assignRanks(entries), got) {
-					f.Fatalf("round %d: the final standings of %q differ from the entries, want the same users and scores", round, d)
+					f.Fatalf("round %d: the final standings of %q differ from the entries, want equal users, keys and ranks", round, d)
 				}
 			}
 		}

@@ -13,10 +13,10 @@ import (
 // Limits names sentences of the contract that a store cannot keep. The value of a field is the
 // reason, or empty if the store keeps the sentence. Tests must not depend on the store's type.
 type Limits struct {
-	// EntriesFollow means that readers may see results earlier than the entry that follows from
-	// them. After a crash between the two writes, the entry stays old until the caller applies the
-	// results again or calls Recount. Two pairs still become visible together: the results of one
-	// user in one Apply, and an entry and its row in the overall ladder.
+	// EntriesFollow means that a store writes results first and the entry later. Between the two
+	// writes, readers see the old entry. After a crash there, the entry stays old until the caller
+	// applies the results again or calls Recount. Two groups still become visible together: the
+	// results of one user in one Apply, and an entry with its row in the overall ladder.
 	EntriesFollow string
 	// NoChangedAt means that ChangedAt always returns the zero time.
 	NoChangedAt string
@@ -30,11 +30,11 @@ type Sizes struct {
 	// Histories is the number of random histories. The default is 60. The environment variable
 	// LEADERBOARD_HISTORIES overrides it.
 	Histories int
-	// RowsDivisor divides the number of rows in tests of many rows, down to 30. If the store reads
-	// pages, newStore must divide the size of the pages by the same factor. The default is 1.
+	// RowsDivisor divides the number of rows in tests of many rows, but leaves at least 30 rows. If
+	// the store reads pages, newStore must divide the page size by RowsDivisor. The default is 1.
 	RowsDivisor int
-	// RoundsDivisor divides the number of rounds in tests of concurrent calls, down to 2. The
-	// default is 1.
+	// RoundsDivisor divides the number of rounds in tests of concurrent calls, but leaves at least
+	// 2 rounds. The default is 1.
 	RoundsDivisor int
 }
 
@@ -80,7 +80,7 @@ func Run(t *testing.T, newStore func(testing.TB) leaderboard.Store, limits Limit
 	}
 }
 
-// A test checks one sentence of the contract, which is its name.
+// A test checks one sentence of the contract. The sentence is the test's name.
 type test struct {
 	sentence string
 	run      func(*fixture)

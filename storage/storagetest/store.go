@@ -164,7 +164,7 @@ var storeTests = []test{
 		for w := range writers {
 			var batches [][]leaderboard.MatchResult
 			for i := range perWriter {
-				// All writers send the same matches, so each result is new only once.
+				// Several writers send each result. The store must count each result once.
 				var batch []leaderboard.MatchResult
 				for u := range 3 {
 					r := f.result(b, leaderboard.UserID(fmt.Sprint("u", (w+u)%4)), leaderboard.MatchID(fmt.Sprint(i)), 0, leaderboard.Score(i))

@@ -63,7 +63,7 @@ var userTests = []test{
 		b := f.create(sumBoard("b"))
 		f.apply(b, f.result(b, "u", "m", 0, 5))
 		f.setBanned("u", true)
-		f.equal("changes of the same ban", 0, len(f.setBanned("u", true)))
+		f.equal("changes of a repeated ban", 0, len(f.setBanned("u", true)))
 		f.equal("changes of lifting the ban", 1, len(f.setBanned("u", false)))
 		f.equal("changes of lifting a ban again", 0, len(f.setBanned("u", false)))
 	}},
@@ -234,7 +234,7 @@ var userTests = []test{
 			f.equal(fmt.Sprintf("changes at the end of step %d", i), 0, finish(nil))
 		}
 		unknown := leaderboard.RankChange{ID: "unknown"}
-		f.ok("FinishRankChange of an empty change", f.FinishRankChange(f.ctx, unknown, func(entries []leaderboard.Entry) error {
+		f.ok("FinishRankChange of an unknown change", f.FinishRankChange(f.ctx, unknown, func(entries []leaderboard.Entry) error {
 			f.equal("entries", 0, len(entries))
 			return nil
 		}))

@@ -32,7 +32,7 @@ type Pair struct {
 	Both      string // path of a file with the key and the certificate
 }
 
-// New makes an authority whose files are in dir, which must exist. Their names begin with name.
+// New makes an authority with the certificate dir/name.pem. The folder dir must exist.
 func New(dir, name string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -54,8 +54,8 @@ func New(dir, name string) (*Authority, error) {
 	return a, os.WriteFile(a.File, block("CERTIFICATE", der), 0o600)
 }
 
-// Issue writes a certificate for hosts, which are names or IP addresses, and its private key. The
-// names of the files begin with name.
+// Issue writes a certificate for hosts (names or IP addresses) and the certificate's private key.
+// The names of the files begin with name.
 func (a *Authority) Issue(name string, hosts ...string) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
 const (
 	users   = 5000
 	workers = 64     // goroutines of floor.write
-	warmUp  = 20_000 // sent before the measurement, so that most users have results and the JVMs have compiled hot code
+	warmUp  = 20_000 // results before the measurement: most users get a result, and the JVMs compile hot code
 )
 
 // setup is a deployment with one process, one Cassandra node, one broker and one Redis.
@@ -54,13 +54,13 @@ func startSetup(b *testing.B) *setup {
 	return s
 }
 
-// board returns the board with the fields that submitting results needs.
+// board creates a board. It returns the fields that submitting results needs.
 func (s *setup) board(b *testing.B, policy leaderboard.Policy) leaderboard.Board {
 	id := s.node.Board(b, "bench", map[string]any{"policy": policy.String(), "order": "HIGHER_FIRST"})
 	return leaderboard.Board{ID: leaderboard.BoardID(id), Order: leaderboard.HigherFirst, Policy: policy}
 }
 
-// Each result is better than the user's earlier results, so it moves the user's rows.
+// Each result is better than the user's earlier results, so it moves the user's ladder row.
 func results(board *leaderboard.Board, first, n int) []leaderboard.MatchResult {
 	rng := rand.New(rand.NewPCG(1, uint64(first)))
 	now := time.Now()
@@ -110,14 +110,14 @@ func (s *setup) feed(b *testing.B, board *leaderboard.Board, results []leaderboa
 func (s *setup) countUsers(b *testing.B, board *leaderboard.Board) int {
 	var answer struct{ Data struct{ Total int } }
 	if status, err := s.node.Call(b.Context(), http.MethodGet, "/v1/boards/"+string(board.ID)+"/scores?limit=1", nil, &answer); err != nil || status != http.StatusOK {
-		b.Fatalf("read board: status %d, error %v, want status 200", status, err)
+		b.Fatalf("read the scores: status %d, error %v, want status 200", status, err)
 	}
 	return answer.Data.Total
 }
 
-// floor leaves the same rows in Cassandra as the pipeline, with as few writes as possible: the
-// result, and one batch of the entry and the ladder rows. It reads nothing. Its rows belong to an
-// incarnation that nothing reads.
+// floor writes rows of results with as few requests to Cassandra as possible: the result, and one
+// batch of the entry and the ladder rows. payload, entry and standing are copies from rows of the
+// pipeline. Nothing reads the incarnation (column edition) of floor's rows.
 type floor struct {
 	session     *gocql.Session
 	board       string
@@ -144,7 +144,6 @@ func (s *setup) floor(b *testing.B, board *leaderboard.Board) *floor {
 	return f
 }
 
-// write writes the rows of results concurrently and returns how long this took.
 func (f *floor) write(b *testing.B, results []leaderboard.MatchResult) time.Duration {
 	f.incarnation++
 	var next atomic.Int64
@@ -191,8 +190,8 @@ func (f *floor) writeOne(r *leaderboard.MatchResult, i int) error {
 	return f.session.ExecuteBatch(batch)
 }
 
-// BenchmarkThroughput compares the pipeline, until the last rank is visible, with the writes of
-// floor.
+// BenchmarkThroughput compares the pipeline's time until the last rank is visible with floor's
+// time.
 func BenchmarkThroughput(b *testing.B) {
 	const n = 20_000
 	s := startSetup(b)
@@ -222,7 +221,7 @@ func BenchmarkThroughput(b *testing.B) {
 }
 
 // BenchmarkDelay measures the time from Kafka's acknowledgement of a result to the arrival of its
-// update. The rank is visible by then.
+// update. The rank is visible before the update arrives.
 func BenchmarkDelay(b *testing.B) {
 	s := startSetup(b)
 	for _, rate := range []int{500, 1000, 2500} {

@@ -26,7 +26,7 @@ type CassandraConfig struct {
 	DataCenters []string
 	// Racks holds the rack of each node. Default: rack1.
 	Racks []string
-	// Secrets makes the nodes require TLS and a password, unless it is nil. The user may create
+	// If Secrets is not nil, the nodes require TLS and a password. The user in Secrets may create
 	// keyspaces.
 	Secrets *Secrets
 	// Data holds the path of each node's data folder. Default: folders that [Cluster.Close]
@@ -47,7 +47,7 @@ func OneDC(n int) []string {
 const (
 	portCQL = iota
 	portStorage
-	portJMX // of the first node; the other nodes use the next ports, because JMX listens on 127.0.0.1 only
+	portJMX // of the first node; JMX listens on 127.0.0.1 only, so the other nodes use the next ports
 )
 
 // StartCassandra starts a Cassandra 5.0 cluster, and returns once every node sees the other nodes
@@ -123,9 +123,9 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 	return c.begin(ctx)
 }
 
-// Tokens divide the ring evenly among the nodes of a data center.
+// ringTokens divides the ring evenly among the nodes of each data center.
 func ringTokens(dcs []string) []string {
-	size, seen := map[string]int64{}, map[string]int64{} // numbers of nodes by data center: all, and those with a token
+	size, seen := map[string]int64{}, map[string]int64{} // by data center: the number of nodes, and of nodes that have a token
 	order := map[string]int64{}
 	for _, dc := range dcs {
 		if _, ok := order[dc]; !ok {
@@ -150,13 +150,13 @@ var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.y
 type place struct{ dc, rack, host, token, data string }
 
 func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Server) (*exec.Cmd, error) {
-	// The seeds are the live nodes. A seed that is down would delay the start by the ring delay.
+	// The seeds are the live nodes: a seed that is down delays the start by cassandra.ring_delay_ms.
 	if len(peers) == 0 {
 		peers = []*Server{s}
 	}
 	seeds := make([]string, len(peers))
-	for i, j := range peers {
-		seeds[i] = j.listens[1]
+	for i, peer := range peers {
+		seeds[i] = peer.listens[1]
 	}
 	var yaml bytes.Buffer
 	err := cassandraYAML.Execute(&yaml, struct {
@@ -186,13 +186,13 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Ser
 		return nil, err
 	}
 	flags := strings.Fields(string(options))
-	if !j.training { // With an agent, Java can use a class archive, but cannot write it.
+	if !j.training { // The training run writes a class archive, which Java cannot do with an agent.
 		agent, err := filepath.Glob(filepath.Join(j.lib, "jamm-*.jar"))
 		if err != nil {
 			return nil, err
 		}
 		if len(agent) != 1 {
-			return nil, fmt.Errorf("jamm jar in %s: found %v, want one", j.lib, agent)
+			return nil, fmt.Errorf("find the jamm jar in %s: got %v, want one file", j.lib, agent)
 		}
 		flags = append(flags, "-javaagent:"+agent[0])
 	}
@@ -223,8 +223,8 @@ func checkCassandraReady(ctx context.Context, secrets *Secrets, addrs []string) 
 	})
 }
 
-// checkCassandraAnswers compares numbers of nodes: nodes in containers list addresses that are not
-// in addrs.
+// checkCassandraAnswers compares numbers of nodes, not addresses: nodes in containers list
+// addresses that are not in addrs.
 func checkCassandraAnswers(ctx context.Context, addrs []string) error {
 	return eachCassandra(nil, addrs, func(_ string, session *gocql.Session) error {
 		var peers int
@@ -238,8 +238,7 @@ func checkCassandraAnswers(ctx context.Context, addrs []string) error {
 	})
 }
 
-// CheckReplicated returns an error while a node has hints for other nodes: writes that another node
-// has missed.
+// CheckReplicated returns an error while a node has hints (writes that another node has missed).
 func CheckReplicated(ctx context.Context, addrs []string) error {
 	return eachCassandra(nil, addrs, func(_ string, session *gocql.Session) error {
 		var n int
@@ -292,15 +291,15 @@ func checkCassandraNode(ctx context.Context, session *gocql.Session, addr string
 			return fmt.Errorf("schema version of %s is %q, want %q", a, v, *schema)
 		}
 	}
-	// The keyspace has three replicas. The coordinator refuses the read while it believes that too
-	// few replicas are up.
+	// The keyspace system_distributed has three replicas. While the coordinator sees too few live
+	// replicas, it refuses the read.
 	level := []gocql.Consistency{gocql.One, gocql.Two, gocql.Three}[min(len(addrs), 3)-1]
 	return session.Query("SELECT status FROM system_distributed.view_build_status WHERE keyspace_name = '' AND view_name = ''").
 		Consistency(level).WithContext(ctx).Iter().Close()
 }
 
-// createUser starts all nodes of c before it creates the user: a node that joins later takes over
-// partitions without their data. If createUser fails, it closes c.
+// createUser starts all nodes of c, and then creates the user. A node that joined later would take
+// over partitions without their data. If createUser fails, it closes c.
 func createUser(ctx context.Context, secrets *Secrets, c *Cluster) (*Cluster, error) {
 	initial := *secrets
 	initial.Username, initial.Password = "cassandra", "cassandra"

@@ -17,8 +17,8 @@ type Cluster struct {
 	dir   string
 	ports *portBlock
 
-	// checkReady checks, without waiting, that every live server serves clients and sees the other
-	// live servers.
+	// checkReady checks, without waiting, that every live server (running and not paused) serves
+	// clients and sees the other live servers.
 	checkReady func(ctx context.Context, live []*Server) error
 	// checkJoinable checks, without waiting, that other servers can join s, the first server. It
 	// may be nil.
@@ -69,7 +69,7 @@ func (c *Cluster) begin(ctx context.Context) (*Cluster, error) {
 // Addrs returns the client addresses, host:port, in the order of Servers.
 func (c *Cluster) Addrs() []string { return addrs(c.Servers) }
 
-// List returns the addresses joined by commas, such as for [EnvCassandra].
+// List returns the addresses joined by commas, the form of [EnvCassandra].
 func (c *Cluster) List() string { return strings.Join(c.Addrs(), ",") }
 
 func addrs(servers []*Server) []string {
@@ -122,7 +122,6 @@ func (c *Cluster) WaitReady(ctx context.Context) error {
 	return c.wait(ctx, func(ctx context.Context) error { return c.checkReady(ctx, c.liveServers()) })
 }
 
-// wait fails at once if a server exited by itself.
 func (c *Cluster) wait(ctx context.Context, try func(context.Context) error) error {
 	err := poll(ctx, func(ctx context.Context) error {
 		for _, s := range c.Servers {

@@ -89,7 +89,7 @@ func TestVerifyJarsFindsEachDifference(t *testing.T) {
 			}
 			err := verifyJars(dir, []byte(pins))
 			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("verifyJars = %v, want an error that contains %q, or nil if this text is empty", err, tt.want)
+				t.Errorf("verifyJars = %v, want an error that contains %q (empty: no error)", err, tt.want)
 			}
 		})
 	}
@@ -189,7 +189,7 @@ func TestSharedServersSkipOrFailWithoutServers(t *testing.T) {
 					return &Cluster{Servers: []*Server{{Addr: "started:1"}}}, nil
 				},
 			}
-			for range 2 { // The second call reuses the servers of the first.
+			for range 2 { // The second call reuses the servers of the first call.
 				var got []string
 				if end := endOf(t, func(t testing.TB) { got = k.share(t, tt.servers) }); end != tt.want {
 					t.Errorf("share ends the test as %q, want %q", end, tt.want)
@@ -218,7 +218,6 @@ func TestPrivateServersSkipOrFailWithoutServers(t *testing.T) {
 	}
 }
 
-// A client can connect to the server at 127.0.0.1 and 127.0.0.3, but not without a certificate.
 func TestSecretsFitEachOther(t *testing.T) {
 	s, err := NewSecrets(t.TempDir())
 	must(t, err)

@@ -20,11 +20,11 @@ import (
 
 // KafkaConfig describes a Kafka cluster.
 type KafkaConfig struct {
-	// Brokers is the number of brokers, each of which is a controller too. Default 1. By default a
+	// Brokers is the number of brokers. Each broker is a controller too. Default 1. By default a
 	// topic has a replica on each broker, and a write with acks=all needs all replicas but one.
 	Brokers int
-	// Secrets makes the brokers require TLS and a password, unless it is nil. The SASL mechanism is
-	// PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512.
+	// If Secrets is not nil, the brokers require TLS and a password. The SASL mechanism is PLAIN,
+	// SCRAM-SHA-256 or SCRAM-SHA-512.
 	Secrets *Secrets
 	// Detours adds a listener to each broker, at [Server.Detour]. On this listener, broker i
 	// advertises Detours[i], the address of a proxy. Secrets and Detours exclude each other.
@@ -35,7 +35,7 @@ type KafkaConfig struct {
 	Logf func(format string, args ...any)
 }
 
-// readyTopic is for the writes of checkKafkaReady.
+// checkKafkaReady writes to readyTopic.
 const readyTopic = "cluster-ready"
 
 // StartKafka starts a Kafka 4.1 cluster, and returns once a write to all replicas succeeds. The
@@ -57,7 +57,7 @@ func StartKafka(ctx context.Context, cfg KafkaConfig) (*Cluster, error) {
 	}
 	cfg.Brokers = max(cfg.Brokers, 1)
 	if cfg.Detours != nil && (len(cfg.Detours) != cfg.Brokers || cfg.Secrets != nil) {
-		return nil, fmt.Errorf("cluster: start %d Kafka brokers: want as many detours as brokers, and no secrets, got %d detours", cfg.Brokers, len(cfg.Detours))
+		return nil, fmt.Errorf("cluster: start %d Kafka brokers with %d detours: each broker needs one detour, and brokers with detours cannot have secrets", cfg.Brokers, len(cfg.Detours))
 	}
 	return startKafka(ctx, cfg, j)
 }
@@ -109,7 +109,7 @@ func startKafka(ctx context.Context, cfg KafkaConfig, j *jvm) (*Cluster, error) 
 func formatKafka(ctx context.Context, c *Cluster, secrets *Secrets, j *jvm) error {
 	id := clusterID()
 	format := *j
-	format.training = false // Only the broker writes the archive of classes, not the storage tool.
+	format.training = false // Only the broker may write the class archive, not the storage tool.
 	var formats errgroup.Group
 	for _, s := range c.Servers {
 		formats.Go(func() error {
@@ -130,7 +130,7 @@ func formatKafka(ctx context.Context, c *Cluster, secrets *Secrets, j *jvm) erro
 	return nil
 }
 
-// clusterID returns a random id. Kafka's tools would read a leading dash as a flag.
+// clusterID returns a random id without a leading dash, which Kafka's tools would read as a flag.
 func clusterID() string {
 	var b [16]byte
 	rand.Read(b[:])
@@ -177,7 +177,7 @@ func kafkaFlags(s *Server, extra ...string) []string {
 }
 
 // A write with acks=all must succeed, each broker must list all brokers, and readyTopic must have
-// as many in-sync replicas as addrs has brokers.
+// at least as many in-sync replicas as addrs has brokers.
 func checkKafkaReady(secrets *Secrets, addrs []string, replicas int) error {
 	if err := checkKafkaListed(secrets, addrs); err != nil {
 		return err
@@ -214,8 +214,8 @@ func checkKafkaReady(secrets *Secrets, addrs []string, replicas int) error {
 	return err
 }
 
-// checkKafkaListed compares numbers of brokers, because brokers in containers advertise other
-// addresses.
+// checkKafkaListed compares numbers of brokers, not addresses: brokers in containers advertise
+// other addresses.
 func checkKafkaListed(secrets *Secrets, addrs []string) error {
 	if err := dialAll(addrs); err != nil {
 		return err
