@@ -19,7 +19,7 @@ import (
 
 const historiesVariable = "LEADERBOARD_HISTORIES"
 
-// epoch is the start of the first season in the tests.
+// epoch is the start of the first season.
 var epoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 // RunHistories plays random histories of calls, and compares the store with a naive model. Each

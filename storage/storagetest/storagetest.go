@@ -14,7 +14,7 @@ import (
 // reason, or empty if the store keeps the sentence. Tests must not depend on the store's type.
 type Limits struct {
 	// EntriesFollow means that a store writes results first and the entry later. Between the two
-	// writes, readers see the old entry. After a crash there, the entry stays old until the caller
+	// writes, readers see the old entry. After a crash in between, the entry stays old until the caller
 	// applies the results again or calls Recount. Two groups still become visible together: the
 	// results of one user in one Apply, and an entry with its row in the overall ladder.
 	EntriesFollow string

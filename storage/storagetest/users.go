@@ -174,7 +174,7 @@ var userTests = []test{
 		r.ReceivedAt = r.ReceivedAt.Add(time.Microsecond)
 		f.equal("a result received after the erasure", leaderboard.Applied, f.apply(b, r).Outcomes[0].Status)
 		r.ReceivedAt, r.Match = f.clock.Add(time.Minute), "n"
-		f.equal("a replay after the user returned", leaderboard.ReasonErased, f.apply(b, r).Outcomes[0].Reason)
+		f.equal("a result received at the time of the erasure, after a later result", leaderboard.ReasonErased, f.apply(b, r).Outcomes[0].Reason)
 		f.equal("score", "5", f.score(b, firstSeason(b), "u"))
 		f.equal("a result of another user", leaderboard.Applied, f.apply(b, f.result(b, "v", "m", 0, 1)).Outcomes[0].Status)
 	}},

@@ -69,7 +69,7 @@ func (c *Cluster) begin(ctx context.Context) (*Cluster, error) {
 // Addrs returns the client addresses, host:port, in the order of Servers.
 func (c *Cluster) Addrs() []string { return addrs(c.Servers) }
 
-// List returns the addresses joined by commas, the form of [EnvCassandra].
+// List returns the addresses joined by commas, the format of [EnvCassandra].
 func (c *Cluster) List() string { return strings.Join(c.Addrs(), ",") }
 
 func addrs(servers []*Server) []string {

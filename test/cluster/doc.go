@@ -10,6 +10,6 @@
 // their data.
 //
 // A killed Kafka broker can return only after 6 s. If several brokers were killed, restart all with
-// [Cluster.Start], because one broker alone is never ready. By default, go-redis looks for a new
-// master of a Redis Cluster once a minute: set a shorter ClusterStateReloadInterval.
+// [Cluster.Start], because one of several brokers is never ready alone. By default, go-redis looks
+// for a new master of a Redis Cluster once a minute: set a shorter ClusterStateReloadInterval.
 package cluster
