@@ -172,7 +172,7 @@ func (w *writer) unrelatedResult(b *leaderboard.Board) leaderboard.MatchResult {
 	return r
 }
 
-// Most times are one of six times in the season, so that results tie.
+// Most times are one of six in the season, so that results tie.
 func (w *writer) randomTime(b *leaderboard.Board, season leaderboard.SeasonID) time.Time {
 	start := epoch
 	for _, win := range b.Season.Windows {

@@ -231,7 +231,7 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 		closes := w.End
 		for _, e := range b.Season.Ends {
 			if e.ID == w.ID {
-				closes = e.DecidedAt // in the tests, always later than w.End
+				closes = e.DecidedAt // in the tests, later than w.End
 			}
 		}
 		if b.CreatedAt.After(closes) {
