@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-var errLocked = errors.New("locked by another process")
+var errLocked = errors.New("already locked")
 
-// The kernel releases the lock on [unlock], or when the process ends. Errors: errLocked if another
-// process holds the lock.
+// lockFile takes a lock, which [unlock] or the end of this process releases. Errors: errLocked if the
+// file is already locked.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -27,7 +27,7 @@ func lockFile(path string) (*os.File, error) {
 	return f, nil
 }
 
-// A failed close releases the lock too.
+// A close that fails also releases the lock.
 func unlock(f *os.File) { _ = f.Close() }
 
 func waitLock(ctx context.Context, path string) (f *os.File, err error) {

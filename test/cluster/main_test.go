@@ -88,19 +88,19 @@ func TestServersEndWithAKilledTestProcess(t *testing.T) {
 		}
 		pids = append(pids, pid)
 	}
-	if len(pids) != 1+1+6 {
+	if len(pids) != 1+1+6 { // Cassandra, Kafka and Redis Cluster
 		t.Fatalf("process ids %v, want 8", pids)
 	}
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err == nil {
-		t.Fatal("the child exited by itself, want the kill to end it")
+		t.Fatal("the child exited with status 0, want SIGKILL to end it")
 	}
 	waitGone(t, pids)
 }
 
-// A zombie, which was not reaped yet, is not alive.
+// A process that ended but was not reaped (a zombie) is not alive.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false
@@ -142,7 +142,7 @@ func pidsOf(t *testing.T, c *Cluster) []int {
 	return pids
 }
 
-// The cluster has one server, which runs a shell script and is ready at once.
+// shell returns a cluster that is not started. Its one server runs script and is ready at once.
 func shell(t *testing.T, script string) *Cluster {
 	t.Helper()
 	c, err := newCluster("shell", "127.0.0.1")
@@ -165,8 +165,8 @@ func shell(t *testing.T, script string) *Cluster {
 	return c
 }
 
-// The main thread never ends. It is reserved for the main goroutine, so that tests run on other
-// threads.
+// The next test needs a goroutine on a thread that can end. The main thread never ends, so init
+// reserves it for the main goroutine.
 func init() { runtime.LockOSThread() }
 
 func TestServerOutlivesTheThreadThatStartedIt(t *testing.T) {
@@ -200,7 +200,7 @@ func TestStartFailsAtOnceIfAServerExits(t *testing.T) {
 	c.checkReady = func(context.Context, []*Server) error { return errors.New("not yet") }
 	err := c.Start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "no space left") || !strings.Contains(err.Error(), "exit status 3") {
-		t.Errorf("Start = %v, want an error with the log and exit status 3", err)
+		t.Errorf("Start = %v, want an error with the server's log and exit status 3", err)
 	}
 	if pid := c.Servers[0].PID(); pid != 0 {
 		t.Errorf("PID after the exit = %d, want 0", pid)
@@ -260,7 +260,7 @@ func TestPauseSuspendsAndResumeContinues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := state(); got != "T" {
-		t.Errorf("state of a paused server = %s, want T", got)
+		t.Errorf("state of a paused server = %s, want T (stopped)", got)
 	}
 	if live := c.liveServers(); len(live) != 0 {
 		t.Errorf("live servers while paused = %v, want none", addrs(live))

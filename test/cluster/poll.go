@@ -15,8 +15,8 @@ const startTimeout = 5 * time.Minute
 // errFatal marks an error that further attempts cannot resolve.
 var errFatal = errors.New("giving up")
 
-// poll retries try until it returns nil or an error that wraps errFatal. The intervals grow,
-// because attempts slow down servers that start.
+// poll calls try until try returns nil or an error that wraps errFatal. The intervals grow, because
+// each attempt slows down a starting server.
 func poll(ctx context.Context, try func(context.Context) error) error {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.Multiplier, intervals.MaxInterval = 20*time.Millisecond, 1.25, 400*time.Millisecond

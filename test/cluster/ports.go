@@ -18,7 +18,7 @@ const (
 	blockCount = 384
 )
 
-// Only this process uses the blockSize ports of a portBlock.
+// portBlock reserves the ports from base to base+blockSize-1 for one cluster.
 type portBlock struct {
 	base int
 	lock *os.File

@@ -16,8 +16,8 @@ type ProgramConfig struct {
 	// Ports is the number of loopback addresses of the program, at least 1. They stay reserved
 	// until the test ends.
 	Ports int
-	// Command returns the command that runs the program in the foreground. The folder dir is for
-	// this program only. The server's Addr is addrs[0].
+	// Command returns the command that runs the program in the foreground. The program may write to
+	// the folder dir, and must listen on addrs. The server's Addr is addrs[0].
 	Command func(dir string, addrs []string) *exec.Cmd
 	// Ready checks, without waiting, that the program serves clients.
 	Ready func(ctx context.Context, addrs []string) error
@@ -62,7 +62,8 @@ func startProgram(ctx context.Context, cfg ProgramConfig) (*Cluster, error) {
 	return c.begin(ctx)
 }
 
-// closeAfter closes c when t ends. If t failed, it first logs the ends of the servers' logs.
+// closeAfter closes c when t ends. If t failed, closeAfter first logs the last lines of the servers'
+// logs.
 func closeAfter(t testing.TB, c *Cluster) {
 	t.Cleanup(func() {
 		if t.Failed() {
@@ -80,8 +81,8 @@ func (s *Server) Log() (string, error) {
 	return string(b), err
 }
 
-// ExitCode returns the exit code of the server's last process, or -1 if it runs, was ended by a
-// signal, or never started.
+// ExitCode returns the exit code of the server's last process. It returns -1 if the process still
+// runs, was ended by a signal, or never started.
 func (s *Server) ExitCode() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -45,8 +45,8 @@ func (c cqlTable) write(from, to int, level gocql.Consistency) {
 	}
 }
 
-// count returns how many numbers a node reads. It retries after a timeout: a node waits for a dead
-// peer until it detects the failure.
+// count returns the number of rows that a node reads. It retries, because reads time out until the
+// node detects that a peer is dead.
 func count(t *testing.T, s *Server, level gocql.Consistency) int {
 	t.Helper()
 	session, err := nodeSession(nil, s.Addr)
@@ -73,10 +73,10 @@ func TestCassandra(t *testing.T) {
 		t.Errorf("nodetool status lists %d nodes up, want 3:\n%s", got, status)
 	}
 
-	t.Log("one node killed: a quorum continues; the restarted node gets the missed writes")
+	t.Log("one node killed: the other two form a quorum; the restarted node gets the missed writes")
 	must(t, c.Servers[2].Kill())
 	if pid := c.Servers[2].PID(); pid != 0 || alive(pids[2]) {
-		t.Errorf("after Kill: PID = %d, want 0; the old process runs = %v, want false", pid, alive(pids[2]))
+		t.Errorf("after Kill: PID = %d, want 0; alive(old PID) = %v, want false", pid, alive(pids[2]))
 	}
 	table.write(100, 200, gocql.Quorum)
 	if got := count(t, c.Servers[1], gocql.Quorum); got != 200 {
@@ -87,7 +87,7 @@ func TestCassandra(t *testing.T) {
 		t.Errorf("%d rows through the restarted node, want 200", got)
 	}
 
-	t.Log("one node paused: it does not answer; a quorum continues")
+	t.Log("one node paused: it does not answer; the other two form a quorum")
 	must(t, c.Servers[1].Pause())
 	if session, err := nodeSession(nil, c.Servers[1].Addr); err == nil {
 		session.Close()
@@ -154,7 +154,7 @@ const testTopic = "numbers"
 func send(addrs []string, from, to int) error {
 	cfg := kafkaClientConfig()
 	cfg.Metadata.Retry.Max = 40
-	// The retries last longer than Kafka takes to detect a dead leader and elect a new leader.
+	// The retries last until Kafka has replaced a dead leader.
 	cfg.Producer.Retry.Max, cfg.Producer.Retry.Backoff = 40, time.Second
 	producer, err := sarama.NewSyncProducer(addrs, cfg)
 	if err != nil {
@@ -169,7 +169,7 @@ func send(addrs []string, from, to int) error {
 	return nil
 }
 
-// countReceived reads until it has seen each number below n, or for a minute.
+// countReceived returns how often it received each number below n. It reads for at most a minute.
 func countReceived(t *testing.T, addrs []string, n int) []int {
 	t.Helper()
 	cfg := kafkaClientConfig()
@@ -191,7 +191,7 @@ func countReceived(t *testing.T, addrs []string, n int) []int {
 		case m := <-part.Messages():
 			var i int
 			if _, err := fmt.Sscan(string(m.Value), &i); err != nil || i >= n {
-				t.Fatalf("message %q: %v", m.Value, err)
+				t.Fatalf("message %q is not a number below %d; error: %v", m.Value, n, err)
 			}
 			if seen[i]++; seen[i] == 1 {
 				missing--
@@ -226,7 +226,7 @@ func TestKafka(t *testing.T) {
 	createTopic(t, c.Addrs(), 3)
 	must(t, send(c.Addrs(), 0, 100))
 
-	t.Log("one broker killed: the other two accept writes; the restarted one gets in sync")
+	t.Log("one broker killed: the other two accept writes; the restarted broker gets in sync")
 	must(t, c.Servers[0].Kill())
 	must(t, send(c.Addrs()[1:], 100, 200))
 	checkReceived(t, c.Addrs()[1:], 200)
@@ -234,7 +234,7 @@ func TestKafka(t *testing.T) {
 
 	t.Log("one broker paused and resumed")
 	must(t, c.Servers[1].Pause())
-	must(t, c.WaitReady(t.Context())) // The other brokers take over the partitions.
+	must(t, c.WaitReady(t.Context())) // The other brokers have now taken over the partitions.
 	must(t, send([]string{c.Servers[0].Addr, c.Servers[2].Addr}, 200, 250))
 	must(t, c.Servers[1].Resume())
 	timed(t, "resume of one broker", func() { must(t, c.WaitReady(t.Context())) })
@@ -246,14 +246,14 @@ func TestKafka(t *testing.T) {
 	cfg.Producer.Retry.Max = 0
 	if producer, err := sarama.NewSyncProducer(c.Addrs()[:1], cfg); err == nil {
 		if _, _, err := producer.SendMessage(&sarama.ProducerMessage{Topic: testTopic, Value: sarama.StringEncoder("0")}); err == nil {
-			t.Error("one broker of three acknowledged a write, want an error")
+			t.Error("one broker of three acknowledged a write, want an error: at least two must be in sync")
 		}
 		producer.Close()
 	}
 	timed(t, "restart of two brokers", func() { must(t, c.Start(t.Context())) })
 	must(t, send(c.Addrs(), 250, 300))
 
-	t.Log("all brokers killed, one stopped cleanly first")
+	t.Log("one broker stopped cleanly, then two killed")
 	must(t, c.Servers[0].Stop(t.Context()))
 	must(t, c.Servers[1].Kill())
 	must(t, c.Servers[2].Kill())
@@ -312,7 +312,7 @@ func TestRedis(t *testing.T) {
 func TestRedisCluster(t *testing.T) {
 	c := Private(t, StartRedisCluster, RedisConfig{})
 	pids := pidsOf(t, c)
-	// By default the client searches for a new master once a minute.
+	// By default, the client searches for a new master once a minute.
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ClusterStateReloadInterval: 200 * time.Millisecond})
 	defer client.Close()
 	for i := range 100 {

@@ -13,10 +13,10 @@ import (
 
 // RedisConfig describes Redis servers.
 type RedisConfig struct {
-	// AppendOnly writes data to a file that is synced before each answer. Without AppendOnly, a
-	// restarted server is empty.
+	// AppendOnly syncs each write to a file before the answer. Without AppendOnly, a restarted server
+	// is empty.
 	AppendOnly bool
-	// Secrets makes the servers require TLS and a password, also from each other, unless it is nil.
+	// If Secrets is not nil, the servers require TLS and a password, also from each other.
 	Secrets *Secrets
 }
 
@@ -45,7 +45,7 @@ func StartRedisCluster(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Before the servers join, each is ready once it answers.
+	// Before redis-cli creates the cluster, a server is ready once it answers.
 	c.checkReady = func(ctx context.Context, live []*Server) error { return checkRedisReady(ctx, cfg.Secrets, addrs(live)) }
 	if c, err = c.begin(ctx); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func newRedis(kind string, n int, cfg RedisConfig, extra ...string) (*Cluster, e
 		s.listens = []string{s.Addr}
 		args := []string{
 			"--port", port(s.Addr), "--bind", loopback, "--dir", s.dir, "--save", "", "--appendonly", "no",
-			"--repl-diskless-sync-delay", "0", // A master has one replica, so it need not wait for more replicas before it sends a copy.
+			"--repl-diskless-sync-delay", "0", // By default, a master waits for more replicas before it sends its data.
 		}
 		if cfg.AppendOnly {
 			args = append(args, "--appendonly", "yes", "--appendfsync", "always")
@@ -102,7 +102,8 @@ func newRedis(kind string, n int, cfg RedisConfig, extra ...string) (*Cluster, e
 	return c, nil
 }
 
-// redisArgs overrides earlier arguments: the server listens with TLS and has one user.
+// redisArgs returns arguments that override earlier ones: the server listens with TLS only, and has
+// one user.
 func (s *Secrets) redisArgs(port string) []string {
 	return []string{
 		"--port", "0", "--tls-port", port, "--tls-ca-cert-file", s.CA, "--tls-cert-file", s.server.Cert, "--tls-key-file", s.server.Key,
@@ -120,7 +121,8 @@ func checkRedisReady(ctx context.Context, secrets *Secrets, addrs []string) erro
 	return eachRedis(secrets, addrs, func(client *redis.Client) error { return client.Ping(ctx).Err() })
 }
 
-// All slots must be served, and each replica must be in sync with its master. secrets may be nil.
+// checkRedisClusterReady checks that all slots are served and each replica is in sync. secrets may
+// be nil.
 func checkRedisClusterReady(ctx context.Context, secrets *Secrets, addrs []string) error {
 	return eachRedis(secrets, addrs, func(client *redis.Client) error {
 		state, err := client.ClusterInfo(ctx).Result()

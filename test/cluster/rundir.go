@@ -35,7 +35,7 @@ func newDir(kind string) (string, error) {
 	return dir, err
 }
 
-// With the last folder in the run folder, removeDir also removes the run folder.
+// removeDir removes a cluster's folder. After the last cluster, it also removes the run folder.
 func removeDir(dir string) error {
 	runDir.mu.Lock()
 	defer runDir.mu.Unlock()
@@ -47,7 +47,7 @@ func removeDir(dir string) error {
 	return err
 }
 
-// The run folder is locked until removeDir unlocks it or the process ends.
+// newRunDir creates and locks a run folder. removeDir or the end of the process unlocks it.
 func newRunDir() (path string, lock *os.File, err error) {
 	path, err = os.MkdirTemp("", runPrefix)
 	if err != nil {
@@ -65,7 +65,8 @@ func newRunDir() (path string, lock *os.File, err error) {
 	return path, lock, nil
 }
 
-// The next call retries after an error.
+// removeDeadRunDirs removes the run folders of ended processes. It ignores errors: the next call
+// retries.
 func removeDeadRunDirs() {
 	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), runPrefix+"*", "lock"))
 	for _, path := range locks {

@@ -58,5 +58,5 @@ func (s *Secrets) TLS() (*tls.Config, error) {
 	return c, nil
 }
 
-// ServerPEM returns the path of the servers' private key and certificate.
+// ServerPEM returns the path of the file with the servers' private key and certificate.
 func (s *Secrets) ServerPEM() string { return s.server.Both }

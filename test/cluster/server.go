@@ -14,13 +14,13 @@ import (
 	"time"
 )
 
-// Server is one server of a [Cluster]. It keeps its data and address when its process is replaced.
-// Methods are safe for concurrent use.
+// Server is one server of a [Cluster]. It keeps its data and address after a restart. Methods are
+// safe for concurrent use.
 type Server struct {
 	Name string // such as "cassandra-2"
-	Addr string // the client address, host:port; the same after a restart
-	// Detour is the address that a proxy connects to, if [KafkaConfig] names a proxy for this
-	// broker.
+	Addr string // the client address, host:port
+	// If [KafkaConfig.Detours] names a proxy for this broker, Detour is the address that the proxy
+	// connects to.
 	Detour string
 
 	cluster *Cluster
@@ -29,7 +29,7 @@ type Server struct {
 	jmx     string   // host:port of a Cassandra node's JMX
 
 	// command writes the configuration and returns the command that runs the server in the
-	// foreground. The server can join the live servers in peers.
+	// foreground. peers are the live servers that the server can join.
 	command func(peers []*Server) (*exec.Cmd, error)
 
 	mu   sync.Mutex
@@ -95,7 +95,7 @@ func (s *Server) end(ctx context.Context, sig syscall.Signal) error {
 	case <-p.exited:
 	case <-ctx.Done():
 		err = fmt.Errorf("cluster: %s did not stop after signal %q and was killed: %w", s.Name, sig, context.Cause(ctx))
-		_ = p.cmd.Process.Kill() // It fails only if the process has ended.
+		_ = p.cmd.Process.Kill() // Kill fails only if the process has ended.
 		<-p.exited
 	}
 	s.proc = nil
@@ -131,8 +131,8 @@ func (s *Server) Resume() error {
 	return s.signal(p, syscall.SIGCONT)
 }
 
-// Start starts the server on its existing data and calls [Cluster.WaitReady]. For servers that are
-// not ready until others run, such as killed Kafka brokers, use [Cluster.Start].
+// Start starts the server on its existing data and calls [Cluster.WaitReady]. Some servers, such as
+// killed Kafka brokers, are ready only together: start them with [Cluster.Start].
 func (s *Server) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
@@ -181,7 +181,7 @@ func (s *Server) checkCrash() error {
 		s.Name, s.proc.cmd.ProcessState, errFatal, s.logTail())
 }
 
-// spawn waits until the server's addresses are free.
+// spawn starts a process once the server's addresses are free.
 func (s *Server) spawn(ctx context.Context, peers []*Server) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,8 +267,8 @@ func StartChild(cmd *exec.Cmd) error {
 	return <-result
 }
 
-// runTool runs a command that ends by itself, and returns its output. An error includes the last 4
-// KiB of the output.
+// runTool runs a command that ends by itself, and returns its output. An error includes the end of
+// the output.
 func runTool(ctx context.Context, cmd *exec.Cmd) (string, error) {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()

@@ -18,8 +18,8 @@ const (
 	EnvRedisCluster = "LEADERBOARD_TEST_REDIS_CLUSTER"
 )
 
-// If envRequire is 1, this package starts the servers that no other variable names. A test that
-// lacks servers then fails and is not skipped.
+// If envRequire is 1, this package starts the servers that no variable above names, and a test that
+// lacks servers fails. Otherwise, the test is skipped.
 const envRequire = "REQUIRE_INTEGRATION"
 
 type kind struct {
@@ -69,9 +69,9 @@ var (
 // Cassandra returns the addresses, host:port, of a shared Cassandra cluster of at least the given
 // number of nodes. Each test must use a keyspace of its own.
 //
-// Without enough servers, Cassandra skips t, or fails it with REQUIRE_INTEGRATION=1. If servers
-// named by the environment do not answer, it fails t. [Kafka], [Redis] and [RedisCluster] do the
-// same.
+// If [EnvCassandra] names too few servers, Cassandra skips t. With REQUIRE_INTEGRATION=1, Cassandra
+// starts servers if none are named, and fails t if too few are named. If named servers do not
+// answer, Cassandra fails t. [Kafka], [Redis] and [RedisCluster] do the same.
 func Cassandra(t testing.TB, nodes int) []string { t.Helper(); return cassandraKind.share(t, nodes) }
 
 // Kafka returns the addresses of a shared Kafka cluster of at least the given number of brokers.
@@ -127,7 +127,7 @@ func MainThen(m *testing.M, cleanup func()) int {
 
 func required() bool { return os.Getenv(envRequire) == "1" }
 
-// If servers fail to start, later calls fail without another attempt.
+// If share fails for n servers, later calls for at most n servers fail without another attempt.
 func (k *kind) share(t testing.TB, n int) []string {
 	t.Helper()
 	list := os.Getenv(k.env)
@@ -170,7 +170,7 @@ func (k *kind) awaitNamed(list string) ([]string, error) {
 }
 
 func (k *kind) begin(t testing.TB, n int) ([]string, error) {
-	// The servers outlive t, so they must not use t's context.
+	// The servers outlive t.
 	c, err := k.start(context.Background(), n, t.Logf)
 	if err != nil {
 		return nil, err

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel kills the child when the thread that started it ends. The child has its own process
-// group, so a terminal's Ctrl-C does not reach it.
+// For Pdeathsig, see starter in server.go. Setpgid keeps a terminal's Ctrl-C from the child.
 func sysProcAttr() (*syscall.SysProcAttr, error) {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}, nil
 }

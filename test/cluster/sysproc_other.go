@@ -9,7 +9,7 @@ import (
 )
 
 func sysProcAttr() (*syscall.SysProcAttr, error) {
-	return nil, fmt.Errorf("cluster: starting servers needs Linux; run the tests with docker-compose.tests.yml, or name running servers in %s and the like: %w",
+	return nil, fmt.Errorf("cluster: starting servers needs Linux; run the tests with docker-compose.tests.yml, or name running servers in %s and similar variables: %w",
 		EnvCassandra, errors.ErrUnsupported)
 }
 

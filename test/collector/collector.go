@@ -19,7 +19,7 @@ import (
 
 // Span is a received span.
 type Span struct {
-	Name, Process     string // the process is the service.name of its resource
+	Name, Process     string // Process is the service.name of the span's resource
 	Trace, ID, Parent string // in hex; Parent is empty if the span has no parent
 	Attributes        map[string]string
 	Failed            bool
@@ -114,7 +114,7 @@ func (c *Collector) add(request *tracepb.ExportTraceServiceRequest) {
 	}
 }
 
-// Trace returns the spans of the trace id that have arrived so far.
+// Trace returns the spans so far whose field Trace is id.
 func (c *Collector) Trace(id string) (spans []Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

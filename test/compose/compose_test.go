@@ -22,13 +22,13 @@ import (
 
 const root = "../.."
 
-// The passwords that the file .env sets.
 const (
 	cassandraPassword = "0123cassandra"
 	kafkaPassword     = "2345kafka"
 	redisPassword     = "4567redis"
 )
 
+// dotEnv replaces the file .env.
 var dotEnv = []string{"CASSANDRA_PASSWORD=" + cassandraPassword, "KAFKA_PASSWORD=" + kafkaPassword, "REDIS_PASSWORD=" + redisPassword}
 
 // project returns docker-compose.yml as Docker reads it.
@@ -118,7 +118,7 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 		}
 		names := servicesNamed(p, prefix)
 		if len(names) != 3 || want == "" {
-			t.Errorf("services %s*: %v, want three; the tested version is %q", prefix, names, want)
+			t.Errorf("services %s*: %v, want three; image of the tested version: %q", prefix, names, want)
 		}
 		for _, name := range names {
 			if got, _, _ := strings.Cut(p.Services[name].Image, "@"); got != want {
@@ -129,7 +129,7 @@ func TestServersHaveTheTestedVersions(t *testing.T) {
 }
 
 // Every service except a job has a health check, and is restarted unless it was stopped. A service
-// starts after its dependencies are healthy or complete.
+// starts once the servers that it needs are healthy and the jobs that it needs have succeeded.
 func TestServicesHaveHealthChecksVolumesAndLoopbackPorts(t *testing.T) {
 	for _, p := range []*types.Project{project(t), testProject(t)} {
 		t.Run(p.Name, func(t *testing.T) { checkServices(t, p) })
@@ -148,7 +148,7 @@ func checkServices(t *testing.T, p *types.Project) {
 		}
 		for _, port := range s.Ports {
 			if port.HostIP != "127.0.0.1" || port.Published == "" {
-				t.Errorf("%s publishes %d on %q, want 127.0.0.1", name, port.Target, port.HostIP)
+				t.Errorf("%s publishes %d at %s:%s, want a fixed port at 127.0.0.1", name, port.Target, port.HostIP, port.Published)
 			}
 		}
 		for _, v := range s.Volumes {
@@ -180,7 +180,7 @@ func checkServices(t *testing.T, p *types.Project) {
 		s := p.Services[name]
 		for _, dependency := range []string{"schema", "topics", "redis"} {
 			if _, ok := s.DependsOn[dependency]; !ok {
-				t.Errorf("%s does not wait for %s, want it to depend on it", name, dependency)
+				t.Errorf("%s does not depend on %s, want a dependency", name, dependency)
 			}
 		}
 	}
@@ -196,7 +196,8 @@ func environ(s *types.ServiceConfig) []string {
 	return list
 }
 
-// settings checks that the service's variables are valid and name existing servers.
+// settings returns the configuration of a service. It checks that the service's variables are valid
+// and name all servers.
 func settings(t *testing.T, p *types.Project, name string) *config.Config {
 	t.Helper()
 	s := p.Services[name]
@@ -253,8 +254,8 @@ func TestSettingsOfOurServices(t *testing.T) {
 		if c.Insecure {
 			t.Errorf("%s is insecure, want it to require API keys", name)
 		}
-		// A consumer finishes its batch, which may take consumer.Options.ApplyTimeout (30s), before
-		// it commits and leaves the group.
+		// Before a consumer leaves its group, it finishes its batch, which takes up to
+		// consumer.Options.ApplyTimeout (30s).
 		if longest := types.Duration(max(c.ShutdownGrace, 30*time.Second)); *s.StopGracePeriod <= longest {
 			t.Errorf("%s is killed after %v, want more than the %v that a stop may take", name, *s.StopGracePeriod, longest)
 		}
@@ -268,11 +269,11 @@ func TestSettingsOfOurServices(t *testing.T) {
 		}
 	}
 	if ours != 4 {
-		t.Errorf("%d services run the leaderboard image, want schema, topics, api and consumer", ours)
+		t.Errorf("%d services run the leaderboard image, want 4: schema, topics, api and consumer", ours)
 	}
 }
 
-// A quorum survives the loss of one node.
+// Each node has one replica, so the loss of one node leaves a quorum.
 func TestEachReplicaHasItsOwnNode(t *testing.T) {
 	p := project(t)
 	nodes, brokers := len(servicesNamed(p, "cassandra-")), len(servicesNamed(p, "kafka-"))
@@ -306,10 +307,10 @@ func TestEachReplicaHasItsOwnNode(t *testing.T) {
 		}
 	}
 	if got := *p.Services["kafka-1"].Environment["KAFKA_CONTROLLER_QUORUM_VOTERS"]; got != strings.Join(voters, ",") {
-		t.Errorf("the voters are %s, want %v", got, voters)
+		t.Errorf("the voters of kafka-1 are %s, want %v", got, voters)
 	}
 	if len(racks) != nodes || len(ids) != brokers {
-		t.Errorf("%d racks for %d nodes and %d ids for %d brokers, want one each", len(racks), nodes, len(ids), brokers)
+		t.Errorf("%d racks for %d nodes and %d ids for %d brokers, want a rack for each node and an id for each broker", len(racks), nodes, len(ids), brokers)
 	}
 }
 
@@ -344,8 +345,8 @@ func TestTestsUseTheServersOfTheService(t *testing.T) {
 			t.Errorf("test/cluster does not read the variable %s, want it to read each variable of the tests", variable)
 		}
 	}
-	// Some tests build the program. The build must not ask Git for the version, because the mounted
-	// folder belongs to another user, and Git refuses it.
+	// Git refuses the mounted folder, because the folder belongs to another user. So a test's
+	// build of the program must not read the version from Git.
 	if flags := s.Environment["GOFLAGS"]; flags == nil || *flags != "-buildvcs=false" {
 		t.Errorf("GOFLAGS of the tests is %s, want -buildvcs=false", show(flags))
 	}

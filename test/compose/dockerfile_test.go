@@ -18,7 +18,7 @@ type instructions struct {
 	final map[string]string // the other instructions of the last stage
 }
 
-// Each instruction of the Dockerfile must be on one line.
+// dockerfile reads the Dockerfile. Each instruction must be on one line.
 func dockerfile(t *testing.T) instructions {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, "Dockerfile"))
@@ -79,7 +79,7 @@ func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 		t.Fatalf("RUN %s: %v\n%s", runs[index], err, out)
 	}
 	if out, err := exec.Command(binary, "version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "leaderboard v1.2.3 ") {
-		t.Errorf("leaderboard version: %v: %s; want the version of the build argument", err, out)
+		t.Errorf("leaderboard version: error %v, output %s; want v1.2.3", err, out)
 	}
 	wantStatic(t, binary)
 	for name, s := range project(t).Services {
@@ -89,7 +89,7 @@ func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
 		// The program prints help only if it knows the arguments before --help.
 		for _, args := range [][]string{s.Command, healthArgs(s.HealthCheck.Test)} {
 			if out, err := exec.Command(binary, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
-				t.Errorf("%s runs leaderboard %v, whose help ends with the error %v, want none; output: %s", name, args, err, out)
+				t.Errorf("%s runs leaderboard %v, but with --help it fails: %v; output: %s", name, args, err, out)
 			}
 		}
 	}
@@ -116,8 +116,8 @@ func healthArgs(test []string) []string {
 	return test[2:]
 }
 
-// copyContext copies the files that .dockerignore includes. Its first pattern excludes everything,
-// patterns with ! include, and patterns with **/ exclude again.
+// copyContext copies the files that .dockerignore includes. In it, * excludes everything, ! includes
+// a file or folder of the root, and **/ excludes a name in all folders.
 func copyContext(t *testing.T, target string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, ".dockerignore"))

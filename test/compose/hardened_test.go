@@ -22,11 +22,11 @@ func TestContainersAreHardened(t *testing.T) {
 	unprivileged := []string{"apache/kafka", "prom/prometheus", "grafana/grafana"} // images whose default user is not root
 	writable := append(append(servicesNamed(p, "cassandra-"), servicesNamed(p, "kafka-")...), "credentials")
 	for name, s := range p.Services {
-		if name == "tests" { // installs packages
+		if name == "tests" { // This service installs packages.
 			continue
 		}
 		if !slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.CapAdd) > 0 || s.Privileged {
-			t.Errorf("%s drops the capabilities %v and adds %v, want none left", name, s.CapDrop, s.CapAdd)
+			t.Errorf("%s drops the capabilities %v and adds %v, want ALL dropped and none added; privileged: %v", name, s.CapDrop, s.CapAdd, s.Privileged)
 		}
 		if !slices.Equal(s.SecurityOpt, []string{"no-new-privileges:true"}) {
 			t.Errorf("%s has the security options %v, want no-new-privileges", name, s.SecurityOpt)
@@ -45,7 +45,7 @@ func TestContainersAreHardened(t *testing.T) {
 func TestPasswordsAreRequired(t *testing.T) {
 	for _, env := range [][]string{nil, dotEnv[:2], dotEnv[1:], {dotEnv[0], dotEnv[2]}} {
 		if _, err := read(t, env, "docker-compose.yml"); err == nil || !strings.Contains(err.Error(), "write .env") {
-			t.Errorf("with %v, docker-compose.yml loads with the error %v, want an error that says to write .env", env, err)
+			t.Errorf("load of docker-compose.yml with the variables %v: error %v, want an error that says to write .env", env, err)
 		}
 	}
 }
@@ -54,8 +54,8 @@ func TestPasswordsAreRequired(t *testing.T) {
 // the password of clients. With username and password, the broker logs in to the other brokers.
 const brokerJAAS = `org.apache.kafka.common.security.plain.PlainLoginModule required username="leaderboard" password="` + kafkaPassword + `" user_leaderboard="` + kafkaPassword + `";`
 
-// properties returns the settings of a broker. The image removes the prefix KAFKA_ from each
-// variable, and writes a dot for each underscore.
+// properties returns the settings of a broker. The image makes them from variables: KAFKA_NODE_ID
+// sets node.id.
 func properties(s types.ServiceConfig) map[string]string {
 	found := map[string]string{}
 	for name, value := range s.Environment {
@@ -68,8 +68,8 @@ func properties(s types.ServiceConfig) map[string]string {
 
 const authenticator = "-Dcassandra.settings.authenticator=PasswordAuthenticator"
 
-// TestRedisRequiresThePassword tests Redis. In the project for tests, the servers require no
-// passwords.
+// Servers require passwords in docker-compose.yml, and none in docker-compose.tests.yml.
+// TestRedisRequiresThePassword tests Redis.
 func TestServersRequirePasswords(t *testing.T) {
 	p, tests := project(t), testProject(t)
 	for _, name := range servicesNamed(p, "cassandra-") {
@@ -88,7 +88,7 @@ func TestServersRequirePasswords(t *testing.T) {
 				t.Errorf("%s: listener %s has the protocols %s and the configuration %q, want SASL_PLAINTEXT and %q", name, listener, broker["listener.security.protocol.map"], jaas, brokerJAAS)
 			}
 			if protocols := properties(tests.Services[name])["listener.security.protocol.map"]; !slices.Contains(strings.Split(protocols, ","), listener+":PLAINTEXT") {
-				t.Errorf("for tests, %s has the protocols %s, want %s without a password", name, protocols, listener)
+				t.Errorf("for tests, %s has the protocols %s, want %s:PLAINTEXT", name, protocols, listener)
 			}
 		}
 		for _, key := range []string{"sasl.enabled.mechanisms", "sasl.mechanism.inter.broker.protocol", "sasl.mechanism.controller.protocol"} {
@@ -104,16 +104,16 @@ func TestServersRequirePasswords(t *testing.T) {
 		c := settings(t, p, name)
 		if c.Cassandra.Username != "leaderboard" || string(c.Cassandra.Password) != cassandraPassword || string(c.Redis.Password) != redisPassword ||
 			c.Kafka.Username != "leaderboard" || string(c.Kafka.Password) != kafkaPassword || c.Kafka.Mechanism != "PLAIN" {
-			t.Errorf("%s does not use the user leaderboard and the passwords of .env, want it to use them", name)
+			t.Errorf("%s does not log in as leaderboard with the passwords of .env and Kafka's mechanism PLAIN", name)
 		}
 	}
 	if _, ok := p.Services["schema"].DependsOn["credentials"]; !ok {
-		t.Error("schema does not depend on credentials, want it to wait for its role")
+		t.Error("schema does not depend on credentials, which creates the role leaderboard")
 	}
 }
 
-// The job creates the role leaderboard, and disables Cassandra's default role. It succeeds once
-// only the new role can log in, also after an earlier run.
+// The job creates the role leaderboard, and disables Cassandra's default role. A second run cannot
+// log in with the default role, and succeeds too.
 func TestCredentialsJob(t *testing.T) {
 	s := project(t).Services["credentials"]
 	dir := t.TempDir()
@@ -141,7 +141,7 @@ exit 9`
 		cmd.Env = append(cmd.Env, strings.Fields(tt.results)...)
 		out, err := cmd.CombinedOutput()
 		if (err == nil) != tt.ok {
-			t.Errorf("%s: the job ends with %v, want success %v; output: %s", tt.name, err, tt.ok, out)
+			t.Errorf("%s: error of the job = %v, want success = %v; output: %s", tt.name, err, tt.ok, out)
 		}
 		text, err := os.ReadFile(log)
 		if err != nil {
@@ -160,7 +160,7 @@ exit 9`
 	}
 }
 
-// The test runs the command and the health check of the Redis service on another port.
+// The test runs the command and the health check of the Redis service with another port.
 func TestRedisRequiresThePassword(t *testing.T) {
 	needPrograms(t, "redis-server", "redis-cli")
 	s := project(t).Services["redis"]
@@ -218,6 +218,6 @@ func TestPasswordsAreWritten(t *testing.T) {
 	}
 	got, err := os.ReadFile(dotEnv)
 	if err != nil || !regexp.MustCompile(`\AREDIS_PASSWORD=kept\nCASSANDRA_PASSWORD=[0-9a-f]{48}\nKAFKA_PASSWORD=[0-9a-f]{48}\n\z`).Match(got) {
-		t.Errorf(".env has %q (%v), want the kept password and two new ones", got, err)
+		t.Errorf(".env has %q, error %v; want the kept password and two new passwords", got, err)
 	}
 }

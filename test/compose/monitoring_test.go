@@ -18,7 +18,6 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// "promtool check rules" reads the rules in the same way.
 func TestPrometheusAcceptsTheRules(t *testing.T) {
 	groups, errs := rulefmt.ParseFile(filepath.Join(root, "deploy/prometheus/alerts.yml"), false)
 	for _, err := range errs {
@@ -41,10 +40,10 @@ func TestPrometheusAcceptsTheRules(t *testing.T) {
 	}
 }
 
-// watched are the subjects that the dashboard must show, each with parts of its queries.
+// watched has the subjects that the dashboard must show, with parts of their queries.
 var watched = map[string][]string{
-	"calls per second":      {`sum by (method) (rate(leaderboard_api_call_seconds_count[`},
-	"the p95 of each route": {`histogram_quantile(0.95, sum by (le, method) (rate(leaderboard_api_call_seconds_bucket[`},
+	"calls per second":       {`sum by (method) (rate(leaderboard_api_call_seconds_count[`},
+	"the p95 of each method": {`histogram_quantile(0.95, sum by (le, method) (rate(leaderboard_api_call_seconds_bucket[`},
 	"the objective of a p95 below 50 ms": {
 		`sum(rate(leaderboard_api_visible_seconds_bucket{method="SubmitScore",le="0.05"}[`, `sum(rate(leaderboard_consumer_visible_seconds_bucket{le="0.05"}[`},
 	"the time from submit to visible": {
@@ -86,7 +85,7 @@ func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 		for _, target := range p.Targets {
 			queries++
 			fmt.Fprintln(&all, target.Expr)
-			// Grafana replaces its variable before it sends the query.
+			// Grafana replaces $__rate_interval before it sends the query.
 			if _, err := parser.ParseExpr(strings.ReplaceAll(target.Expr, "$__rate_interval", "1m")); err != nil {
 				t.Errorf("panel %q: %s: %v", p.Title, target.Expr, err)
 			}
@@ -104,8 +103,8 @@ func TestPrometheusAcceptsTheDashboard(t *testing.T) {
 	}
 }
 
-// With prometheusConfig, a misspelled field in prometheus.yml is an error. Prometheus' own package
-// config would add the clients of three cloud providers to go.mod.
+// prometheusConfig has all fields of prometheus.yml, so a misspelled field is an error. Prometheus'
+// own package config would add the clients of three cloud providers to go.mod.
 type prometheusConfig struct {
 	Global struct {
 		ScrapeInterval     model.Duration `yaml:"scrape_interval"`
@@ -169,7 +168,7 @@ func TestComposeStartsMonitoring(t *testing.T) {
 	}
 	load("deploy/prometheus/prometheus.yml", &config)
 	if !slices.Equal(config.RuleFiles, []string{"alerts.yml"}) || len(config.ScrapeConfigs) != 1 || config.ScrapeConfigs[0].JobName != "leaderboard" {
-		t.Fatalf("prometheus.yml is %+v, want the job leaderboard and alerts.yml", config)
+		t.Fatalf("prometheus.yml is %+v, want only the job leaderboard and the rules in alerts.yml", config)
 	}
 	if dns := config.ScrapeConfigs[0].DNS; len(dns) != 1 || !slices.Equal(dns[0].Names, []string{"api", "consumer"}) || dns[0].Type != "A" || dns[0].Port != 8080 {
 		t.Errorf("Prometheus reads %+v, want the services api and consumer at 8080", dns)
@@ -182,19 +181,19 @@ func TestComposeStartsMonitoring(t *testing.T) {
 	}
 	for _, name := range []string{"api", "consumer"} {
 		if c := settings(t, p, name); c.HTTP != "0.0.0.0:8080" || c.Admin != "" {
-			t.Errorf("%s serves its metrics at http %q or admin %q, want 0.0.0.0:8080", name, c.HTTP, c.Admin)
+			t.Errorf("%s has http=%q and admin=%q, want its metrics at http=0.0.0.0:8080 and no admin", name, c.HTTP, c.Admin)
 		}
 	}
 	var sources struct{ Datasources []struct{ URL string } }
 	load("deploy/grafana/provisioning/datasources/prometheus.yml", &sources)
 	if len(sources.Datasources) != 1 || sources.Datasources[0].URL != "http://prometheus:9090" {
-		t.Errorf("Grafana's sources are %+v, want http://prometheus:9090", sources)
+		t.Errorf("Grafana's data sources are %+v, want http://prometheus:9090", sources)
 	}
 	var providers struct {
 		Providers []struct{ Options struct{ Path string } }
 	}
 	load("deploy/grafana/provisioning/dashboards/leaderboard.yml", &providers)
 	if len(providers.Providers) != 1 || providers.Providers[0].Options.Path != "/etc/grafana/dashboards" {
-		t.Errorf("Grafana's providers are %+v, want the mounted folder", providers)
+		t.Errorf("Grafana's dashboard providers are %+v, want the mounted folder /etc/grafana/dashboards", providers)
 	}
 }

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/mod/zip"
 )
 
-// checkout returns a folder with a Git commit of all files of the project. Its CHANGELOG has a
-// section for version 1.2.3.
+// checkout copies the project to a folder and commits the copy there. In its CHANGELOG, the section
+// Unreleased is renamed 1.2.3.
 func checkout(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -65,7 +65,7 @@ func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
 	}
 	notes, err := os.ReadFile(filepath.Join(dist, "notes.md"))
 	if err != nil || !strings.HasPrefix(string(notes), "## 1.2.3\n") || strings.Contains(string(notes), "1.2.2") {
-		t.Errorf("the notes are %v %s\nwant the section 1.2.3 of the CHANGELOG", err, notes)
+		t.Errorf("the notes are\n%s\nerror %v; want the section 1.2.3 of the CHANGELOG", notes, err)
 	}
 	listing := run(t, dist, "tar", "-tzf", name+".tar.gz")
 	if want := fmt.Sprintf("%[1]s/\n%[1]s/CHANGELOG.md\n%[1]s/LICENSE\n%[1]s/README.md\n%[1]s/leaderboard\n", name); listing != want {
@@ -86,7 +86,7 @@ func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
 	}
 	wantStatic(t, binary)
 
-	// Two builds of a commit, at different times and in different folders, make equal archives.
+	// Two builds of a commit, at different times and into different folders, make equal archives.
 	second := filepath.Join(t.TempDir(), "second")
 	run(t, dir, "env", "DIST="+second, "scripts/release.sh", "v1.2.3", platform)
 	if data, err := os.ReadFile(filepath.Join(second, name+".tar.gz")); err != nil || sha256.Sum256(data) != sha256.Sum256(archive) {
@@ -109,7 +109,7 @@ func TestReleaseIsRefused(t *testing.T) {
 		cmd := exec.Command("sh", "-c", tt.command)
 		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), tt.want) {
-			t.Errorf("%s: %v: %s, want %q", tt.name, err, out, tt.want)
+			t.Errorf("%s: error %v, output %s; want an error and the output %q", tt.name, err, out, tt.want)
 		}
 	}
 }
@@ -140,8 +140,8 @@ func TestReleaseOfAllPlatforms(t *testing.T) {
 	run(t, filepath.Join(dir, "dist"), "sha256sum", "--check", "--quiet", "SHA256SUMS")
 }
 
-// The test's module proxy has only version 1.2.3 of this module. The other modules come from the
-// module cache. The test is slow, so it runs in "make slow" only.
+// The test's module proxy has only version 1.2.3 of this module. Other modules come from the
+// module cache. The test runs in "make slow" only.
 func TestGoInstall(t *testing.T) {
 	const path = "github.com/open-leaderboard/leaderboard"
 	dir, proxy, bin := checkout(t), t.TempDir(), t.TempDir()
@@ -167,7 +167,7 @@ func TestGoInstall(t *testing.T) {
 		}
 	}
 	cache := strings.TrimSpace(run(t, root, "go", "env", "GOMODCACHE"))
-	ownCache := filepath.Join(t.TempDir(), "cache") // so that the cache of the machine gets no made-up version
+	ownCache := filepath.Join(t.TempDir(), "cache") // The machine's cache must not get the test's v1.2.3.
 	run(t, t.TempDir(), "env", "GOBIN="+bin, "GOMODCACHE="+ownCache, "GOFLAGS=-modcacherw -trimpath", "GOSUMDB=off", "GOTOOLCHAIN=local",
 		"GOPROXY=file://"+proxy+",file://"+filepath.Join(cache, "cache", "download"), "go", "install", path+"/cmd/leaderboard@v1.2.3")
 	if out := run(t, dir, filepath.Join(bin, "leaderboard"), "version"); !strings.HasPrefix(out, "leaderboard v1.2.3 ") {

@@ -14,10 +14,9 @@
 //	second.Stop(t.Context())  // SIGTERM, and wait
 //	first.Start(t.Context())  // again, at the same address
 //
-// Each deployment has its own topics, consumer group and Redis keys. Deployments of one test
-// process share a keyspace if they have the same number of replicas on the same nodes, because
-// creating a keyspace takes a while. So a test must use only boards that it creates with
-// [Client.Board].
+// Each deployment has its own topics, consumer group and Redis keys. To save time, deployments of one
+// test process share a keyspace if they have the same nodes and replicas. So a test must use only
+// boards that it creates with [Client.Board].
 //
 // A test that stops or damages servers must start its own with [cluster.Private] and name them in
 // [Options].
@@ -51,14 +50,14 @@ type Options struct {
 	// shared servers of package cluster. Several Redis addresses form a Redis Cluster.
 	Cassandra, Kafka, Redis []string
 	// CassandraReplicas is the number of replicas of the keyspace in each data center.
-	// KafkaReplicas is the number of replicas of the topics. Default 1.
+	// KafkaReplicas is the number of replicas of the topics. Both are 1 by default.
 	CassandraReplicas, KafkaReplicas int
-	// DataCenters are Cassandra's data centers that hold the keyspace. The deployment uses the
-	// first. Default: the data center of the node that answers first.
+	// DataCenters are Cassandra's data centers that hold the keyspace. The deployment connects
+	// to the first. Default: the data center of the node that answers first.
 	DataCenters []string
 	// Partitions is the number of partitions of each topic. Default 4.
 	Partitions int
-	// Fresh gives the deployment an empty keyspace of its own.
+	// With Fresh, the deployment has an empty keyspace of its own.
 	Fresh bool
 	// Secrets are the secrets of all servers, or nil if the servers require neither TLS nor
 	// passwords.
@@ -87,8 +86,8 @@ type Deployment struct {
 	secrets *cluster.Secrets
 }
 
-// A keyspace has one configured admin key, and deployments share keyspaces. So adminKey is the same
-// for all deployments of this process.
+// A keyspace has one configured admin key, and deployments share keyspaces. So all deployments of
+// this process have this key.
 var adminKey = "key of a deployment under test " + rand.Text()
 
 // New returns a deployment without processes. [Deployment.Serve] starts them.
@@ -137,7 +136,7 @@ func dataCenter(t testing.TB, nodes []string, secrets *cluster.Secrets) string {
 	return name
 }
 
-// keyspaces are the keyspaces that this process created. Main drops them.
+// keyspaces has the keyspaces that Main drops.
 var keyspaces struct {
 	sync.Mutex
 	created []keyspace
@@ -215,8 +214,8 @@ func (d *Deployment) Session(t testing.TB) *gocql.Session {
 	return session
 }
 
-// connect opens a session with the nodes of a data center, in a keyspace. secrets may be nil, and
-// both names may be empty.
+// connect opens a session with the nodes of dataCenter, in keyspace. secrets may be nil. dataCenter
+// and keyspace may be empty.
 func connect(nodes []string, secrets *cluster.Secrets, dataCenter, keyspace string) (*gocql.Session, error) {
 	c := gocql.NewCluster(nodes...)
 	if secrets != nil {
@@ -252,7 +251,6 @@ func (d *Deployment) Run(t testing.TB, args ...string) string {
 	return string(out)
 }
 
-// binary is the program, built once per process.
 var binary struct {
 	once sync.Once
 	dir  string
@@ -260,8 +258,8 @@ var binary struct {
 	err  error
 }
 
-// Program returns the path of the program of this source tree, which it builds on first use,
-// without the race detector.
+// Program builds the program once per process, without the race detector, and returns the program's
+// path.
 func Program(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
@@ -281,7 +279,7 @@ func Program(t testing.TB) string {
 	return binary.path
 }
 
-// Main runs a package's tests like [cluster.Main]. It then drops the keyspaces and removes the
+// Main runs a package's tests like [cluster.Main]. It also drops the keyspaces and removes the
 // program that the tests shared.
 func Main(m *testing.M) int {
 	code := cluster.MainThen(m, dropKeyspaces)
@@ -294,7 +292,7 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// timeout bounds [Eventually]. It is long because machines may be busy.
+// timeout bounds [Eventually]. Machines may be busy.
 const timeout = 10 * time.Minute
 
 // Eventually calls try until try returns nil. It fails t after ten minutes.

@@ -25,7 +25,7 @@ import (
 // start and restart it. Start returns once the process is ready.
 type Node struct {
 	*cluster.Server
-	*Client        // calls the probes and the metrics; also the REST API, if the process has the role api
+	*Client        // calls /readyz; also the REST API, if the process has the role api
 	GRPC    string // host:port
 	// Program is the path of the program, and Flags are the flags of "leaderboard serve". A change
 	// applies to the next start.
@@ -79,7 +79,8 @@ func Embedded(t testing.TB, data string, flags ...string) *Node {
 	return n
 }
 
-// Command returns a client command that sends its requests to the node, without starting it.
+// Command returns a client command that sends its requests to the node. It does not start the
+// command.
 func (n *Node) Command(t testing.TB, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := n.run(t, args...)
@@ -122,8 +123,8 @@ func (c *Client) Board(t testing.TB, name string, settings map[string]any) strin
 }
 
 // Call sends a request with the key and returns the answer's status. It encodes body as JSON, and
-// decodes the answer's JSON into answer. Both may be nil. Call returns an error if no answer
-// arrives, or if it cannot decode the answer.
+// decodes the answer's JSON into answer. body and answer may be nil. Call returns an error if no
+// answer arrives, or if it cannot decode the answer.
 func (c *Client) Call(ctx context.Context, method, path string, body, answer any) (status int, err error) {
 	var input io.Reader
 	if body != nil {
@@ -156,8 +157,8 @@ func (c *Client) Call(ctx context.Context, method, path string, body, answer any
 	return resp.StatusCode, nil
 }
 
-// Metric returns the value of a series, such as leaderboard_cassandra_nodes{state="up"}, or the sum
-// over all labels of a metric. It returns 0 if there is no such metric.
+// Metric returns the value of a series, such as leaderboard_cassandra_nodes{state="up"}. If name has
+// no labels, Metric returns the sum of the metric's series. A missing metric is 0.
 func (n *Node) Metric(ctx context.Context, name string) (float64, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, n.URL+"/metrics", nil)
 	if err != nil {

@@ -53,8 +53,8 @@ func main() {
 	}
 }
 
-// exitStatus is the status of a command that failed under "run". The command has printed the
-// reason.
+// exitStatus is the status of a command that failed under "run". The command has printed the reason,
+// so main does not.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -72,8 +72,8 @@ func dispatch(ctx context.Context, args []string, stdout, stderr io.Writer) erro
 	flags.BoolVar(&s.redis, "redis", true, "start one Redis server")
 	flags.BoolVar(&s.redisCluster, "redis-cluster", true, "start a Redis Cluster of three masters and three replicas")
 	flags.StringVar(&s.state, "state", ".cache/cluster.json", "file in which \"up\" records its servers for \"down\"")
-	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords, and print the settings of the service instead of the variables of the tests; starts the Redis Cluster only with -redis=false")
-	flags.BoolVar(&s.quick, "quick", false, "save processor time in runs of some minutes; unsuitable for benchmarks and for tests that kill servers")
+	flags.BoolVar(&s.secure, "secure", false, "require TLS and passwords; name the servers in the variables of the service, not of the tests; start the Redis Cluster only with -redis=false")
+	flags.BoolVar(&s.quick, "quick", false, "start servers sooner, but serve fewer requests per second; unsuitable for benchmarks and for tests that kill servers")
 	detach := flags.Bool("d", false, "run in the background (\"up\" only)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
@@ -100,7 +100,7 @@ type servers struct {
 	state               string
 }
 
-// start returns the variables that name the servers, as NAME=value, and a function that stops them.
+// start starts the servers. env names them, as NAME=value. The function stop stops them.
 func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, stop func() error, err error) {
 	logf := func(format string, args ...any) { fmt.Fprintf(stderr, "cluster: "+format+"\n", args...) }
 	secrets, removeFiles, err := s.secrets(cluster.NewSecrets)
@@ -127,7 +127,7 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 			return cluster.StartRedis(ctx, cluster.RedisConfig{Secrets: secrets})
 		}})
 	}
-	if s.redisCluster && !(s.secure && s.redis) { // with -secure, not beside Redis: the settings can name only one of them
+	if s.redisCluster && !(s.secure && s.redis) { // The service's settings name either Redis or the Redis Cluster.
 		parts = append(parts, part{cluster.EnvRedisCluster, func(ctx context.Context) (*cluster.Cluster, error) {
 			return cluster.StartRedisCluster(ctx, cluster.RedisConfig{Secrets: secrets})
 		}})
@@ -168,8 +168,8 @@ func (s servers) start(ctx context.Context, stderr io.Writer) (env []string, sto
 	return env, stop, nil
 }
 
-// secrets returns the secrets of the servers, or nil without -secure, and a function that removes
-// their files. If create fails, secrets removes its folder.
+// secrets calls create with a new folder, which removeFiles removes. If create fails, secrets removes
+// the folder. Without -secure, it creates nothing.
 func (s servers) secrets(create func(dir string) (*cluster.Secrets, error)) (_ *cluster.Secrets, removeFiles func() error, err error) {
 	if !s.secure {
 		return nil, func() error { return nil }, nil
@@ -203,8 +203,7 @@ func settings(env string, c *cluster.Cluster, secrets *cluster.Secrets) []string
 	return list
 }
 
-// The command gets the variables that name the servers. When the command has ended, runWith stops
-// the servers.
+// runWith starts the servers, runs command with their variables, and stops the servers.
 func runWith(ctx context.Context, s servers, command []string, stderr io.Writer) error {
 	if len(command) == 0 {
 		return errors.New("run: no command given; put one after --")

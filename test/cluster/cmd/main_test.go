@@ -18,7 +18,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// If envCommand is set, the test binary runs main, also in the process that upDetached starts.
+// If envCommand is set, the test binary runs main. The process that upDetached starts inherits
+// the variable.
 const envCommand = "CLUSTER_TEST_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -52,7 +53,7 @@ func redisAt(t *testing.T, exports string) *redis.Client {
 	t.Helper()
 	addr, ok := strings.CutPrefix(strings.TrimSpace(exports), "export "+cluster.EnvRedis+"=")
 	if !ok {
-		t.Fatalf("printed %q, want one export of %s", exports, cluster.EnvRedis)
+		t.Fatalf("up printed %q, want one export of %s", exports, cluster.EnvRedis)
 	}
 	client := redis.NewClient(&redis.Options{Addr: addr, MaxRetries: -1})
 	t.Cleanup(func() { client.Close() })
@@ -153,8 +154,8 @@ func TestUpReportsTheErrorOfTheBackgroundProcess(t *testing.T) {
 	}
 }
 
-// The command under "run" has printed its own error, but a tool that fails while servers start has
-// not.
+// A failed command under "run" prints its own error. If a tool fails while servers start, main must
+// print the error.
 func TestRunReportsTheErrorOfATool(t *testing.T) {
 	bin := t.TempDir()
 	for name, script := range map[string]string{
@@ -195,6 +196,6 @@ func TestFailedSecretsAreRemoved(t *testing.T) {
 	}
 	files, err := os.ReadDir(temporary)
 	if err != nil || len(files) > 0 {
-		t.Errorf("the folder of temporary files has %v, %v; want no files", files, err)
+		t.Errorf("the folder of temporary files has %v, error %v; want an empty folder", files, err)
 	}
 }

@@ -20,7 +20,7 @@ type state struct {
 	Env []string `json:"env"` // NAME=value; empty while the servers start
 }
 
-// openState opens the state file and takes its lock. lockedByOther is true if another process runs
+// openState opens the state file and tries to lock it. lockedByOther is true if another process runs
 // the servers.
 func openState(path string) (f *os.File, lockedByOther bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -38,7 +38,7 @@ func openState(path string) (f *os.File, lockedByOther bool, err error) {
 	return f, err != nil, nil
 }
 
-// release also releases the lock if this process holds it.
+// release closes f, which releases the lock if this process holds it.
 func release(f *os.File) { _ = f.Close() }
 
 func readState(f *os.File) (s state, err error) {
@@ -66,7 +66,7 @@ func printEnv(w io.Writer, env []string) {
 	}
 }
 
-// up runs servers until ctx is done. If another process already runs them, it only prints their
+// up runs servers until ctx is done. If another process already runs them, up only prints their
 // variables.
 func up(ctx context.Context, s servers, stdout, stderr io.Writer) error {
 	f, lockedByOther, err := openState(s.state)
@@ -80,7 +80,7 @@ func up(ctx context.Context, s servers, stdout, stderr io.Writer) error {
 	if err := writeState(f, state{PID: os.Getpid()}); err != nil {
 		return err
 	}
-	defer func() { _ = f.Truncate(0) }() // Without the lock, the content does not matter.
+	defer func() { _ = f.Truncate(0) }() // Nothing reads an unlocked state file.
 	env, stop, err := s.start(ctx, stderr)
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func down(ctx context.Context, path string, stderr io.Writer) error {
 	}
 	defer release(f)
 	if !lockedByOther {
-		fmt.Fprintln(stderr, "cluster: no servers run")
+		fmt.Fprintln(stderr, "cluster: no servers are running")
 		return nil
 	}
 	s, err := readState(f)
