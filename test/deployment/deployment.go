@@ -71,7 +71,7 @@ type Deployment struct {
 	Cassandra, Kafka, Redis []string
 
 	Keyspace    string
-	DataCenter  string // the Cassandra data center
+	DataCenter  string // Cassandra's data center
 	Group       string // the consumer group
 	TopicPrefix string
 	RedisPrefix string
@@ -258,8 +258,7 @@ var binary struct {
 	err  error
 }
 
-// Program builds the program once per process, without the race detector, and returns the program's
-// path.
+// Program builds the program once per process, without the race detector, and returns its path.
 func Program(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
