@@ -97,7 +97,8 @@ func pods(t *testing.T) map[string]corev1.PodTemplateSpec {
 	return found
 }
 
-// kinds are the kinds in the manifests that Kubernetes itself defines.
+// kinds are the kinds of Kubernetes in the manifests. All other kinds are of KEDA, the autoscaler
+// of consumers.
 var kinds = map[string]func() any{
 	"v1/Namespace":                           func() any { return new(corev1.Namespace) },
 	"v1/ServiceAccount":                      func() any { return new(corev1.ServiceAccount) },
@@ -111,8 +112,8 @@ var kinds = map[string]func() any{
 }
 
 // validate rejects unknown fields and wrong types. It uses the types of Kubernetes' API, or KEDA's
-// schema in testdata/crds. Kubernetes' types do not state which fields are required, or which
-// values a text may have.
+// schemas in testdata/crds. Only the schemas state required fields and the values that a text may
+// have.
 func validate(t *testing.T, document []byte) error {
 	t.Helper()
 	var kind metav1.TypeMeta
@@ -129,7 +130,7 @@ func validate(t *testing.T, document []byte) error {
 	return kedaSchema(t, kind).Validate(v)
 }
 
-// The schema of a kind of KEDA refuses fields that it does not declare.
+// kedaSchema returns the schema of one of KEDA's kinds. The schema forbids undeclared fields.
 func kedaSchema(t *testing.T, kind metav1.TypeMeta) *jsonschema.Schema {
 	t.Helper()
 	text, err := os.ReadFile("testdata/crds/keda.sh_" + strings.ToLower(kind.Kind) + "s.yaml")
@@ -150,7 +151,7 @@ func kedaSchema(t *testing.T, kind metav1.TypeMeta) *jsonschema.Schema {
 	}
 	version := crd.Spec.Versions[0]
 	if got := crd.Spec.Group + "/" + version.Name; got != kind.APIVersion {
-		t.Fatalf("testdata has %s of %s, the manifest is of %s", kind.Kind, got, kind.APIVersion)
+		t.Fatalf("testdata has the kind %s of %s, want %s as in the manifest", kind.Kind, got, kind.APIVersion)
 	}
 	s := version.Schema.OpenAPIV3Schema
 	closeSchema(s)
@@ -166,7 +167,7 @@ func kedaSchema(t *testing.T, kind metav1.TypeMeta) *jsonschema.Schema {
 	return schema
 }
 
-// closeSchema forbids fields that the objects of a schema do not declare.
+// closeSchema forbids the fields that a schema does not declare.
 func closeSchema(schema any) {
 	switch s := schema.(type) {
 	case map[string]any:
@@ -201,9 +202,9 @@ func TestSchemasRefuseMistakes(t *testing.T) {
 	} {
 		i := slices.IndexFunc(documents, func(d []byte) bool { return bytes.Contains(d, []byte(right)) })
 		if i < 0 {
-			t.Errorf("no manifest has%s", right)
+			t.Errorf("no manifest has %q, want one", right)
 		} else if err := validate(t, bytes.Replace(documents[i], []byte(right), []byte(wrong), 1)); err == nil {
-			t.Errorf("a manifest with%q in place of%q is valid, want an error", wrong, right)
+			t.Errorf("a manifest with %q in place of %q is valid, want an error", wrong, right)
 		}
 	}
 }
@@ -241,8 +242,8 @@ func TestPodsKeepTheRestrictedStandard(t *testing.T) {
 	}
 }
 
-// environ returns the variables of a pod, with made-up secrets. Mounted files are in a folder of
-// the test.
+// environ returns a pod's environment variables. The secrets are made up. The mounted files are in
+// a temporary folder.
 func environ(t *testing.T, pod corev1.PodSpec) []string {
 	t.Helper()
 	c := pod.Containers[0]
@@ -295,13 +296,13 @@ func environ(t *testing.T, pod corev1.PodSpec) []string {
 	return list
 }
 
-// The settings and commands of all pods are known, valid and secure. They agree with the probes,
-// the ports and the time to stop.
+// The settings and commands of all pods are valid and secure. They agree with the probes, the ports
+// and the grace period of a stop.
 func TestSettingsOfThePods(t *testing.T) {
 	roles := map[string]string{"leaderboard-api": config.RoleAPI, "leaderboard-consumer": config.RoleConsumer}
 	found := pods(t)
 	if len(found) != 4 {
-		t.Errorf("%d workloads, want API nodes, consumers and two jobs", len(found))
+		t.Errorf("%d workloads, want 4: API nodes, consumers and two jobs", len(found))
 	}
 	for name, pod := range found {
 		c := pod.Spec.Containers[0]
@@ -318,7 +319,7 @@ func TestSettingsOfThePods(t *testing.T) {
 			continue
 		}
 		if !slices.Equal(s.Roles, []string{role}) || s.Insecure || (s.AdminKey != "") != s.Has(config.RoleAPI) {
-			t.Errorf("%s has the roles %v, insecure %v, admin key %v; want the role %s, secure, and an admin key only for an API node", name, s.Roles, s.Insecure, s.AdminKey != "", role)
+			t.Errorf("%s has the roles %v, insecure %t, admin key %t; want the role %s, insecure false, admin key %t", name, s.Roles, s.Insecure, s.AdminKey != "", role, s.Has(config.RoleAPI))
 		}
 		checkProbes(t, name, c, s)
 		grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
@@ -326,7 +327,7 @@ func TestSettingsOfThePods(t *testing.T) {
 			t.Errorf("%s is killed after %v, want more than the %v that a stop may take", name, grace, longest)
 		}
 		if unready := time.Duration(c.ReadinessProbe.PeriodSeconds*c.ReadinessProbe.FailureThreshold) * time.Second; s.DrainTime <= unready {
-			t.Errorf("%s drains for %v, want more than the %v until it is out of the Service", name, s.DrainTime, unready)
+			t.Errorf("%s drains for %v, want more than the %v in which Kubernetes removes it from the Service", name, s.DrainTime, unready)
 		}
 	}
 }
@@ -353,8 +354,8 @@ func checkProbes(t *testing.T, name string, c corev1.Container, s *config.Config
 	}
 }
 
-// Every Secret and key is in the list at the top of base/kustomization.yaml and in the command of
-// docs/operations.md.
+// The list at the top of base/kustomization.yaml and the command of docs/operations.md name every
+// Secret and key.
 func TestSecretsAreListed(t *testing.T) {
 	named := map[string]bool{}
 	for _, pod := range pods(t) {
@@ -425,12 +426,12 @@ func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 			selectors[s.TopologyKey] = s.LabelSelector
 		}
 		if len(selectors) != 4 {
-			t.Errorf("%s spreads over %v, want zones and machines", name, selectors)
+			t.Errorf("%s has %d spread constraints, want 2: zones and machines", name, len(selectors)-2)
 		}
 		for purpose, s := range selectors {
 			for other, pod := range pods(t) {
 				if got, want := matches(t, s, pod), other == name; got != want {
-					t.Errorf("%s: %s matches the pods of %s: %v, want %v", name, purpose, other, got, want)
+					t.Errorf("%s: the label selector %q matches the pods of %s: %t, want %t", name, purpose, other, got, want)
 				}
 			}
 		}
@@ -440,8 +441,8 @@ func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 	}
 }
 
-// The Service and the network policies name the ports of the settings. Every pod has a policy for
-// both directions.
+// The Service and the network policies have the ports of the settings. Policies restrict the
+// ingress and egress of every pod.
 func TestNetworkOfThePods(t *testing.T) {
 	found := pods(t)
 	s := load(t, environ(t, found["leaderboard-api"].Spec))
@@ -480,7 +481,7 @@ func TestNetworkOfThePods(t *testing.T) {
 					openPorts[name] = append(openPorts[name], o.Port.IntValue())
 				}
 			}
-			// Without the type Egress, Kubernetes ignores the rules for it.
+			// Without the type Egress, Kubernetes ignores egress rules.
 			egress = egress || slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 			for _, rule := range p.Spec.Egress {
 				for _, o := range rule.Ports {
@@ -489,7 +490,7 @@ func TestNetworkOfThePods(t *testing.T) {
 			}
 		}
 		if !egress {
-			t.Errorf("%s may call every server, want a policy for egress", name)
+			t.Errorf("%s may call every server, want a policy of the type Egress", name)
 		}
 	}
 	for name, want := range map[string][]int{"leaderboard-consumer": {port(s.Admin)}, "leaderboard-api": {port(s.HTTP), port(s.Admin), port(s.GRPC)}} {
@@ -505,7 +506,7 @@ func TestNetworkOfThePods(t *testing.T) {
 	}
 }
 
-// The fields of KEDA's types that the tests read.
+// The test reads only these fields of KEDA's types.
 type triggerAuthentication struct {
 	Spec struct {
 		Env             []struct{ Parameter, Name, ContainerName string }
@@ -525,8 +526,8 @@ type scaledObject struct {
 	}
 }
 
-// The autoscaler reads the lag with the consumer group, topic, brokers and credentials of the
-// settings. It starts no more consumers than partitions.
+// The autoscaler reads the lag with the consumers' group, topic, brokers and credentials. It starts
+// no more consumers than partitions.
 func TestConsumersAreScaledByTheirLag(t *testing.T) {
 	found := pods(t)
 	o := manifestsOf[scaledObject](t, "ScaledObject")["leaderboard-consumer"].Spec
@@ -552,11 +553,11 @@ func TestConsumersAreScaledByTheirLag(t *testing.T) {
 	}
 	args := found["leaderboard-topics"].Spec.Containers[0].Args
 	if i := slices.Index(args, "--partitions"); i < 0 || args[i+1] != strconv.Itoa(o.MaxReplicaCount) || o.MinReplicaCount < 2 {
-		t.Errorf("%d to %d consumers, and the topics are created with %v; want at least 2, and at most as many as partitions", o.MinReplicaCount, o.MaxReplicaCount, args)
+		t.Errorf("the autoscaler runs %d to %d consumers, and a job creates the topics with %v; want at least 2 consumers, and --partitions equal to their maximum", o.MinReplicaCount, o.MaxReplicaCount, args)
 	}
 	auth := manifestsOf[triggerAuthentication](t, "TriggerAuthentication")[o.Triggers[0].AuthenticationRef.Name].Spec
 	if len(auth.Env) != 1 || len(auth.SecretTargetRef) != 2 || !has("LEADERBOARD_KAFKA_BROKERS") || !has(auth.Env[0].Name) {
-		t.Errorf("the autoscaler authenticates itself with %+v, want one variable of the consumers and two keys of Secrets", auth)
+		t.Errorf("the credentials of the autoscaler are %+v, want one variable of the consumers and two keys of Secrets", auth)
 	}
 	h := manifestsOf[autoscalingv2.HorizontalPodAutoscaler](t, "HorizontalPodAutoscaler")["leaderboard-api"]
 	deployments := manifestsOf[appsv1.Deployment](t, "Deployment")

@@ -32,7 +32,7 @@ func TestWorkflowsAreValid(t *testing.T) {
 	}
 }
 
-// release returns the workflow of a release, and the steps of its job release.
+// release returns the workflow release.yml, and the steps of its job "release".
 func release(t *testing.T) (*actionlint.Workflow, []*actionlint.Step) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(workflows, "release.yml"))
@@ -50,7 +50,7 @@ func release(t *testing.T) (*actionlint.Workflow, []*actionlint.Step) {
 	return w, job.Steps
 }
 
-// script returns the number and the script of the step whose script contains a text.
+// script returns the number and the script of the first step whose script contains text.
 func script(t *testing.T, steps []*actionlint.Step, text string) (int, *actionlint.ExecRun) {
 	t.Helper()
 	for i, s := range steps {
@@ -67,7 +67,7 @@ func TestReleaseWorkflow(t *testing.T) {
 	w, steps := release(t)
 	event, ok := w.On[0].(*actionlint.WebhookEvent)
 	if !ok || len(w.On) != 1 || event.Hook.Value != "push" || event.Branches != nil || len(event.Tags.Values) != 1 || event.Tags.Values[0].Value != "v[0-9]+.[0-9]+.[0-9]+*" {
-		t.Error("the workflow does not run only on the push of a version tag, want no other event")
+		t.Error("the workflow lacks the event \"push of a version tag\" or has another event, want only this event")
 	}
 	if needs := w.Jobs["release"].Needs; len(needs) != 1 || w.Jobs[needs[0].Value].WorkflowCall == nil || w.Jobs[needs[0].Value].WorkflowCall.Uses.Value != "./.github/workflows/check.yml" {
 		t.Error("the job release does not depend on check.yml, want check.yml to pass first")
@@ -80,7 +80,7 @@ func TestReleaseWorkflow(t *testing.T) {
 		return ok && strings.HasPrefix(a.Uses.Value, "docker/build-push-action@")
 	})
 	if !(build < sboms && sboms < image && image < publish) {
-		t.Fatalf("archives are step %d, SBOMs %d, image %d, release %d; want this order", build, sboms, image, publish)
+		t.Fatalf("step %d makes the archives, step %d the SBOMs, step %d the image and step %d the release; want increasing numbers", build, sboms, image, publish)
 	}
 	inputs := steps[image].Exec.(*actionlint.ExecAction).Inputs
 	for name, want := range map[string]string{
@@ -99,13 +99,13 @@ func TestReleaseWorkflow(t *testing.T) {
 	}
 }
 
-// With a fake Syft, SHA256SUMS must have the archives and their SBOMs.
+// A fake Syft writes the SBOMs. SHA256SUMS must have the archives and their SBOMs.
 func TestReleaseSumsTheSBOMs(t *testing.T) {
 	_, steps := release(t)
 	_, run := script(t, steps, "SHA256SUMS")
 	dir := t.TempDir()
 	write := func(name, text string) {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil { //nolint:gosec // one of them is a program
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil { //nolint:gosec // the file syft is a program
 			t.Fatal(err)
 		}
 	}
@@ -117,7 +117,7 @@ func TestReleaseSumsTheSBOMs(t *testing.T) {
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), "SYFT=./syft")
 	out, err := cmd.CombinedOutput()
 	if want := "a.tar.gz: OK\nb.tar.gz: OK\na.cdx.json: OK\nb.cdx.json: OK\n"; err != nil || string(out) != want {
-		t.Errorf("the checksums: %v\n%swant\n%s", err, out, want)
+		t.Errorf("the step and sha256sum --check: error %v, output\n%swant\n%s", err, out, want)
 	}
 	if run.WorkingDirectory == nil || run.WorkingDirectory.Value != "dist" {
 		t.Error("the step does not run in the folder dist, which has the archives")
