@@ -36,8 +36,8 @@ func Rules(t testing.TB, root string) []Rule {
 	return rules
 }
 
-// A query of the dashboard or of a rule. text is a template that names labels of the query's
-// result.
+// A query is a PromQL expression of the dashboard or of a rule. Its text, a legend or a summary, is
+// a template with labels of the result.
 type query struct{ expr, text string }
 
 func queries(t testing.TB, root string) []query {
@@ -112,8 +112,8 @@ func (q query) sharedLabels() []string {
 }
 
 // missingLabels returns the labels that q uses but the metric lacks. braces is the text between the
-// braces after the metric's name. If q names a value, the metric must have it too: otherwise a
-// panel stays empty, and a rule misses the first increase.
+// braces after the metric's name. If q names a value of a label, the metric must have this value
+// before the first event: Prometheus sees no increase if a series begins at 1.
 func (q query) missingLabels(braces string, labels map[string][]string) []string {
 	var missing []string
 	for _, l := range q.sharedLabels() {
@@ -130,9 +130,9 @@ func (q query) missingLabels(braces string, labels map[string][]string) []string
 	return missing
 }
 
-// Unexposed returns the metrics that rules and queries use, but body lacks. body is a process's
-// answer to /metrics. If only a label is missing, Unexposed returns metric{label}. It ignores
-// metrics with one of otherPrefixes, which belong to the other engine.
+// Unexposed returns the metrics that the dashboard and rules use, but body lacks. body is a
+// process's answer to /metrics. If only a label is missing, Unexposed returns metric{label}.
+// Unexposed ignores metrics that begin with one of otherPrefixes: they belong to the other engine.
 func Unexposed(t testing.TB, root, body string, otherPrefixes ...string) []string {
 	t.Helper()
 	exposed := series(body)
@@ -154,7 +154,7 @@ func Unexposed(t testing.TB, root, body string, otherPrefixes ...string) []strin
 		}
 	}
 	if used < 100 {
-		t.Errorf("found %d uses of metrics, want at least 100", used)
+		t.Errorf("the dashboard and rules use metrics %d times, want at least 100", used)
 	}
 	slices.Sort(missing)
 	return slices.Compact(missing)
