@@ -20,7 +20,7 @@ import (
 type finisher struct {
 	user, gender, division        string
 	seconds                       int64
-	overall, inGender, inDivision int64 // official places
+	overall, inGender, inDivision int64 // official places: the published ranks
 }
 
 func readBoston(t *testing.T) (runners, wheelchairs []finisher) {
@@ -41,7 +41,7 @@ func readBoston(t *testing.T) (runners, wheelchairs []finisher) {
 
 func (f *finisher) ageGroup() string { return f.division[1:] }
 
-// The "+" of the group 80+ is escaped, because a "+" separates values.
+// crossed escapes the "+" of the age group 80+, because a "+" separates values.
 func (f *finisher) crossed() string {
 	return "gender+age_group:" + f.gender + "+" + strings.ReplaceAll(f.ageGroup(), "+", `\+`)
 }
@@ -49,8 +49,8 @@ func (f *finisher) crossed() string {
 var bostonStart = time.Date(2014, 4, 21, 14, 0, 0, 0, time.UTC)
 
 // The results are in the order of their official places. The organizers ordered equal times by a
-// finer clock that was not published. If timed is set, AchievedAt gives this order: each place is a
-// microsecond later.
+// finer clock that was not published. If timed is set, AchievedAt gives this order: each result is
+// a microsecond later than the result before.
 func bostonResults(finishers []finisher, timed bool) []Result {
 	finishers = slices.SortedFunc(slices.Values(finishers), func(x, y finisher) int { return int(x.overall - y.overall) })
 	results := make([]Result, len(finishers))
@@ -79,7 +79,8 @@ type bostonLadder struct {
 	want     []standing       // the recount of the same finishers
 }
 
-// Official age groups, such as F40-44, are by gender, so a crossed division has the same places.
+// An official division, such as F40-44, is a gender and an age group. So the crossed division of
+// both has equal places.
 func bostonLadders(t *testing.T, finishers []finisher) []bostonLadder {
 	byDivision := map[string]*bostonLadder{}
 	members := map[string][]finisher{}
@@ -159,8 +160,8 @@ func BostonInOrderOfArrival(t *testing.T, d Deployment) {
 }
 
 // BostonDivisionAdded adds the crossed division to a board with half of the runners, while results
-// of the other half arrive. Each consumer must apply results while the division fills. Afterwards,
-// the board must have the official ladders.
+// of the other half arrive. Each consumer must apply results during the fill. Afterwards, the board
+// must have the official ladders.
 func BostonDivisionAdded(t *testing.T, d Deployment) {
 	runners, _ := readBoston(t)
 	c := d.client()
@@ -182,7 +183,7 @@ func BostonDivisionAdded(t *testing.T, d Deployment) {
 	}
 	err := c.call(t.Context(), http.MethodPatch, boardPath(b), nil, map[string]any{"divisions": divisions}, &answer)
 	if err != nil || !answer.Filling || !slices.Equal(answer.Fills, divisions[len(divisions)-1:]) {
-		t.Errorf("the board with another division is %+v, error %v; want this division filling", answer, err)
+		t.Errorf("the board with another division is %+v, error %v; want filling true, and only this division in filling_divisions", answer, err)
 	}
 	if d.Applied != nil {
 		checkAppliedWhileFilling(t, d, c, b)
@@ -206,10 +207,10 @@ func checkAppliedWhileFilling(t *testing.T, d Deployment, c *client, b string) {
 	began := time.Now()
 	before := applied()
 	last, during := before, before
-	// The fill may end before the call reads the counts. Only the counts of the previous call were
-	// certainly read during the fill.
+	// The fill may end while applied reads the counts. Only a later poll proves that the fill had
+	// not ended. So during has the counts of the last poll but one.
 	c.waitFilledWhile(t, b, func() { during, last = last, applied() })
-	t.Logf("the division was filled in %v; the consumers had applied %v results before, and %v shortly before its end", time.Since(began).Round(time.Millisecond), before, during)
+	t.Logf("the division was filled in %v; the consumers had applied %v results before the fill, and %v shortly before its end", time.Since(began).Round(time.Millisecond), before, during)
 	for i := range during {
 		if during[i] == before[i] {
 			t.Errorf("consumer %d applied no results while the division was filled", i)
@@ -252,20 +253,21 @@ func compareBoston(t *testing.T, c *client, b string, finishers []finisher, want
 		rows[l.division == ""] += len(byMethod["ordinal"])
 		distinct[l.division == ""] += l.want[len(l.want)-1].rank["dense"]
 	}
-	t.Logf("compared %d ladders with the official places: overall %d rows with %d times, divisions %d rows with %d times",
+	t.Logf("compared %d ladders with the official places: overall %d rows with %d different times, divisions %d rows with %d different times",
 		len(ladders), rows[true], distinct[true], rows[false], distinct[false])
 }
 
-// Every entry must follow these rules. A rule is skipped if byMethod lacks its method:
+// A tie is a group of users with equal times. checkPlaces checks competition ranks by the rules min
+// and block, and ordinal ranks by the rules ordinal and order:
 //
-//	min      a competition rank is the best official place of the users with the same time
-//	block    an official place is one of the places that the users with the same time share
+//	min      the competition rank of a tie is its best official place
+//	block    the official places of a tie of n users are the n places from its competition rank on
 //	ordinal  an ordinal rank is the official place
 //	order    no official place has a shorter time than the place before
 func checkPlaces(t *testing.T, l bostonLadder, byMethod map[string][]entry) {
 	t.Helper()
 	failures := map[string]int{}
-	best := map[int64]int64{} // official place by time
+	best := map[int64]int64{} // best official place by time
 	tied := map[int64]int64{} // number of entries by time
 	for _, e := range byMethod["competition"] {
 		place := l.places[e.User]
@@ -300,7 +302,7 @@ func checkPlaces(t *testing.T, l bostonLadder, byMethod map[string][]entry) {
 		}
 	}
 	if len(failures) > 0 {
-		t.Errorf("division %q: rows that break a rule of the official places, by rule: %v", l.division, failures)
+		t.Errorf("division %q: number of breaches by rule of checkPlaces: %v, want none", l.division, failures)
 	}
 }
 
@@ -367,7 +369,7 @@ func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 		for _, m := range methods {
 			q := query{board: b, division: l.division, method: m}
 			for part := range slices.Chunk(l.want, 4999) {
-				users := []string{"nobody"} // has no entry; up to 4,999 others follow
+				users := []string{"nobody"} // has no entry; up to 4,999 users with entries follow
 				for _, s := range slices.Backward(part) {
 					users = append(users, s.user)
 				}
@@ -379,7 +381,7 @@ func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 					t.Errorf("%v: lookup: %v", q, err)
 					continue
 				}
-				// A list rank is the rank in a ladder of only these users.
+				// A list rank is the rank in a ladder of only the requested users.
 				list := ladder(slices.Clone(part), lowerFirst)
 				for i, e := range p.Entries {
 					if e.ListRank == nil || *e.ListRank != list[i].rank[m] {
@@ -420,7 +422,8 @@ func (c *client) checkNeighborsOf(ctx context.Context, q query, want []standing,
 	return compareNeighbors(q, want, i, n, &p)
 }
 
-// The user is at position i, with n neighbors on each side, clipped at the ends of the ladder.
+// compareNeighbors expects the user at position i of want, with n neighbors on each side. Near an
+// end of the ladder, fewer neighbors exist, and p.ClippedAbove or p.ClippedBelow must be true.
 func compareNeighbors(q query, want []standing, i, n int, p *userPage) error {
 	method := q.method
 	if method == "" {
@@ -512,8 +515,8 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 		t.Errorf("%v: the answer has no percentiles, want some", q)
 	}
 	for _, p := range s.Percentiles {
-		// At most this percentage of users is worse than the score, and at least this percentage is
-		// worse or equal. At least one user has the score.
+		// At most p.Percentile percent of the users are worse than p.Score, and at least
+		// p.Percentile percent are worse or equal. At least one user has p.Score.
 		worse, notBetter := 0.0, 0.0
 		for _, w := range want {
 			if w.score > p.Score {
@@ -524,7 +527,7 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 			}
 		}
 		if share := p.Percentile / 100 * float64(n); worse > share || notBetter < share || notBetter == worse {
-			t.Errorf("%v: percentile %v is score %d: %v of %d users are worse and %v are worse or equal, want at most %v worse, and at least %v worse or equal", q, p.Percentile, p.Score, worse, n, notBetter, share, share)
+			t.Errorf("%v: percentile %v is score %d: %v of %d users are worse, and %v are worse or equal; want at most %v worse, at least %v worse or equal, and a user with the score", q, p.Percentile, p.Score, worse, n, notBetter, share, share)
 		}
 	}
 }

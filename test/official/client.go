@@ -172,8 +172,8 @@ func (q query) values() url.Values {
 	return v
 }
 
-// crossed returns attribute:value for each attribute of a crossed division, the last attribute
-// first, because the service must accept any order. Only "+" is unescaped.
+// crossed splits a crossed division into one attribute:value for each attribute. The last attribute
+// is first, because the service must accept any order. crossed unescapes only \+.
 func crossed(names, values string) (parts []string) {
 	const escaped = "\x00"
 	split := strings.Split(strings.ReplaceAll(values, `\+`, escaped), "+")
@@ -194,7 +194,8 @@ func (q query) path(parts ...string) string {
 
 func boardPath(id string) string { return "/v1/boards/" + escape(id) }
 
-// escape returns an id as one path segment, without colons, because a colon starts a verb.
+// escape returns an id as one path segment. It escapes colons, because a colon starts a verb such
+// as ":void".
 func escape(id string) string { return strings.ReplaceAll(url.PathEscape(id), ":", "%3A") }
 
 type client struct {
@@ -288,7 +289,7 @@ func (q query) check(a ladderInfo) error {
 		want.season = a.Season // the current season
 	}
 	if got := (query{a.Board, a.Season, a.Division, a.Method}); got != want || a.Degraded || a.Filling {
-		return fmt.Errorf("the answer is about %v, degraded %t, filling %t, want %v, not degraded or filling", got, a.Degraded, a.Filling, q)
+		return fmt.Errorf("the answer is about %v, degraded %t, filling %t; want %v, neither degraded nor filling", got, a.Degraded, a.Filling, q)
 	}
 	return nil
 }
@@ -397,7 +398,7 @@ func (c *client) deleteBoard(ctx context.Context, id string) error {
 	}
 }
 
-// A fill of rolling windows with two years of football writes about 116,000 copies of results.
+// For two years of football, the fill of rolling windows copies results about 116,000 times.
 const fillTimeout = 40 * time.Minute
 
 func (c *client) waitFilled(t *testing.T, board string) {
@@ -405,7 +406,7 @@ func (c *client) waitFilled(t *testing.T, board string) {
 	c.waitFilledWhile(t, board, func() {})
 }
 
-// waitFilledWhile calls poll each time it finds the board filling.
+// waitFilledWhile calls poll after each answer in which filling is true.
 func (c *client) waitFilledWhile(t *testing.T, board string, poll func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fillTimeout)
@@ -415,7 +416,7 @@ func (c *client) waitFilledWhile(t *testing.T, board string, poll func()) {
 	for {
 		var answer struct{ Filling bool }
 		if err := c.call(ctx, http.MethodGet, boardPath(board), nil, nil, &answer); err != nil {
-			t.Fatalf("wait at most %v until board %s is filled: %v", fillTimeout, board, err)
+			t.Fatalf("waiting for the fill of board %s (timeout %v): %v", board, fillTimeout, err)
 		}
 		if !answer.Filling {
 			return

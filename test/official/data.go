@@ -20,8 +20,7 @@ import (
 //go:embed testdata/*.csv.gz
 var bundled embed.FS
 
-// datasetsVariable is the environment variable with the folder of the data sets that are not
-// bundled.
+// datasetsVariable is the environment variable that names the folder of the other data sets.
 const datasetsVariable = "LEADERBOARD_DATASETS"
 
 type row map[string]string
@@ -53,7 +52,7 @@ func readBundled(t *testing.T, name string) []row {
 	return readTable(t, f)
 }
 
-// datasetsRequired reports whether tests fail, rather than skip, without the folder.
+// datasetsRequired reports whether tests without this folder fail, instead of skip.
 func datasetsRequired() bool {
 	return cmp.Or(os.Getenv("REQUIRE_DATASETS"), os.Getenv("REQUIRE_INTEGRATION")) == "1"
 }

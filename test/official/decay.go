@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	decayPrecision = 320 // bits of every number; at least 300 bits of a sum are correct
-	decaySame      = 250 // sums that agree in at least this many bits are equal
+	decayPrecision = 320 // bits of every number; at least 280 bits of a weight are correct
+	decaySame      = 250 // sums that agree in at least this many bits count as equal
 	decayApart     = 150 // different sums agree in at most this many bits
 
 	halfLife      = 31557600 * time.Second // a Julian year
@@ -21,10 +21,10 @@ const (
 func decayWeight(d time.Duration) *big.Float {
 	exponent := new(big.Rat).SetFrac64(-int64(d), int64(halfLife))
 	whole := new(big.Int).Div(exponent.Num(), exponent.Denom())    // rounded down
-	fraction := exponent.Sub(exponent, new(big.Rat).SetInt(whole)) // from 0 to 1
+	fraction := exponent.Sub(exponent, new(big.Rat).SetInt(whole)) // at least 0, less than 1
 	x, root := newFloat(1), newFloat(2)
 	two, one := big.NewRat(2, 1), big.NewRat(1, 1)
-	for range decayPrecision { // one binary digit of fraction per step
+	for range decayPrecision { // step k: the k-th binary digit of fraction, and the root 2^(2^-k)
 		root.Sqrt(root)
 		if fraction.Mul(fraction, two).Cmp(one) >= 0 {
 			fraction.Sub(fraction, one)
@@ -44,15 +44,15 @@ func powers(x *big.Float, n int) []*big.Float {
 	return all
 }
 
-// decayTables has weights by days before a midnight, and by seconds into a day. Their product is
-// the weight of a football result.
+// decayTables has the factors of a result's weight. days[n] is the weight after n days. seconds[n]
+// is the factor for a result n seconds after midnight.
 type decayTables struct{ days, seconds []*big.Float }
 
 func newDecayTables() decayTables {
 	return decayTables{powers(decayWeight(24*time.Hour), 60_000), powers(decayWeight(-time.Second), 86_400)}
 }
 
-// decayedSums adds each user's points. Points halve with every half-life before at, a midnight.
+// decayedSums returns each user's sum of decayed points at the time at, which must be a midnight.
 func (d decayTables) decayedSums(results []Result, at time.Time) map[string]*big.Float {
 	values := map[string]*big.Float{}
 	for _, r := range results {
@@ -74,7 +74,7 @@ func roundToInteger(x *big.Float) int64 {
 	return n
 }
 
-// agreement returns in how many leading bits x and y agree.
+// agreement returns the number of leading bits in which x and y agree.
 func agreement(x, y *big.Float) int {
 	difference := new(big.Float).Sub(x, y)
 	if difference.Sign() == 0 {
@@ -83,7 +83,8 @@ func agreement(x, y *big.Float) int {
 	return max(x.MantExp(nil), y.MantExp(nil)) - difference.MantExp(nil)
 }
 
-// closest is the largest agreement, in bits, of two different neighboring sums.
+// decayLadder ranks users by their sums in values. closest is the largest agreement of two adjacent
+// sums with different ranks.
 func decayLadder(results []Result, values map[string]*big.Float) (want []standing, closest int) {
 	want = ladder(recountSums(results), func(x, y *standing) int {
 		if agreement(values[x.user], values[y.user]) >= decaySame {
@@ -139,7 +140,7 @@ func Decay(t *testing.T, d Deployment) {
 			for _, m := range methods {
 				readRecounted(t, c, query{board: b, season: dated.Season.Windows[0].ID, method: m}, want)
 			}
-			t.Logf("%d results, %d teams: order and %d decimals compared; different sums agree in at most %d bits; first is %s with %.9f",
+			t.Logf("%d results of %d teams: compared the order and %d decimals; different sums agree in at most %d bits; the first team is %s with %.9f",
 				n, len(want), decayDecimals, closest, want[0].user, float64(want[0].score)/decayUnit)
 		})
 	}
@@ -165,8 +166,8 @@ func Decay(t *testing.T, d Deployment) {
 				t.Fatalf("%d entries, want %d", len(entries), len(want))
 			}
 			for i, e := range entries {
-				// The time of the answer lies between before and after. The service rounds it down
-				// to microseconds, so the score may be one higher.
+				// The service computes the score at a time from before to after, rounded down to
+				// microseconds. Rounding makes the time earlier, and the score at most one higher.
 				v := values[want[i].user]
 				low, high := roundToInteger(newFloat(0).Mul(v, lowestWeight)), roundToInteger(newFloat(0).Mul(v, highestWeight))+1
 				if e.Score < low || e.Score > high {

@@ -15,7 +15,7 @@ const placesCounted = 24
 
 type f1Round struct {
 	season, round string
-	results       []Result // with the places as tie-breakers
+	results       []Result // in a race, the tie-breaker of the driver's place is 1
 	table         []f1Row
 }
 
@@ -59,9 +59,10 @@ func readF1(t *testing.T) [][]f1Round {
 
 type f1Count struct {
 	mu                         sync.Mutex
-	tables, rows, level        int // level counts the rows with the same points as another row of the table
-	points, least, block       int // rows of the points board that follow an official rule: see F1
-	countback, countbackTables int // rows and whole tables of the board with tie-breakers
+	tables, rows               int
+	level                      int // rows with the points of another row of the table
+	points, least, block       int // rows of the points board that match the table: F1 names each rule
+	countback, countbackTables int // rows and tables with the official positions on the countback board
 	submitted                  int
 }
 
@@ -80,7 +81,7 @@ func F1(t *testing.T, d Deployment) {
 	})
 	t.Logf("submitted %d results in %v", count.submitted, time.Since(began).Round(time.Millisecond))
 	t.Logf("%d tables with %d rows, %d of them with the points of another row", count.tables, count.rows, count.level)
-	t.Logf("rows that match: %d by points, %d by best position, %d by shared positions; with countback: %d rows and %d whole tables", count.points, count.least, count.block, count.countback, count.countbackTables)
+	t.Logf("rows that match: %d by points, %d by best position, %d by shared positions; with countback, %d rows and %d whole tables match", count.points, count.least, count.block, count.countback, count.countbackTables)
 	for _, c := range []struct {
 		counted   string
 		got, want int
@@ -90,7 +91,7 @@ func F1(t *testing.T, d Deployment) {
 		{"rows with the points of another row", count.level, 2510},
 		{"rows with the official points", count.points, 5193},
 		{"rows whose rank by points is the best official position of the drivers with these points", count.least, 5193},
-		{"rows whose official position is one of the places that the drivers with these points share", count.block, 5193},
+		{"rows whose official position is one of the positions that the drivers with these points share", count.block, 5193},
 		{"rows whose rank with countback is the official position", count.countback, 5175},
 		{"tables in which the rank with countback is the official position in all rows", count.countbackTables, 216},
 	} {
@@ -162,7 +163,7 @@ func readRecounted(t *testing.T, c *client, q query, want []standing) map[string
 }
 
 func checkTable(round f1Round, byPoints, byPlaces map[string]entry, count *f1Count) error {
-	best, level := map[int64]int64{}, map[int64]int64{} // by points, of the drivers in the table
+	best, level := map[int64]int64{}, map[int64]int64{} // best position and number of rows by points
 	for _, row := range round.table {
 		e, ok := byPoints[row.driver]
 		if _, hasPlaces := byPlaces[row.driver]; !ok || !hasPlaces {

@@ -58,9 +58,10 @@ var faults = []fault{
 	}},
 }
 
-// Without a fault, the proxy must not make the check fail.
+// A proxy plants a fault between the check and the service. The check must fail with each fault,
+// and pass without one.
 func TestChecksFindPlantedFaults(t *testing.T) {
-	const check = "^TestDecay$/^1900-01-01$" // a small check that has every step of the larger checks
+	const check = "^TestDecay$/^1900-01-01$" // a small check with every step of the larger checks
 	target, err := url.Parse(server(t))
 	if err != nil {
 		t.Fatal(err)

@@ -24,8 +24,8 @@ type Deployment struct {
 	URL    string // base of the REST API, such as http://127.0.0.1:8080
 	Key    string // an API key with every scope, or empty if the service needs none
 	Feeder Feeder
-	// Applied returns the number of results that each consumer has applied. It is nil without
-	// consumers.
+	// Applied returns the number of results that each consumer has applied. It is nil if the
+	// service has no consumers.
 	Applied func(context.Context) ([]int, error)
 }
 
@@ -40,8 +40,8 @@ func newClient(url, key string) *client {
 	}}
 }
 
-// REST returns a feeder that submits results over REST in batches, one after another. For a batch
-// of one result, it uses the call for a single result.
+// REST returns a feeder that submits results over REST, one batch after another. For a batch of one
+// result, the feeder uses the call for a single result.
 func REST(url, key string, batch int) Feeder {
 	c := newClient(url, key)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -126,8 +126,8 @@ func (c *client) waitResult(ctx context.Context, board, season, user, match stri
 	}
 }
 
-// Duplicated returns a feeder that submits about the given share of the results twice. The share is
-// from 0 to 1.
+// Duplicated returns a feeder that submits a part of the results twice. share, from 0 to 1, is the
+// size of this part.
 func Duplicated(feeder Feeder, share float64, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {
@@ -150,8 +150,8 @@ func Duplicated(feeder Feeder, share float64, seed uint64) Feeder {
 	}
 }
 
-// Shuffled returns a feeder that submits results in a random order. A result moves up by at most
-// window places.
+// Shuffled returns a feeder that submits results in a random order. A result comes at most window
+// places earlier than in the given order.
 func Shuffled(feeder Feeder, window int, seed uint64) Feeder {
 	random := lockedRand(seed)
 	return func(ctx context.Context, board string, results []Result) error {

@@ -18,7 +18,7 @@ import (
 
 type match struct {
 	id                   string
-	at                   time.Time // the day, with seconds that keep the order of the file
+	at                   time.Time // the day, plus the id in seconds to keep the order of the file
 	home, away           string
 	homeGoals, awayGoals int64
 }
@@ -150,7 +150,7 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 	checkUnchanged := func(step string, b string) {
 		t.Helper()
 		if diff := difference(first, dump(b)); diff != "" {
-			t.Errorf("%s: the ladders differ from the ladders after the first submit %s", step, diff)
+			t.Errorf("%s: the ladders are not the ladders of the first submit %s", step, diff)
 		}
 	}
 	submit("a second time", d.Feeder, b, results)
@@ -160,10 +160,10 @@ func checkFootball(t *testing.T, d Deployment, name string, matches []match, res
 
 	settings.ID += "-shuffled"
 	other := c.createBoard(t, settings)
-	submit("to a new board, shuffled, a fifth twice", Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed), other, results)
+	submit("to a new board, shuffled, with a fifth twice", Duplicated(Shuffled(d.Feeder, len(results), seed), 0.2, seed), other, results)
 	checkUnchanged("submitting the results to a new board in random order", other)
 
-	// 1916 is a year of war, 1974 lists a match twice, and 2019 is the largest year.
+	// 1916, in a war, has few matches. 1974 lists a match twice. 2019 has the most matches.
 	retracted := []string{"1872", "1916", "1974", "2019", strconv.Itoa(firstYear + newRand(seed).IntN(lastYear-firstYear+1))}
 	slices.Sort(retracted)
 	checkRetraction(t, d, c, b, slices.Compact(retracted), byYear, first, dump)
@@ -241,7 +241,7 @@ func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) 
 	}
 }
 
-// Only the retracted years must become empty.
+// checkRetraction retracts all results of years. Only the ladders of years must become empty.
 func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []string, byYear map[string][]Result, first seasons, dump func(string) seasons) {
 	var results []Result
 	want := maps.Clone(first)
@@ -261,7 +261,7 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 	}
 	t.Logf("retracted the %d results of %v in %v", len(results), years, time.Since(began).Round(time.Millisecond))
 	if diff := difference(want, dump(b)); diff != "" {
-		t.Errorf("after the retractions, want the years %v empty and the other years unchanged %s", years, diff)
+		t.Errorf("the retractions did not empty the years %v, or changed other years %s", years, diff)
 	}
 	err = forEach(t.Context(), len(results), func(ctx context.Context, i int) error {
 		r := &results[i]
@@ -272,7 +272,7 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 		case err == nil:
 			return fmt.Errorf("%v: user %q has an entry but no result", q, r.User)
 		case !errors.As(err, &missing) || missing.code != http.StatusNotFound:
-			return fmt.Errorf("%v: user %q without a result: want status 404: %w", q, r.User, err)
+			return fmt.Errorf("%v: reading user %q, who has no result: want status 404: %w", q, r.User, err)
 		}
 		var answer struct{ Status string }
 		if err := c.call(ctx, http.MethodGet, q.path("results", escape(r.User), escape(r.Match)), q.values(), nil, &answer); err != nil {
@@ -295,14 +295,14 @@ func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []st
 		t.Fatal(err)
 	}
 	if diff := difference(first, dump(b)); diff != "" {
-		t.Errorf("adding the results again did not restore the board %s", diff)
+		t.Errorf("submitting the results as revision 2 did not restore the board %s", diff)
 	}
-	// The first revision is superseded, so it changes nothing.
+	// The results have revision 0. Revision 2 stands, so revision 0 must change nothing.
 	if err := d.Feeder(t.Context(), b, results); err != nil {
 		t.Fatal(err)
 	}
 	if diff := difference(first, dump(b)); diff != "" {
-		t.Errorf("submitting the first revision again changed the board, want no change %s", diff)
+		t.Errorf("submitting revision 0 again changed the board, want no change %s", diff)
 	}
 }
 

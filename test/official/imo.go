@@ -8,12 +8,12 @@ import (
 )
 
 // IMO compares a sum board of the International Mathematical Olympiads of 1959 to 2009 with the
-// official ranks. Each year is a season. From 1963 on, contestants with known marks have one result
-// per problem. Other contestants have one result, the total.
+// official ranks. Each year is a season. From 1963 on, contestants whose marks are known have one
+// result per problem. All other contestants have one result: the total.
 func IMO(t *testing.T, d Deployment) {
 	type contestant struct {
 		total, rank   int64
-		followsTotals bool // the official ranks of the year follow from the totals alone
+		followsTotals bool // the totals alone determine the official ranks of the year
 	}
 	years := map[int]map[string]contestant{}
 	var results []Result
@@ -52,7 +52,7 @@ func IMO(t *testing.T, d Deployment) {
 	rows, matchingRows, matchingYears, rowsOfMatchingYears := 0, 0, 0, 0
 	for year, contestants := range years {
 		want := ladder(recountSums(byYear[year]), higherFirst)
-		var byCompetition map[string]entry // the last of the methods is competition
+		var byCompetition map[string]entry // the entries by the loop's last method
 		for _, m := range []string{"ordinal", "dense", "competition"} {
 			byCompetition = readRecounted(t, c, query{board: b, season: strconv.Itoa(year), method: m}, want)
 		}

@@ -26,7 +26,7 @@ type linkedTable struct {
 	recount func([]Result) []standing
 }
 
-// oneSeason is for boards on which the season's id is a formatted time.
+// oneSeason returns a function for boards whose season ids are formatted times.
 func oneSeason(format string) func(time.Time) []string {
 	return func(at time.Time) []string { return []string{at.Format(format)} }
 }
@@ -39,8 +39,9 @@ func week(at time.Time) []string {
 // In rollingZone, days have 23 to 25 hours.
 const rollingZone = "America/New_York"
 
-// windows returns a function that lists the windows of a time by their last days: the day of the
-// time in zone, and the next rollingDays-1 days. It omits windows before first.
+// windows returns a function that lists the windows of a time. A window's id is its last day. So
+// the ids are the day of the time in zone and the next rollingDays-1 days, without days before
+// first.
 func windows(zone *time.Location, first string) func(time.Time) []string {
 	return func(at time.Time) (ids []string) {
 		year, month, day := at.In(zone).Date()
@@ -53,7 +54,8 @@ func windows(zone *time.Location, first string) func(time.Time) []string {
 	}
 }
 
-// The first window of the rolling board ends on the day before rollingFrom.
+// The rolling board's retention decides its first window: the window whose last day is the day
+// before rollingFrom.
 func linkedTables(t *testing.T, rollingFrom time.Time) []linkedTable {
 	zone, err := time.LoadLocation(rollingZone)
 	if err != nil {
@@ -115,7 +117,7 @@ func matchResults(matches []match) []Result {
 	return results
 }
 
-// linkedRun is a source with its linked boards, and the results that the source has.
+// linkedRun is a source with its linked boards and its results.
 type linkedRun struct {
 	*client
 	t       *testing.T
@@ -132,7 +134,7 @@ type linkedRun struct {
 // compares every season with a recount after each of these steps:
 //   - It submits all results once.
 //   - It submits all results again in random order, a quarter of them twice.
-//   - It voids some matches.
+//   - It voids voidCount random matches.
 //   - It submits the results of void matches again, and restores half of these matches.
 func LinkedFootball(t *testing.T, d Deployment, p Period, voidCount int) {
 	s := seed.New(t)
@@ -167,8 +169,7 @@ func shuffledAndDuplicated(d Deployment, results []Result, seed uint64) Feeder {
 // Period selects the football internationals from Start until the day before End.
 type Period struct {
 	Start, End time.Time // days in UTC
-	// RollingFrom is the day from which the rolling board has windows, or zero for the whole
-	// period.
+	// RollingFrom is the day after the rolling board's first window. The default is Start.
 	RollingFrom time.Time
 }
 
@@ -215,7 +216,7 @@ func (r *linkedRun) waitAllFilled() {
 	}
 }
 
-// The seasons are those of the period, and of 40 days before and after.
+// listSeasons lists each table's seasons, from 40 days before p to 40 days after p.
 func (r *linkedRun) listSeasons(p Period) {
 	r.all = make([][]string, len(r.tables))
 	noon := p.Start.Add(12 * time.Hour)
@@ -254,7 +255,7 @@ func (r *linkedRun) check(step string) {
 		nonEmpty, rows := r.checkTable(step, i, count)
 		sizes = append(sizes, fmt.Sprintf("%s %d of %d with %d rows", r.tables[i].ID, nonEmpty, len(r.all[i]), rows))
 	}
-	r.t.Logf("%s: waited %v for fills, and compared seasons in %v, those with entries: %s",
+	r.t.Logf("%s: waited %v for fills, and compared the seasons in %v; seasons with entries: %s",
 		step, filled.Round(time.Millisecond), (time.Since(began) - filled).Round(time.Millisecond), strings.Join(sizes, ", "))
 }
 

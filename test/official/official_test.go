@@ -16,10 +16,9 @@ func TestBostonDivisionAdded(t *testing.T) { BostonDivisionAdded(t, deployment(t
 
 func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deployment(t, batch)) }
 
-// One result in each request.
+// Each request has one result.
 func TestF1(t *testing.T) { F1(t, deployment(t, 1)) }
 
-// The feeder submits a fifth of the results twice, and all results in random order.
 func TestF1ShuffledAndDuplicated(t *testing.T) {
 	d := deployment(t, 10)
 	s := seed.New(t)
@@ -27,7 +26,7 @@ func TestF1ShuffledAndDuplicated(t *testing.T) {
 	F1(t, d)
 }
 
-// TestFootball runs while TestLinkedFootball waits.
+// TestFootball runs while TestLinkedFootball waits for fills.
 func TestFootball(t *testing.T) {
 	t.Parallel()
 	Football(t, deployment(t, batch))

@@ -14,7 +14,7 @@ var methods = []string{"competition", "dense", "ordinal"}
 type standing struct {
 	user  string
 	score int64
-	ties  []int64   // tie-breakers, greater first
+	ties  []int64   // tie-breakers; greater is better
 	at    time.Time // when the user reached the score
 
 	rank  map[string]int64 // by method
@@ -22,8 +22,8 @@ type standing struct {
 	worse int64            // number of users with a worse score or worse tie-breakers
 }
 
-// better compares two standings by score and tie-breakers only; a negative result means that x is
-// better. Equal standings are ordered by time, then by user.
+// ladder sorts and ranks standings. The function better compares only scores and tie-breakers, and
+// returns a negative number if x is better. If it returns 0, the time and then the user decide.
 func ladder(standings []standing, better func(x, y *standing) int) []standing {
 	slices.SortFunc(standings, func(x, y standing) int {
 		return cmp.Or(better(&x, &y), x.at.Compare(y.at), strings.Compare(x.user, y.user))
@@ -56,7 +56,7 @@ func lowerFirst(x, y *standing) int {
 func recountSums(results []Result) []standing {
 	type sum struct {
 		standing
-		match   string // the match whose result determines the time at
+		match   string // the match of the result that determines the field at
 		changed bool   // at least one result changed the sum
 	}
 	users := map[string]*sum{}
@@ -73,7 +73,7 @@ func recountSums(results []Result) []standing {
 			s.ties[j] += v
 		}
 		// The last result that changed the sum determines the time. If no result changed the sum,
-		// the first result determines it.
+		// the first result determines the time.
 		later := cmp.Or(r.AchievedAt.Compare(s.at), strings.Compare(r.Match, s.match))
 		if !known || changes && !s.changed || changes && later > 0 || !changes && !s.changed && later < 0 {
 			s.at, s.match, s.changed = r.AchievedAt, r.Match, changes

@@ -54,7 +54,7 @@ func TestLadderRanksByDefinition(t *testing.T) {
 		for _, x := range all {
 			before[x.user] = x
 		}
-		better := func(x, y standing) bool { // by score and tie-breakers only
+		better := func(x, y standing) bool { // by score and tie-breakers
 			return x.score > y.score || x.score == y.score && x.ties[0] > y.ties[0]
 		}
 		for i, x := range ladder(all, higherFirst) {
@@ -92,7 +92,7 @@ func TestSumsAddResultsInAnyOrder(t *testing.T) {
 		{User: "a", Match: "2", Points: new(int64(0)), AchievedAt: timeAt(30)}, // changes nothing
 		{User: "a", Match: "3", Points: new(int64(1)), AchievedAt: timeAt(20)},
 		{User: "b", Match: "1", Points: new(int64(0)), AchievedAt: timeAt(40)},
-		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: timeAt(15)}, // no result changes the sum, so the earliest result determines the time
+		{User: "b", Match: "2", Points: new(int64(0)), AchievedAt: timeAt(15)}, // no result of b changes the sum, so the first one determines the time
 		{User: "c", Match: "1", Points: new(int64(0)), AchievedAt: timeAt(5)},
 		{User: "c", Match: "2", Points: new(int64(4)), AchievedAt: timeAt(25)},
 	}
@@ -144,14 +144,13 @@ func TestCompareLadderFindsEachDifference(t *testing.T) {
 	}
 }
 
-// Shuffled moves results by at most its window, and Duplicated submits about the given share twice.
 func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 	s := seed.New(t)
 	var results []Result
 	for i := range 1000 {
 		results = append(results, Result{User: "u", Match: fmt.Sprint(i)})
 	}
-	var got []string
+	var got []string // matches in the order of the submits
 	record := func(_ context.Context, _ string, results []Result) error {
 		got = nil
 		for _, r := range results {
@@ -159,7 +158,7 @@ func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 		}
 		return nil
 	}
-	feed := func(to Feeder) (moved int) {
+	feed := func(to Feeder) (moved int) { // moved: how many places earlier a result comes, at most
 		if err := to(t.Context(), "b", results); err != nil {
 			t.Fatal(err)
 		}
@@ -180,13 +179,13 @@ func TestShuffledAndDuplicatedKeepAllResults(t *testing.T) {
 	}
 	const window = 20
 	if moved := feed(Shuffled(record, window, s)); moved < 1 || moved > window || len(got) != len(results) {
-		t.Errorf("Shuffled submits %d results and moves them up by at most %d places, want %d results and 1 to %d places", len(got), moved, len(results), window)
+		t.Errorf("Shuffled submits %d results, and the largest move forward is %d places; want %d results and 1 to %d places", len(got), moved, len(results), window)
 	}
 	if feed(Duplicated(record, 0.2, s)); len(got) < 1100 || len(got) > 1300 {
-		t.Errorf("Duplicated makes %d results of %d, want 1100 to 1300", len(got), len(results))
+		t.Errorf("Duplicated submits %d results for %d, want 1100 to 1300", len(got), len(results))
 	}
 	if moved := feed(Shuffled(record, len(results), s)); moved < len(results)/4 {
-		t.Errorf("Shuffled with a window of all results moves no result up by more than %d places, want a move of %d or more", moved, len(results)/4)
+		t.Errorf("Shuffled with a window of all results: the largest move forward is %d places, want at least %d", moved, len(results)/4)
 	}
 }
 
@@ -199,13 +198,13 @@ func TestDecayArithmetic(t *testing.T) {
 			t.Errorf("decayWeight(%v) = %v, want %v", d, got, want)
 		}
 	}
-	// The weights of 1024 steps, each of 1/1024 of a half-life, multiply to 1/2.
+	// The 1024th power of the weight of 1/1024 half-life is 1/2.
 	product := newFloat(1)
 	for _, step := range powers(decayWeight(halfLife/1024), 1024)[1024:] {
 		product.Mul(product, step)
 	}
 	if n := agreement(product, newFloat(0.5)); n < 300 {
-		t.Errorf("the product of 1024 steps of 1/1024 half-life agrees with 1/2 in %d bits, want at least 300", n)
+		t.Errorf("the 1024th power of the weight of 1/1024 half-life agrees with 1/2 in %d bits, want at least 300", n)
 	}
 	tables := newDecayTables()
 	for _, at := range []time.Duration{0, time.Second, 100 * 24 * time.Hour, 148*365*24*time.Hour + 12345*time.Second} {

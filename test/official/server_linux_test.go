@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// The kernel kills the command when the thread that started it ends. So startWithParent keeps this
-// thread until the process ends.
+// The kernel kills the command when the thread that started the command ends. So startWithParent
+// keeps this thread until the test process ends.
 func startWithParent(cmd *exec.Cmd) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	started := make(chan error)
