@@ -74,11 +74,11 @@ func TestPageShowsARanking(t *testing.T) {
 	b.waitForText("h1", "Harbor race")
 	b.waitForText("#caption", "season 2025", "6 entrants")
 	b.waitForText("thead", "Time")
-	// A row shows tie-breakers only if they decide its rank: the second tie-breaker between ada and
-	// bob, none between eve and flo.
+	// A row shows the tie-breakers that decide between it and an adjacent row with the same score:
+	// both for ada and bob, and none for eve and flo.
 	b.waitForText("#top", "1 dan 59 2 cyd 1:01 3 ada late starts 0 · wins 3 2:08:37 4 bob late starts 0 · wins 1 2:08:37 5 eve 2:13:20 5 flo 2:13:20")
 
-	// The list sorts divisions by the numbers in them: 9-10 before 30-34.
+	// The list sorts divisions by their numbers: 9-10 before 30-34.
 	b.waitForValue(`[...document.getElementById("division").options].map(o => o.value)`, ",gender:F,gender:M,age:9-10,age:30-34,other")
 	b.choose("division", "gender:F")
 	b.waitForText("#top", "1 cyd 1:01 2 ada 2:08:37 3 eve 2:13:20 3 flo 2:13:20")
@@ -88,7 +88,7 @@ func TestPageShowsARanking(t *testing.T) {
 	b.submit("user", "eve")
 	b.waitForText("#found", "Rank 3", "Score 2:13:20", "2 ada", "3 eve", "4 flo")
 
-	// The address names all of these choices, so another browser shows the same ranking.
+	// The address has all these choices, so another browser that opens it shows the same ranking.
 	const want = "#board=race&season=2025&division=gender%3AF&method=ordinal&user=eve"
 	b.waitForValue("location.hash", want)
 	other := openBrowser(t, 1200, 900)
@@ -173,6 +173,6 @@ func TestPageFitsAPhone(t *testing.T) {
 	b.visit(server + "/#board=empty&user=United+Arab+Emirates")
 	b.waitForText("#found", "Rank 1")
 	if b.eval("document.documentElement.scrollWidth <= innerWidth") != "true" {
-		t.Error("the largest score makes the page wider than a phone, want it to fit")
+		t.Error("the page with the largest score is wider than a phone, want it to fit")
 	}
 }

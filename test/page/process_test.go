@@ -93,7 +93,7 @@ func startProgram(t *testing.T, text string, args ...string) string {
 			ended <- err
 			t.Fatalf("leaderboard %v ended: %v\n%s", args, err, out.String())
 		case <-deadline:
-			t.Fatalf("leaderboard %v has not written %q:\n%s", args, text, out.String())
+			t.Fatalf("leaderboard %v has not written %q in time; its output:\n%s", args, text, out.String())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -109,7 +109,7 @@ func serve(t *testing.T, args ...string) string {
 	return "http://" + listening.FindStringSubmatch(out)[1]
 }
 
-// call sends a request with a JSON body, which must succeed.
+// call sends a request with a JSON body, and returns the answer. The request must succeed.
 func call(ctx context.Context, t *testing.T, method, url, body string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
