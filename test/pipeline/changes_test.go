@@ -21,8 +21,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Each dry run must list the changes that the call then makes. Each division and range of scores
-// must equal a recount.
+// Each dry run must list the changes that the same call without dry_run makes. Rankings by division
+// and by range of scores must equal a recount.
 func TestChangesOverREST(t *testing.T) {
 	eachServer(t, func(t *testing.T, api *deployment.Client, cheap bool) {
 		c := newChanges(t, api)
@@ -43,12 +43,13 @@ func TestChangesOverREST(t *testing.T) {
 		}
 		t.Logf("%d calls; dry runs listed %d entries of the source and %d of the linked board", c.calls, c.listed[c.source], c.listed[c.linked])
 		if cheap && min(c.listed[c.source], c.listed[c.linked]) == 0 {
-			t.Error("dry runs listed no entry of a board, want at least one of each")
+			t.Error("dry runs listed no entry of the source, or none of the linked board, want some of each")
 		}
 	})
 }
 
-// eachServer runs a test on a server of each engine. cheap means that the test can make many calls.
+// eachServer runs test on a server of each engine. If cheap is true, calls are fast, so that the
+// test can make more of them.
 func eachServer(t *testing.T, test func(t *testing.T, api *deployment.Client, cheap bool)) {
 	t.Run("embedded", func(t *testing.T) {
 		program, api := deployment.Program(t), &deployment.Client{}
@@ -80,7 +81,7 @@ type storedResult struct {
 	retracted  bool
 }
 
-// changes is a source with a linked board, and their expected content.
+// changes is a source with a linked board, and the expected content of both.
 type changes struct {
 	*deployment.Client
 	*rand.Rand
@@ -121,7 +122,7 @@ func (c *changes) path(parts ...string) string {
 	return "/v1/boards/" + c.source + "/" + strings.Join(parts, "/")
 }
 
-// Some bans concern all boards, so each run has its own users.
+// Some bans concern all boards, so the user ids of each run are unique.
 func (c *changes) user() string    { return fmt.Sprint(c.source, "-", c.IntN(changeUsers)) }
 func (c *changes) matchID() string { return fmt.Sprint("m", c.IntN(changeMatches)) }
 
@@ -153,8 +154,7 @@ func (c *changes) checkStatuses(o outcomes, statuses []string) {
 	}
 }
 
-// Some results of the batch replace earlier ones, and some have a lower revision than the stored
-// result.
+// Some results of the batch have a higher revision than the stored result, and some a lower one.
 func (c *changes) submit() {
 	var batch []object
 	var want []string
@@ -190,7 +190,8 @@ func (c *changes) submit() {
 	c.checkStatuses(answer, want)
 }
 
-// randomKey returns the key of a random result that is not retracted, or false.
+// randomKey returns the key of a random result that is not retracted. It returns false if there is
+// none.
 func (c *changes) randomKey() ([2]string, bool) {
 	var keys [][2]string
 	for key, h := range c.results {
@@ -322,8 +323,8 @@ func (c *changes) undo(key [2]string) {
 	c.results[key] = &storedResult{revision: c.results[key].revision + 1, retracted: true}
 }
 
-// A correction or retraction of an erased result may still reserve a revision, so a retraction may
-// get a higher revision than the recount expects.
+// An erasure does not free the revisions that earlier calls reserved. A later retraction skips
+// these, so its revision may be higher than in the recount.
 func (c *changes) setRevisions(o outcomes) {
 	c.t.Helper()
 	for _, one := range o.Outcomes {
@@ -335,7 +336,7 @@ func (c *changes) setRevisions(o outcomes) {
 	}
 }
 
-// A user without an entry has no score. A user without an entry or with a ban has rank 0.
+// Without an entry, the score is nil and the rank is 0. The rank of a banned user is 0.
 type effect struct {
 	Board       string
 	Season      string
@@ -346,9 +347,9 @@ type effect struct {
 	RankAfter   int    `json:"rank_after"`
 }
 
-// change applies the act to the recount. The dry run must list the entries that appear, disappear
-// or change their score in the recount. It may also list entries of which only the event time
-// changes.
+// preview makes a dry run of a call, and then the call. The function change applies the call to
+// c.results and c.void. The dry run must list the entries that appear, disappear or change their
+// score in the recount. It may also list entries of which only the event time changes.
 func (c *changes) preview(path string, body object, change func(), answer any) {
 	c.t.Helper()
 	var dry struct {
@@ -391,10 +392,11 @@ func (c *changes) preview(path string, body object, change func(), answer any) {
 
 type entryPlace struct{ board, season, user string }
 
-// recounted is an entry of the recount. Its divisions are attribute:value, and "" overall.
+// recounted is an entry of the recount. A division has the form attribute:value. The overall
+// ranking is the division "".
 type recounted struct {
 	score     int64
-	rank      int // competition, overall; 0 if a ban hides the user
+	rank      int // competition, overall; 0 if the user is banned
 	divisions map[string]bool
 }
 
@@ -411,7 +413,7 @@ func union(x, y map[entryPlace]recounted) map[entryPlace]bool {
 
 func (c *changes) entries() map[entryPlace]recounted {
 	all := map[entryPlace]recounted{}
-	decided := map[entryPlace]map[string]latest{} // the attributes of each user's latest results
+	decided := map[entryPlace]map[string]latest{} // by attribute, the value of the latest result with it
 	for key, h := range c.results {
 		if h.retracted || c.void[key[1]] {
 			continue
@@ -469,7 +471,7 @@ type latest struct {
 	at           time.Time
 }
 
-// The function check waits until the board is filled.
+// changeDivisions does not wait for the fill: c.check waits.
 func (c *changes) changeDivisions() {
 	board := []string{c.source, c.linked}[c.IntN(2)]
 	var divisions []string
@@ -509,7 +511,7 @@ func (c *changes) check() {
 		got := seasonsWithEntries(c.t, c.Client, board)
 		slices.Sort(got)
 		if !slices.Equal(want, got) {
-			c.t.Errorf("seasons of %s: %q, want %q", board, got, want)
+			c.t.Errorf("seasons of %s with entries: %q, want %q", board, got, want)
 		}
 		for _, season := range []string{"all", "202609", "202610"} {
 			if (season == "all") != (board == c.source) {
