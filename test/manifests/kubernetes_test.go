@@ -130,7 +130,6 @@ func validate(t *testing.T, document []byte) error {
 	return kedaSchema(t, kind).Validate(v)
 }
 
-// kedaSchema returns the schema of one of KEDA's kinds. The schema forbids undeclared fields.
 func kedaSchema(t *testing.T, kind metav1.TypeMeta) *jsonschema.Schema {
 	t.Helper()
 	text, err := os.ReadFile("testdata/crds/keda.sh_" + strings.ToLower(kind.Kind) + "s.yaml")
@@ -441,8 +440,8 @@ func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 	}
 }
 
-// The Service and the network policies have the ports of the settings. Policies restrict the
-// ingress and egress of every pod.
+// The Service and the network policies have the ports of the settings. Every pod has policies for
+// ingress and egress.
 func TestNetworkOfThePods(t *testing.T) {
 	found := pods(t)
 	s := load(t, environ(t, found["leaderboard-api"].Spec))
@@ -506,7 +505,6 @@ func TestNetworkOfThePods(t *testing.T) {
 	}
 }
 
-// The test reads only these fields of KEDA's types.
 type triggerAuthentication struct {
 	Spec struct {
 		Env             []struct{ Parameter, Name, ContainerName string }

@@ -14,7 +14,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-// program is the path of the command leaderboard. TestMain builds it.
 var program string
 
 func TestMain(m *testing.M) {
@@ -48,7 +47,7 @@ func checkKnown(t *testing.T, args []string) {
 	}
 }
 
-// load returns the settings of a process with the environment environ. The settings must be valid.
+// load returns the settings of a process with the environment environ.
 func load(t *testing.T, environ []string) *config.Config {
 	t.Helper()
 	fs := pflag.NewFlagSet("serve", pflag.ContinueOnError)

@@ -32,7 +32,6 @@ func TestWorkflowsAreValid(t *testing.T) {
 	}
 }
 
-// release returns the workflow release.yml, and the steps of its job "release".
 func release(t *testing.T) (*actionlint.Workflow, []*actionlint.Step) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(workflows, "release.yml"))
