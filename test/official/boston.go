@@ -369,7 +369,7 @@ func checkLookups(t *testing.T, c *client, b string, ladders []bostonLadder) {
 		for _, m := range methods {
 			q := query{board: b, division: l.division, method: m}
 			for part := range slices.Chunk(l.want, 4999) {
-				users := []string{"nobody"} // has no entry; up to 4,999 users with entries follow
+				users := []string{"nobody"} // has no entry
 				for _, s := range slices.Backward(part) {
 					users = append(users, s.user)
 				}
@@ -422,8 +422,8 @@ func (c *client) checkNeighborsOf(ctx context.Context, q query, want []standing,
 	return compareNeighbors(q, want, i, n, &p)
 }
 
-// compareNeighbors expects the user at position i of want, with n neighbors on each side. Near an
-// end of the ladder, fewer neighbors exist, and p.ClippedAbove or p.ClippedBelow must be true.
+// compareNeighbors expects the user at position i of want, with n neighbors on each side, or fewer
+// near an end of the ladder.
 func compareNeighbors(q query, want []standing, i, n int, p *userPage) error {
 	method := q.method
 	if method == "" {
@@ -515,8 +515,6 @@ func checkStats(t *testing.T, c *client, q query, want []standing, random *rand.
 		t.Errorf("%v: the answer has no percentiles, want some", q)
 	}
 	for _, p := range s.Percentiles {
-		// At most p.Percentile percent of the users are worse than p.Score, and at least
-		// p.Percentile percent are worse or equal. At least one user has p.Score.
 		worse, notBetter := 0.0, 0.0
 		for _, w := range want {
 			if w.score > p.Score {

@@ -279,7 +279,6 @@ func (c *client) callData(ctx context.Context, method, path string, values url.V
 	return nil
 }
 
-// check returns an error if an answer is degraded or filling, or is about another ladder.
 func (q query) check(a ladderInfo) error {
 	want := q
 	if want.method == "" {
@@ -361,7 +360,7 @@ func (c *client) stats(ctx context.Context, q query, extra url.Values) (statsPag
 	return p, q.check(p.ladderInfo)
 }
 
-// createBoard returns the board's unique id. The board is deleted after the test.
+// createBoard returns the board's unique id.
 func (c *client) createBoard(t *testing.T, b board) string {
 	t.Helper()
 	b.ID = "official-" + b.ID + "-" + rand.Text()[:8]
@@ -406,7 +405,6 @@ func (c *client) waitFilled(t *testing.T, board string) {
 	c.waitFilledWhile(t, board, func() {})
 }
 
-// waitFilledWhile calls poll after each answer in which filling is true.
 func (c *client) waitFilledWhile(t *testing.T, board string, poll func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), fillTimeout)

@@ -40,8 +40,7 @@ func newClient(url, key string) *client {
 	}}
 }
 
-// REST returns a feeder that submits results over REST, one batch after another. For a batch of one
-// result, the feeder uses the call for a single result.
+// REST returns a feeder that submits results over REST, one batch after another.
 func REST(url, key string, batch int) Feeder {
 	c := newClient(url, key)
 	return func(ctx context.Context, board string, results []Result) error {

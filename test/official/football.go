@@ -88,7 +88,6 @@ func sameEntry(x, y entry) bool {
 		x.AchievedAt.Equal(y.AchievedAt) && slices.Equal(x.TieBreakers, y.TieBreakers)
 }
 
-// The first and last year of the data. Each year between them has matches.
 const firstYear, lastYear = 1872, 2019
 
 // Football checks two boards of football internationals from 1872 to 2019, with one season per
@@ -241,7 +240,6 @@ func checkYearByUser(t *testing.T, c *client, b, year string, results []Result) 
 	}
 }
 
-// checkRetraction retracts all results of years. Only the ladders of years must become empty.
 func checkRetraction(t *testing.T, d Deployment, c *client, b string, years []string, byYear map[string][]Result, first seasons, dump func(string) seasons) {
 	var results []Result
 	want := maps.Clone(first)

@@ -26,7 +26,6 @@ type linkedTable struct {
 	recount func([]Result) []standing
 }
 
-// oneSeason returns a function for boards whose season ids are formatted times.
 func oneSeason(format string) func(time.Time) []string {
 	return func(at time.Time) []string { return []string{at.Format(format)} }
 }
@@ -124,7 +123,7 @@ type linkedRun struct {
 	source  string
 	boards  []string // the ids of the linked boards, in the order of tables
 	tables  []linkedTable
-	all     [][]string // the seasons of each table: see listSeasons
+	all     [][]string // the seasons of each table
 	matches []string
 	results []Result
 	void    map[string]bool // by match
@@ -216,7 +215,6 @@ func (r *linkedRun) waitAllFilled() {
 	}
 }
 
-// listSeasons lists each table's seasons, from 40 days before p to 40 days after p.
 func (r *linkedRun) listSeasons(p Period) {
 	r.all = make([][]string, len(r.tables))
 	noon := p.Start.Add(12 * time.Hour)

@@ -16,7 +16,6 @@ func TestBostonDivisionAdded(t *testing.T) { BostonDivisionAdded(t, deployment(t
 
 func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deployment(t, batch)) }
 
-// Each request has one result.
 func TestF1(t *testing.T) { F1(t, deployment(t, 1)) }
 
 func TestF1ShuffledAndDuplicated(t *testing.T) {
