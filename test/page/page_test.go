@@ -55,7 +55,6 @@ const runners = `{"results":[
 	{"user_id":"flo","match_id":"m","score":8000,"tie_breakers":[1,1],"attributes":{"gender":"F","age":"30-34"},"achieved_at":"2025-05-02T00:00:00Z"},
 	{"user_id":"old","match_id":"m","score":9000,"tie_breakers":[0,0],"attributes":{"gender":"F","age":"80+"},"achieved_at":"2024-05-01T00:00:00Z"}]}`
 
-// startRace runs a server with the board race and a board without entries.
 func startRace(t *testing.T) string {
 	t.Helper()
 	server := serve(t, "--insecure")

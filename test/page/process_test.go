@@ -17,7 +17,6 @@ import (
 	"time"
 )
 
-// buildProgram builds the command leaderboard once for all tests, and returns its path.
 var buildProgram = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "leaderboard-page-")
 	if err != nil {
@@ -109,7 +108,6 @@ func serve(t *testing.T, args ...string) string {
 	return "http://" + listening.FindStringSubmatch(out)[1]
 }
 
-// call sends a request with a JSON body, and returns the answer. The request must succeed.
 func call(ctx context.Context, t *testing.T, method, url, body string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
