@@ -190,8 +190,7 @@ func (c *changes) submit() {
 	c.checkStatuses(answer, want)
 }
 
-// randomKey returns the key of a random result that is not retracted. It returns false if there is
-// none.
+// randomKey returns the key of a random result that is not retracted.
 func (c *changes) randomKey() ([2]string, bool) {
 	var keys [][2]string
 	for key, h := range c.results {
