@@ -38,9 +38,9 @@ func week(at time.Time) []string {
 // In rollingZone, days have 23 to 25 hours.
 const rollingZone = "America/New_York"
 
-// windows returns a function that lists the windows of a time. A window's id is its last day. So
-// the ids are the day of the time in zone and the next rollingDays-1 days, without days before
-// first.
+// windows returns a function that lists the windows that contain a time. A window's id is its last
+// day. So the ids are the day of the time in zone and the next rollingDays-1 days, without days
+// before first.
 func windows(zone *time.Location, first string) func(time.Time) []string {
 	return func(at time.Time) (ids []string) {
 		year, month, day := at.In(zone).Date()
