@@ -19,7 +19,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// benchEntry returns a version of a user's entry with a random score.
 func benchEntry(i int, version uint64, rng *rand.Rand) leaderboard.Entry {
 	return leaderboard.Entry{
 		SeasonKey: testSeason, User: leaderboard.UserID(benchUser(i)), Version: version,
@@ -28,8 +27,8 @@ func benchEntry(i int, version uint64, rng *rand.Rand) leaderboard.Entry {
 }
 
 // BenchmarkIndex compares the index with bare commands on a sorted set of as many users, on the
-// same server. The metric ×bare is the ratio of elapsed times, and server×bare the ratio of the
-// server's processor times.
+// same server. The metric ×bare is the ratio of elapsed times. The metric server×bare is the ratio
+// of processor times of the server's main thread.
 func BenchmarkIndex(b *testing.B) {
 	n := benchUsers(b)
 	for _, shards := range []int{1, 4} {
@@ -59,7 +58,7 @@ func BenchmarkIndex(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Run("rebuild", func(b *testing.B) {
-				for b.Loop() { // the load above was measured once
+				for b.Loop() { // the Rebuild above is measured, once
 				}
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
@@ -89,7 +88,7 @@ func BenchmarkIndex(b *testing.B) {
 					_, _, err := x.Page(ctx, l, rand.Int64N(int64(n-100)), 100)
 					return err
 				}},
-				{"around4", func() error { // two round trips
+				{"around4", func() error { // bare commands need two round trips
 					rank, err := bare.ZRevRank(ctx, "bare", user()).Result()
 					if err != nil {
 						return err
@@ -148,10 +147,9 @@ const (
 	sideWorkers = 16
 )
 
-// cost is elapsed time, and processor time of the server, in seconds.
+// cost has the elapsed time and the server's processor time, in seconds.
 type cost struct{ elapsed, server float64 }
 
-// measureSide runs an operation sideOps times in sideWorkers goroutines.
 func measureSide(b *testing.B, c *goredis.Client, op func() error) cost {
 	b.Helper()
 	cpu, start := serverSeconds(b, c), time.Now()
@@ -189,7 +187,7 @@ func benchUsers(b *testing.B) int {
 
 func benchUser(i int) string { return fmt.Sprintf("user-%011d", i) }
 
-// pipelined runs the commands that the function command returns for 0 to n-1, in pipelines.
+// pipelined calls command with 0 to n-1, and runs the returned Redis commands in pipelines.
 func pipelined(ctx context.Context, c *goredis.Client, n int, command func(i int) [][]any) error {
 	for i := 0; i < n; {
 		pipe := c.Pipeline()
@@ -205,7 +203,6 @@ func pipelined(ctx context.Context, c *goredis.Client, n int, command func(i int
 	return nil
 }
 
-// serverSeconds returns the processor time of the server's main thread.
 func serverSeconds(b *testing.B, c *goredis.Client) float64 {
 	b.Helper()
 	var sum float64

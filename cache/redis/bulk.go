@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// pieceCost is about the number of members and fields that a piece writes. A piece is a
-	// transaction, so it blocks the server.
+	// pieceCost is about the number of members and fields that a transaction of a bulk load writes.
+	// While a transaction runs, the server executes no other command.
 	pieceCost = 256
-	// bulkWorkers is the number of connections that a bulk load uses. They are taken from the
-	// client's pool, so they must be few.
+	// bulkWorkers is the number of connections that a bulk load uses. It is small, because other
+	// commands need connections of the same pool.
 	bulkWorkers = 3
 	// leafBytes equals LEAF_BYTES in lua/tree.lua.
 	leafBytes = 6144
@@ -32,44 +32,48 @@ const (
 // bulkSizes bound the memory of bulk loads, in bytes. An entry without divisions counts as about
 // 53 bytes plus the user id. So a run has about 1.9 million entries with ids of 16 bytes.
 var bulkSizes = struct {
-	held    int64 // the entries of all Rebuilds of a process; each Rebuild may hold least anyway
+	held    int64 // the entries that all Rebuilds of a process hold in memory
 	run     int64 // a run: entries that are sorted together
-	least   int64 // a run if the process already holds enough
-	block   int   // a block of a run
+	least   int64 // a run, if the limit held is exceeded
+	block   int   // a block: a part of a run, stored as one string
 	strings int64 // the strings that wait in tree writers
 }{256 << 20, 128 << 20, 4 << 20, 64 << 10, 32 << 20}
 
-// treeSizes are the greatest sizes of leaves and groups, and the average number of users in a
-// bucket. They equal BITS, GROUP and USERS in the scripts.
+// treeSizes are the greatest sizes of a tree's leaves and groups (see lua/tree.lua), and the average
+// number of users in a bucket. They equal BITS, GROUP and USERS in the scripts.
 var treeSizes = struct{ bits, group, users int }{96, 256, 64}
 
-// unpacked is a member that makes Redis store a sorted set or a hash without packing. It
-// equals UNPACKED in lua/edit.lua.
+// unpacked is too long for Redis's packed encoding. A sorted set or hash that has had this member
+// stays unpacked. It equals UNPACKED in lua/edit.lua.
 var unpacked = strings.Repeat("x", 65)
 
-// bulk writes the entries of a Rebuild. lua/bulk.lua describes bulk loads, and states why they lose
-// no update, and why a late piece of an overtaken Rebuild changes nothing.
+// bulk is the bulk load of a Rebuild. lua/bulk.lua states why a bulk load loses no update, and why
+// it changes nothing after another Rebuild has overtaken it.
 //
-// A bulk load sorts the entries by sort key, in memory that bulkSizes bound. If the entries exceed a
-// run, bulk makes an external sort. It sorts the entries of each run, and writes them to Redis in
-// blocks, while it reads the entries of the next run. Then it merges the runs, and frees each block
-// after it has read the block. So it writes all trees (see lua/tree.lua) from one sequence of
-// entries in order, and needs memory only for the open leaves. The merge does not visit the users by
-// bucket (see lua/base.lua). So bulk collects as many users as a run has, and then writes them
-// bucket by bucket, with one command for each.
+// bulk sorts the entries by sort key. If they exceed the memory of a run (see bulkSizes), bulk makes
+// an external sort:
+//
+//  1. It sorts the entries of each run, and writes them to Redis in blocks. Meanwhile it reads the
+//     entries of the next run.
+//  2. It merges the runs, and frees each block after it has read the block.
+//
+// The merge returns all entries in order. So bulk writes all trees at once, with memory only for the
+// last leaf of each tree. But the merge does not group users by bucket (see lua/base.lua). So bulk
+// collects the merged users in chunks of the size of a run, and writes each bucket's users with one
+// command.
 type bulk struct {
 	g      *generation
 	name   string // the generation that the bulk load writes
 	names  *ladderNames
 	parts  []*portion
-	bytes  int64           // the memory of the held entries
+	bytes  int64           // the memory of the parts' held entries and chunks
 	spill  *errgroup.Group // the goroutine that writes the latest run; nil before the first run
 	cancel context.CancelFunc
 
 	ctx     context.Context // of the jobs
 	jobs    chan job
 	ladders map[int]*ladderWriter
-	waiting int64 // the memory of strings that wait in tree writers
+	waiting int64 // the memory of the strings that wait in tree writers
 	chunks  int64 // the memory of the parts' chunks
 }
 
@@ -78,29 +82,29 @@ type portion struct {
 	shard   int
 	at      string  // the beginning of the names of the generation's keys
 	held    *held   // the entries that are in no run
-	runs    [][]int // the numbers of the blocks of each run
-	blocks  int     // the number of the blocks of all runs
-	chunk   *held   // users of runs, which are not in their buckets yet
+	runs    [][]int // for each run, the numbers of its blocks
+	blocks  int     // the number of blocks of all runs
+	chunk   *held   // entries from blocks that are not in their buckets yet
 	users   int
 	buckets int
 	pieces  atomic.Int64
-	keys    int64 // the strings in its trees of rank keys
-	ranked  int64 // the standings in all ladders
+	keys    int64 // strings in the shard's trees of rank keys
+	ranked  int64 // standings in all ladders
 }
 
-// command is a command, with the number of its members and fields.
+// command is a Redis command. Its cost is about the number of members and fields that it writes.
 type command struct {
 	cost int
 	args []any
 }
 
-// job has commands for one shard that must be executed in order.
+// job has commands for one shard, which must be executed in order.
 type job struct {
 	part     *portion
 	commands []command
 }
 
-// newBulk returns the bulk load of a generation, and a context for it. The caller must call release.
+// newBulk also returns the context that release cancels. The caller must call release.
 func newBulk(ctx context.Context, g *generation) (*bulk, context.Context) {
 	suffix := "b"
 	if g.copied {
@@ -114,7 +118,7 @@ func newBulk(ctx context.Context, g *generation) (*bulk, context.Context) {
 	return b, ctx
 }
 
-// release ends all work, and releases the memory of the held entries.
+// release ends the bulk load, and subtracts its memory from Index.held.
 func (b *bulk) release() {
 	b.cancel()
 	if b.spill != nil {
@@ -142,7 +146,7 @@ func (b *bulk) addAll(ctx context.Context, entries iter.Seq2[leaderboard.Entry, 
 	return context.Cause(ctx)
 }
 
-// copyShard adds the records of the live generation of a shard.
+// copyShard adds the records of a shard's live generation.
 func (b *bulk) copyShard(ctx context.Context, shard int, live string) error {
 	const step, steps = 8, 16 // buckets of a call, and calls of a round trip
 	p, names, buckets := b.parts[shard], map[int]int{}, int64(0)
@@ -183,8 +187,8 @@ func (b *bulk) copyShard(ctx context.Context, shard int, live string) error {
 	return nil
 }
 
-// renumber replaces the numbers of ladders in a record of the live generation by the bulk load's
-// numbers. The map names has the bulk load's number for each number of the live generation.
+// renumber replaces the numbers of ladders in a record. names maps the live generation's number of a
+// ladder to the bulk load's number.
 func (b *bulk) renumber(ctx context.Context, p *portion, live string, names map[int]int, text string) ([]byte, error) {
 	record := []byte(text)
 	fixed := 1
@@ -200,7 +204,7 @@ func (b *bulk) renumber(ctx context.Context, p *portion, live string, names map[
 	for ladders := record[fixed:]; len(ladders) > 0; ladders = ladders[3:] {
 		old := int(ladders[0])<<16 | int(ladders[1])<<8 | int(ladders[2])
 		if _, ok := names[old]; !ok {
-			// An Update may have added a ladder, so the names are read again.
+			// An Update may have added a ladder since the last readNames.
 			if err := b.readNames(ctx, b.g.control[p.shard]+":"+live+":l", names); err != nil {
 				return nil, err
 			}
@@ -214,7 +218,7 @@ func (b *bulk) renumber(ctx context.Context, p *portion, live string, names map[
 	return record, nil
 }
 
-// readNames reads the numbers of ladders of a live generation.
+// readNames adds the ladders of a live generation to names.
 func (b *bulk) readNames(ctx context.Context, key string, names map[int]int) error {
 	ctx, cancel := context.WithTimeout(ctx, b.g.stepTimeout())
 	defer cancel()
@@ -234,11 +238,11 @@ func (b *bulk) readNames(ctx context.Context, key string, names map[int]int) err
 	})
 }
 
-// add calls the function add, which adds one entry to p.held. If all held entries are then too
-// large, it writes a run.
-func (b *bulk) add(ctx context.Context, p *portion, add func()) error {
+// add calls hold, which adds one entry to p.held. If the held entries have become too large, add
+// writes a run.
+func (b *bulk) add(ctx context.Context, p *portion, hold func()) error {
 	before := p.held.bytes
-	add()
+	hold()
 	p.users++
 	grown := p.held.bytes - before
 	b.bytes += grown
@@ -248,8 +252,8 @@ func (b *bulk) add(ctx context.Context, p *portion, add func()) error {
 	return b.writeRun(ctx)
 }
 
-// writeRun writes the held entries as a run, in the background. It first waits until the previous
-// run is written.
+// writeRun writes the held entries as a run, in the background. It first waits for the end of the
+// previous run.
 func (b *bulk) writeRun(ctx context.Context) error {
 	if b.spill == nil {
 		if err := b.begin(ctx); err != nil {
@@ -279,7 +283,6 @@ func (b *bulk) writeRun(ctx context.Context) error {
 	return nil
 }
 
-// writeBlocks sorts entries of a shard, and writes them as a run.
 func (b *bulk) writeBlocks(p *portion, h *held) error {
 	h.sort()
 	var run []int
@@ -290,7 +293,7 @@ func (b *bulk) writeBlocks(p *portion, h *held) error {
 		if len(block) < bulkSizes.block && i < len(h.users)-1 {
 			continue
 		}
-		// The set names the block before the block exists, so that free.lua finds it.
+		// The set gets the block's number before the block exists, so free.lua finds every block.
 		all := []command{{1, []any{"SADD", p.at + "x", p.blocks}}, {pieceCost / 2, []any{"SET", p.block(p.blocks), block}}}
 		if err := b.emit(job{p, all}); err != nil {
 			return err
@@ -304,14 +307,14 @@ func (b *bulk) writeBlocks(p *portion, h *held) error {
 
 func (p *portion) block(n int) string { return fmt.Sprint(p.at, "x", n) }
 
-// call calls the bulk script for all shards. Argument pieces is a function that returns the number
-// of pieces of a shard, or nil to begin the bulk load.
-func (b *bulk) call(ctx context.Context, pieces func(p *portion) int64) ([]*call, error) {
+// call runs bulkScript in all shards. If countPieces is nil, the script begins the bulk load. Otherwise,
+// countPieces returns a shard's number of pieces, and the script ends the bulk load.
+func (b *bulk) call(ctx context.Context, countPieces func(p *portion) int64) ([]*call, error) {
 	calls := make([]*call, len(b.parts))
 	for i, p := range b.parts {
 		var n any = ""
-		if pieces != nil {
-			n = pieces(p)
+		if countPieces != nil {
+			n = countPieces(p)
 		}
 		calls[i] = newCall(bulkScript, b.g.control, i, b.g.name, b.name, p.buckets, n)
 	}
@@ -332,15 +335,16 @@ func (b *bulk) call(ctx context.Context, pieces func(p *portion) int64) ([]*call
 	return calls, nil
 }
 
-// begin begins the bulk load in all shards. A second call records the numbers of buckets.
+// begin begins the bulk load in all shards. If finish calls begin again, begin records the numbers of
+// buckets.
 func (b *bulk) begin(ctx context.Context) error {
 	b.g.bulk = b.name
 	_, err := b.call(ctx, nil)
 	return err
 }
 
-// finish writes all entries and makes their generation the one that is being built. Then it applies
-// the updates that were made meanwhile.
+// finish writes all entries, and makes the bulk load's generation the one that is being built. It
+// then adds the updates that were made during the bulk load.
 func (b *bulk) finish(ctx context.Context) error {
 	if b.spill != nil {
 		if err := b.spill.Wait(); err != nil {
@@ -356,7 +360,7 @@ func (b *bulk) finish(ctx context.Context) error {
 	}
 	var last []job
 	for _, step := range []func() error{
-		b.writeNames, // free.lua finds a tree by its ladder, so the ladders come first
+		b.writeNames, // first, because free.lua finds a tree by its ladder's number
 		func() (err error) { last, err = b.merge(ctx); return err },
 		func() error {
 			for _, j := range last {
@@ -402,7 +406,7 @@ func (b *bulk) writeNames() error {
 	return nil
 }
 
-// setFields returns commands that set many fields of a hash. Fields and values alternate.
+// setFields returns commands that set fields of a hash. fields has names and values in turn.
 func setFields(key string, fields []any) (all []command) {
 	for part := range slices.Chunk(fields, 2*pieceCost) {
 		all = append(all, command{len(part) / 2, append([]any{"HSET", key}, part...)})
@@ -420,8 +424,8 @@ func (b *bulk) writeCounters() error {
 	return nil
 }
 
-// merge writes all entries in the order of their sort keys. It returns the jobs that must
-// follow all other jobs.
+// merge writes all entries in the order of their sort keys. The caller must emit the returned jobs
+// after all other jobs are done.
 func (b *bulk) merge(ctx context.Context) (last []job, err error) {
 	var all []*cursor
 	for _, p := range b.parts {
@@ -464,8 +468,8 @@ func (b *bulk) merge(ctx context.Context) (last []job, err error) {
 	return last, nil
 }
 
-// addEntry adds the entry of a cursor to the trees of its ladders. If the entry is from a
-// block, it also adds the entry to the shard's chunk.
+// addEntry adds a cursor's entry to the trees of the entry's ladders. If the entry is from a block,
+// addEntry also adds the entry to the shard's chunk.
 func (b *bulk) addEntry(c *cursor) error {
 	p := c.part
 	if c.held == nil {
@@ -496,7 +500,6 @@ func (b *bulk) addEntry(c *cursor) error {
 	return nil
 }
 
-// writeChunks writes the users of all chunks to their buckets.
 func (b *bulk) writeChunks() error {
 	for _, p := range b.parts {
 		if err := b.writeBuckets(p, p.chunk); err != nil {
@@ -534,8 +537,8 @@ func (b *bulk) writeBuckets(p *portion, h *held) error {
 	return nil
 }
 
-// keep counts the memory of a string that waits in a tree. If the trees hold too much, it writes
-// all waiting strings.
+// keep counts the memory of a string that waits in a tree writer. If too much memory waits, keep
+// flushes all tree writers.
 func (b *bulk) keep(bytes int64) error {
 	if b.waiting += bytes; b.waiting < bulkSizes.strings {
 		return nil
@@ -567,19 +570,19 @@ func (b *bulk) ladder(number int) *ladderWriter {
 type ladderWriter struct {
 	b      *bulk
 	number int
-	trees  []*treeWriter // of sort keys, by shard; nil if the shard has none
-	keys   []*treeWriter // of rank keys, by home; nil with one shard
+	trees  []*treeWriter // trees of sort keys, by shard; an element may be nil
+	keys   []*treeWriter // trees of rank keys, by home (see lua/base.lua); nil with one shard
 
 	key   string // the rank key of the last sort key
-	holds []bool // whether a shard holds this rank key
+	holds []bool // by shard: whether the shard has a standing with this rank key
 }
 
 func (l *ladderWriter) all() []*treeWriter {
 	return slices.DeleteFunc(slices.Concat(l.trees, l.keys), func(t *treeWriter) bool { return t == nil })
 }
 
-// tree returns the tree of a shard in list. It creates the tree if needed. The suffix ends the names of
-// the tree's keys.
+// tree returns the tree of a shard in list. It creates the tree if needed. In the names of the tree's
+// keys, suffix follows the ladder's number.
 func (l *ladderWriter) tree(list []*treeWriter, p *portion, suffix string, follow bool) *treeWriter {
 	if list[p.shard] == nil {
 		list[p.shard] = &treeWriter{b: l.b, part: p, at: p.at + strconv.Itoa(l.number) + suffix, follow: follow}
@@ -587,7 +590,7 @@ func (l *ladderWriter) tree(list []*treeWriter, p *portion, suffix string, follo
 	return list[p.shard]
 }
 
-// add adds a sort key of a user in a shard. All sort keys of a ladder come in order.
+// add adds a user's sort key. The sort keys of a ladder must come in order.
 func (l *ladderWriter) add(p *portion, sortKey string) error {
 	p.ranked++
 	if l.keys != nil {
@@ -603,7 +606,7 @@ func (l *ladderWriter) add(p *portion, sortKey string) error {
 	return l.tree(l.trees, p, "", l.keys == nil).add(sortKey)
 }
 
-// addKey adds the last rank key to the tree of its home, once for each shard that holds it.
+// addKey adds the last rank key to the tree of its home, once for each shard in holds.
 func (l *ladderWriter) addKey() error {
 	home := l.b.parts[hash(l.key)%uint32(len(l.b.parts))]
 	for shard, holds := range l.holds {
@@ -639,13 +642,13 @@ func (l *ladderWriter) finish() (last []job, err error) {
 type cursor struct {
 	b      *bulk
 	part   *portion
-	held   *held // nil if the entries are in blocks
-	at     int   // position of the next user in held
-	blocks []int // the blocks that are not read
-	number int   // the number of the block that is being read
-	block  []byte
+	held   *held  // nil if the entries are in blocks
+	at     int    // position of the next user in held
+	blocks []int  // the numbers of the unread blocks
+	number int    // the number of the present block
+	block  []byte // the unread bytes of the present block
 
-	user, record, prefix []byte // the entry; user is nil at the end
+	user, record, prefix []byte // the entry; user is nil at the end; for prefix, see held.split
 }
 
 func (c *cursor) next(ctx context.Context) error {
@@ -668,7 +671,7 @@ func (c *cursor) next(ctx context.Context) error {
 	return nil
 }
 
-// nextBlock reads the next block and frees the block before. It reports whether there is a block.
+// nextBlock frees the present block and reads the next one. It reports whether a next block exists.
 func (c *cursor) nextBlock(ctx context.Context) (bool, error) {
 	if c.block != nil {
 		c.block = nil
@@ -700,14 +703,14 @@ func (c *cursor) compare(d *cursor) int {
 // merged is a heap of cursors. The first cursor has the smallest sort key.
 type merged []*cursor
 
-// begin removes the cursors without entries, and makes the others a heap.
+// begin removes the cursors without entries, and sorts the rest. A sorted slice is a heap.
 func (m *merged) begin() {
 	*m = slices.DeleteFunc(*m, func(c *cursor) bool { return c.user == nil })
 	slices.SortFunc(*m, (*cursor).compare)
 }
 
-// moveFirst restores the heap after the first cursor has moved. If this cursor has no more
-// entries, moveFirst removes it.
+// moveFirst restores the heap after the first cursor has read its next entry. If no entry is
+// left, moveFirst removes this cursor.
 func (m *merged) moveFirst() {
 	h := *m
 	if h[0].user == nil {
@@ -730,8 +733,8 @@ func (m *merged) moveFirst() {
 	}
 }
 
-// perform calls produce and performs the jobs that it emits, in several connections. It returns
-// when all of them are done.
+// perform calls the function produce, and executes the jobs that produce emits, in bulkWorkers
+// connections. It returns after the last job.
 func (b *bulk) perform(ctx context.Context, produce func() error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	b.ctx, b.jobs = ctx, make(chan job, bulkWorkers)
@@ -749,7 +752,7 @@ func (b *bulk) perform(ctx context.Context, produce func() error) error {
 					if err := w.flush(); err != nil {
 						return err
 					}
-					w.close() // the other part may be on another server
+					w.close() // parts may be on different servers
 					w.part = j.part
 				}
 				for _, c := range j.commands {
@@ -764,7 +767,6 @@ func (b *bulk) perform(ctx context.Context, produce func() error) error {
 	return all.Wait()
 }
 
-// emit passes a job to the connections.
 func (b *bulk) emit(j job) error {
 	select {
 	case b.jobs <- j:
@@ -774,7 +776,7 @@ func (b *bulk) emit(j job) error {
 	}
 }
 
-// applyAside sends the records of the generation aside to the generation that is being built.
+// applyAside sends the records of the generation g.aside to the generation that is being built.
 // These records are the updates that were made during the bulk load.
 func (g *generation) applyAside(ctx context.Context, shard, buckets int, users int64) error {
 	if users == 0 {
@@ -860,7 +862,7 @@ func asidePending(user, record string, keyBytes int, names map[int]string) (pend
 	return pendingEntry{prefix + user, []any{user, bucketHash(user), version, prefix, divisions}}, nil
 }
 
-// unavailable wraps an error of a pipeline, so that it is retried.
+// unavailable wraps an error, so that the function retry repeats the call.
 func unavailable(_ []goredis.Cmder, err error) error {
 	if err == nil {
 		return nil
@@ -870,7 +872,7 @@ func unavailable(_ []goredis.Cmder, err error) error {
 
 // pieces writes commands in pieces: transactions that the server executes only if the bulk load
 // has not ended. It uses one connection, so the pieces keep their order. If the answer to a
-// piece is lost, it repeats the piece, which is harmless.
+// piece is lost, it repeats the piece: a second execution changes nothing.
 type pieces struct {
 	b        *bulk
 	part     *portion
@@ -880,8 +882,8 @@ type pieces struct {
 	cost     int
 }
 
-// add adds commands, and writes a piece if it is large enough. Parameter cost is the number of
-// members and fields in the commands.
+// add adds commands to the present piece, and writes the piece if it is large enough. For cost, see
+// command.
 func (w *pieces) add(cost int, commands ...[]any) error {
 	w.commands = append(w.commands, commands...)
 	if w.cost += cost; w.cost >= pieceCost {
@@ -910,7 +912,6 @@ func (w *pieces) flush() error {
 	})
 }
 
-// connect takes a connection to the server of the part and watches the key :b.
 func (w *pieces) connect(ctx context.Context) error {
 	client, _, err := w.b.g.x.master(ctx, w.part.at)
 	if err != nil {
@@ -925,8 +926,8 @@ func (w *pieces) connect(ctx context.Context) error {
 	return w.watch(ctx, pipe)
 }
 
-// watch executes a pipeline that ends with WATCH of the key :b (see lua/bulk.lua). If the key is
-// removed, the next transaction fails.
+// watch adds a WATCH of the key :b (see lua/bulk.lua) to a pipeline, and executes the pipeline. If
+// the key is removed later, the connection's next transaction fails.
 func (w *pieces) watch(ctx context.Context, pipe goredis.Pipeliner) error {
 	pipe.Do(ctx, "WATCH", w.part.at+"b")
 	exists := pipe.Exists(ctx, w.part.at+"b")
@@ -969,7 +970,6 @@ func (w *pieces) execute(ctx context.Context, commands [][]any) error {
 	return nil
 }
 
-// close ends the watch and returns the connection.
 func (w *pieces) close() {
 	if w.conn == nil {
 		return

@@ -14,11 +14,11 @@ import (
 )
 
 const (
-	// censusInterval is the time between two passes.
+	// censusInterval is the time between two passes. A census reads the shards of all seasons, in one or
+	// more passes.
 	censusInterval = 30 * time.Second
 	censusTimeout  = 5 * time.Second
-	// censusShards is about the greatest number of shards that a pass reads. If there are more, a
-	// census takes several passes.
+	// censusShards is about the greatest number of shards that a pass reads.
 	censusShards = 2000
 	// censusChunk is the number of seasons that a census reads in one round trip.
 	censusChunk = 100
@@ -29,16 +29,16 @@ type shardCounts struct {
 
 	building    float64 // shards of generations that are being built
 	users       float64 // records in shards that are live or in doubt
-	undelivered float64 // items that their homes have not acknowledged
-	generation  float64 // the greatest fence
-	lag         float64 // messages between the newest position and that of the shard furthest behind
+	undelivered float64 // items that their homes have not acknowledged: see lua/base.lua
+	generation  float64 // the greatest fence: see lua/base.lua
+	lag         float64 // the greatest number of messages between a newest position and a shard's position
 }
 
-// census counts the shards of all seasons in the list of seasons. Each process that exposes metrics
-// makes its own census.
+// census counts the shards of all seasons that Redis lists (see listKey). Each process that exposes
+// metrics makes its own census.
 type census struct {
-	seasons []string         // names of the last list that Redis returned
-	newest  map[string]int64 // partition of the log -> newest position, at the beginning of the pass
+	seasons []string         // names of the seasons in the last list that Redis returned
+	newest  map[string]int64 // partition of the log -> position at the beginning of the pass: see positionsKey
 	pending []string         // names of the seasons that the present census has not read yet
 	sum     shardCounts
 	// identities are the identities of the servers in the present pass, by address.
@@ -51,7 +51,7 @@ func (x *Index) pollShards() {
 }
 
 // countShards makes a pass, which reads about limit shards. At the end of a census, it sets the metrics.
-// If Redis does not answer in time, the census ends, and the state of the remaining seasons is unknown.
+// If Redis does not answer in time, the census ends, and counts each remaining season as one unknown shard.
 func (x *Index) countShards(c *census, limit int) {
 	ctx, cancel := context.WithTimeout(x.ctx, censusTimeout)
 	defer cancel()
@@ -72,8 +72,9 @@ func (x *Index) countShards(c *census, limit int) {
 	}
 }
 
-// beginPass reads the newest positions before the shards, so that a shard that advances meanwhile has no
-// lag. After the end of a census, it begins the next one. If Redis does not answer, the last answers remain.
+// beginPass reads the newest positions before the pass reads the shards. So a shard that advances during
+// the pass has no lag. If no census is under way, beginPass begins one. If Redis does not answer, the
+// previous answers remain.
 func (x *Index) beginPass(ctx context.Context, c *census) {
 	c.identities = map[string]string{}
 	if pairs, err := x.client().HGetAll(ctx, x.positionsKey()).Result(); err == nil {
@@ -91,8 +92,8 @@ func (x *Index) beginPass(ctx context.Context, c *census) {
 	c.pending, c.sum = c.seasons, shardCounts{}
 }
 
-// countedShard is a shard that a census reads. It reads by plain commands, because a script would take three
-// times as much of the server's time.
+// A census reads each shard by plain commands, because a script would take three times as much of the
+// server's time.
 type countedShard struct {
 	key           string
 	shard, shards int // the number of this shard, and of all shards of the season
@@ -107,11 +108,11 @@ type countedShard struct {
 		Fence      float64 `redis:"fence"`
 	}
 	counters *goredis.SliceCmd           // nil if the shard is not loaded
-	at       *goredis.MapStringStringCmd // like counters
+	at       *goredis.MapStringStringCmd // the shard's positions; nil if the shard is not loaded
 }
 
-// countSeasons adds the shards of seasons to the sum, and returns their number. The state of a shard is
-// unknown if the server does not answer. So the errors of pipelines are ignored.
+// countSeasons adds the shards of seasons to the sum, and returns the number of these shards. It ignores the
+// errors of pipelines, because add counts a shard without an answer as unknown.
 func (x *Index) countSeasons(ctx context.Context, c *census, names []string) int {
 	pipe, seasons := x.client().Pipeline(), make([][]*countedShard, len(names))
 	for i, name := range names {
@@ -151,17 +152,17 @@ func readControls(ctx context.Context, pipe goredis.Pipeliner, control []string)
 	return shards
 }
 
-// isLoaded reports whether the shard is live or in doubt. Unlike scripts, it does not check the layout: the next
-// reader empties a shard of another layout.
+// isLoaded reports whether the shard is live or in doubt. Unlike scripts, it does not check the number of the
+// layout (see lua/base.lua). The next reader empties a shard with an unknown layout.
 func (s *countedShard) isLoaded() bool {
 	return s.control.Live != "" && s.control.Busy == "0" && s.control.Shards == s.shards && len(s.control.ID) > layoutBytes
 }
 
-// layoutBytes is the length of the layout at the start of the field id.
+// layoutBytes is the length of the layout's number at the start of the field id.
 const layoutBytes = 2
 
-// identityOf returns the identity of the server that has a key: see lua/server.lua. It returns "" if the
-// server does not answer. It asks each server once in a pass.
+// identityOf returns the identity (see lua/server.lua) of the server that has a key, or "" if the server does
+// not answer. It asks each server once in a pass.
 func (x *Index) identityOf(ctx context.Context, c *census, key string) string {
 	client, server, err := x.master(ctx, key)
 	if err != nil {
@@ -176,8 +177,9 @@ func (x *Index) identityOf(ctx context.Context, c *census, key string) string {
 	return c.identities[server]
 }
 
-// likelyControl returns the control keys of a season, with the number of shards that this process
-// knows. Unlike peek, it caches nothing, because a census may read more seasons than the cache holds.
+// likelyControl returns the control keys of a season, for the last number of shards that this process
+// has seen, or for 1 shard. Unlike peek, it caches nothing: a census may read more seasons than the
+// cache holds.
 func (x *Index) likelyControl(key leaderboard.SeasonKey) []string {
 	if season, ok := x.seasons.Load(key); ok {
 		return *season.(*seasonIndex).control.Load()
@@ -188,7 +190,7 @@ func (x *Index) likelyControl(key leaderboard.SeasonKey) []string {
 	return x.controlKeys(key, 1)
 }
 
-// add adds a shard that is on the given server.
+// server is the identity of the shard's server, or "".
 func (c *census) add(s *countedShard, server string) {
 	loaded := s.counters != nil
 	switch {
@@ -203,7 +205,7 @@ func (c *census) add(s *countedShard, server string) {
 		c.sum.inDoubt++
 	}
 	c.sum.generation = max(c.sum.generation, s.control.Fence)
-	if s.shard == 0 && s.control.Next != "" && s.control.Busy != "" { // shard 0 decides for the season
+	if s.shard == 0 && s.control.Next != "" && s.control.Busy != "" { // only shard 0, so that each Rebuild counts once
 		c.sum.building += float64(s.control.NextShards)
 	}
 	if !loaded {
@@ -224,8 +226,7 @@ func (c *census) add(s *countedShard, server string) {
 	}
 }
 
-// registerShards registers the metrics of the shards. The bytes of a shard are not among them, because Redis
-// would have to measure each key of the shard.
+// No metric has the bytes of a shard, because Redis would have to measure each key.
 func (x *Index) registerShards(reg prometheus.Registerer) {
 	f := promauto.With(reg)
 	for _, g := range []struct {
