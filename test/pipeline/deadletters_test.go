@@ -22,8 +22,8 @@ const asJSON = "content-type=application/json"
 
 var sumBoard = map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}}
 
-// A result that a rule rejects is published as an update, not as a dead letter. The consumer
-// applies the other results of the partition without waiting.
+// The consumer rejects match "huge", whose score is out of range, in an update and not in a dead
+// letter. Invalid messages do not delay the other results.
 func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
@@ -70,17 +70,16 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 		want[match{board, "ann", good}] = 1
 	}
 	send(points("huge", "9007199254740993"), asJSON)
-	// All messages are in the topic before a consumer runs.
 	consumer := d.Serve(t, "--roles=consumer")
 	if err := s.wait(ctx, want); err == nil || !strings.Contains(err.Error(), "rejected") {
-		t.Errorf("updates: error %v, want a rejection of the result that is too large", err)
+		t.Errorf("updates: error %v, want a rejection of match huge", err)
 	}
 	delete(want, match{board, "ann", "huge"})
 	if err := s.wait(ctx, want); err != nil {
 		t.Fatal(err)
 	}
 	if u := s.lastUpdate(match{board, "ann", "huge"}); u.GetStatus() != pb.Outcome_REJECTED || u.GetReason() != string(leaderboard.ReasonInvalid) {
-		t.Errorf("the update of the result that is too large is %v, want status REJECTED and reason %s", u, leaderboard.ReasonInvalid)
+		t.Errorf("the update of match huge is %v, want status REJECTED and reason %s", u, leaderboard.ReasonInvalid)
 	}
 	deployment.Eventually(t, func(context.Context) error {
 		mu.Lock()
@@ -122,7 +121,8 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 	}
 }
 
-// Repeated notifications change nothing.
+// For a notification, the consumer computes the user's entry from the stored results. So a repeated
+// notification changes nothing.
 func TestNotificationUpdatesEntryFromStoredResults(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)

@@ -11,15 +11,15 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
-// A season that ended early has only the results before its end, even if a process with an older
-// version of the board still counts later results.
+// A season that ended early has only the results before its end, even if a process that has cached
+// the board still counts later results.
 func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index) {
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	clock := func() time.Time { return now }
 	service := func(ttl time.Duration) *ranking.Service {
 		return ranking.New(store, index, ranking.Options{Now: clock, BoardTTL: ttl, LinkTTL: ttl})
 	}
-	// stale caches the board for an hour, so it does not see the early end.
+	// The service stale caches the board for an hour, so it does not see the early end.
 	admin, stale := service(20*time.Millisecond), service(time.Hour)
 	defer admin.Close()
 	defer stale.Close()
@@ -60,12 +60,12 @@ func testEarlyEnd(t *testing.T, store leaderboard.Store, index leaderboard.Index
 	}
 	submit(stale, "early", end.Add(-time.Microsecond))
 	submit(stale, "late", end)
-	check("before the end", 2)
+	check("before EndSeason", 2)
 	ending, err := admin.EndSeason(t.Context(), b.ID, leaderboard.EarlyEnd{ID: "20261120", At: end})
 	if err != nil || ending.Results != 5 || ending.Users != 5 {
-		t.Fatalf("EndSeason: %+v, %v; want 5 results of 5 users", ending, err)
+		t.Fatalf("EndSeason: %+v, %v; want 5 results of 5 users to stop counting", ending, err)
 	}
-	check("after the end", 1)
+	check("after EndSeason", 1)
 	submit(stale, "later", now)
 	now = now.Add(2 * time.Hour)
 	if err := admin.Sweep(t.Context()); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The ranks must equal the official ranks, also with repeated messages in random order.
+// The ranks must equal the official ranks, even if messages are repeated or in random order.
 func TestOfficialResultsThroughKafka(t *testing.T) {
 	d := withTwoConsumers(t)
 	deploy := func(f official.Feeder) official.Deployment {
@@ -20,9 +20,10 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 		return d
 	}
 	s := seed.New(t)
-	// A window has almost all runners of the marathon, or a whole round of an F1 season.
-	disordered := func(window int) official.Feeder {
-		return official.Shuffled(official.Duplicated(d.Feeder, 0.2, s), window, s)
+	// A result moves up by at most distance places. An F1 round has fewer than 40 results, and the
+	// marathon has 31,931 runners.
+	disordered := func(distance int) official.Feeder {
+		return official.Shuffled(official.Duplicated(d.Feeder, 0.2, s), distance, s)
 	}
 	t.Run("F1", func(t *testing.T) { official.F1(t, d) })
 	t.Run("F1 shuffled and duplicated", func(t *testing.T) { official.F1(t, deploy(disordered(40))) })
@@ -57,7 +58,6 @@ func withTwoConsumers(t *testing.T) official.Deployment {
 	api := serveAPI(t, d)
 	consumers := []*deployment.Node{d.Serve(t, "--roles=consumer"), d.Serve(t, "--roles=consumer")}
 	stream := newStream(t, d)
-	// stream.send encodes each part in JSON or in protobuf.
 	feed := func(ctx context.Context, board string, results []official.Result) error {
 		for part := range slices.Chunk(results, 1000) {
 			converted := make([]result, len(part))
@@ -83,7 +83,7 @@ func withTwoConsumers(t *testing.T) official.Deployment {
 	return official.Deployment{URL: api.URL, Key: d.Key, Feeder: feed, Applied: applied}
 }
 
-// The routes give the same answers as on the embedded engine, even with 16 concurrent writers.
+// The REST routes give the same answers as on the embedded engine, even with 16 concurrent writers.
 func TestSpecification(t *testing.T) {
 	d := deployment.New(t, deployment.Options{Fresh: true}) // the examples need an empty default board
 	api := serveAPI(t, d)

@@ -25,8 +25,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// The method seal runs a service on the same store and index, with a clock that is ahead. So it
-// seals seasons that, for the server, are not closed yet.
 type exportServer struct {
 	*deployment.Node
 	t     *testing.T
@@ -74,11 +72,13 @@ func (s *exportServer) read(path string, answer any) (status int) {
 	return status
 }
 
-func (s *exportServer) seal(at time.Time) {
+// seal runs a second service on the server's store and index. The parameter now is its present time.
+// So the second service seals seasons that are still open for the server.
+func (s *exportServer) seal(now time.Time) {
 	s.t.Helper()
-	service := ranking.New(s.store, s.index, ranking.Options{Now: func() time.Time { return at }})
+	service := ranking.New(s.store, s.index, ranking.Options{Now: func() time.Time { return now }})
 	defer service.Close()
-	for range 2 { // the first run opens windows, and the second run fills them
+	for range 2 { // the first pass opens windows, and the second pass fills them
 		ctx := s.t.Context()
 		if err := errors.Join(service.FillLinked(ctx), service.FillDivisions(ctx), service.Sweep(ctx)); err != nil {
 			s.t.Fatal(err)
@@ -162,11 +162,11 @@ func (s *exportServer) content(board string) (text map[string]string, sealed int
 	return text, sealed
 }
 
-// The first board is the source of the other boards.
+// laps is the source of the other boards.
 var exportBoards = []string{"laps", "best", "ever", "week"}
 
-// The boards accept old results until exportGrace after their creation. The service seals a season
-// a minute later. So exportDelay after their creation, their past seasons can be sealed.
+// A past season closes exportGrace after the creation of its board. The service can seal the season
+// a minute after the close, so exportDelay after the creation of the board.
 const (
 	exportGrace = time.Hour
 	exportDelay = exportGrace + time.Minute + 5*time.Second
@@ -205,7 +205,7 @@ func (s *exportServer) fill(rng *rand.Rand) {
 		s.t.Fatal(err)
 	}
 	end := week.Start.Add(-10 * time.Hour)
-	early := int((now.Sub(end)+6*time.Hour)/every) + 1 // the number of a match in last week, before that week's early end
+	early := int((now.Sub(end)+6*time.Hour)/every) + 1 // the number of a match of last week, before that season's early end
 	s.run("correct", "u0", "m0", "--board", "laps", "--points", "49")
 	s.run("correct", "u1", "m0", "--board", "laps", "--attribute", "mode=")
 	s.run("retract", "u2", "m0", "--board", "laps")
@@ -215,7 +215,7 @@ func (s *exportServer) fill(rng *rand.Rand) {
 	s.run("match", "restore", fmt.Sprint("m", early+2), "--board", "laps", "--reason", "it was right")
 	for _, ended := range [][]string{{"laps", string(last.ID), end.Format(time.RFC3339)}, {"best", string(day.ID), day.Start.Add(12 * time.Hour).Format(time.RFC3339)}} {
 		if out := s.run("season", "end", ended[1], "--board", ended[0], "--at", ended[2], "--reason", "exploit", "--yes"); !strings.Contains(out, "excluded: ") {
-			s.t.Fatalf("the end of %v printed %s, want results after the end", ended, out)
+			s.t.Fatalf("season end of %v printed %s, want it to exclude results", ended, out)
 		}
 	}
 	s.run("board", "update", "laps", "--division", "gender", "--division", "age", "--division", "gender+age")
@@ -244,7 +244,7 @@ func (s *exportServer) amend(season string, match int) {
 	})
 	sealed := s.checksum("laps", season)
 	user := 5 * match % 12
-	for user >= 3 && user <= 5 { // these users are banned
+	for user >= 3 && user <= 5 { // fill banned these users
 		user++
 	}
 	s.run("correct", fmt.Sprint("u", user), fmt.Sprint("m", match), "--board", "laps", "--season", season, "--points", "99", "--reason", "wrong lane")
@@ -278,7 +278,7 @@ func TestExportsGiveAnEqualDistributedServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if c.Rejected+c.Conflict+c.Accepted > 0 || (c.Linked > 0) != (board != "laps") || board != "laps" && c.Applied == c.Rows {
-				t.Errorf("import of %s: %+v; want no rejected row, and linked rows on linked boards only", board, c)
+				t.Errorf("import of %s: %+v; want no row rejected, conflict or accepted; on a linked board, want linked above 0 and applied below rows; on laps, want linked 0", board, c)
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func write(ctx context.Context, d *deployment.Deployment, topic string, messages
 	return nil
 }
 
-// read calls f for each message, from the beginning of the topic until t ends.
+// read calls f for each message, from the beginning of the topic until the test ends.
 func read(t *testing.T, d *deployment.Deployment, topic string, f func(message) error) {
 	t.Helper()
 	cmd := exec.Command(kcat, "-C", "-b", strings.Join(d.Kafka, ","), "-t", topic, "-o", "beginning", "-q", "-u",
@@ -82,13 +82,13 @@ func read(t *testing.T, d *deployment.Deployment, topic string, f func(message) 
 	}()
 	t.Cleanup(func() {
 		ending.Store(true)
-		_ = cmd.Process.Kill() // it fails only if kcat has ended, which is reported above
+		_ = cmd.Process.Kill() // Kill fails only if kcat has ended, which is reported above
 		<-done
 		_ = cmd.Wait()
 	})
 }
 
-// readMessages reads the format that read requests from kcat.
+// readMessages parses kcat's output in the format that the function read sets.
 func readMessages(source io.Reader, handle func(message) error) error {
 	r := bufio.NewReader(source)
 	for {
@@ -134,7 +134,7 @@ func encodeRecord(board string, result any, inProtobuf bool) (message, error) {
 	return m, err
 }
 
-// stream writes results with kcat and records the published updates.
+// stream writes results with kcat. It records the messages of the topic leaderboard-updates.
 type stream struct {
 	d      *deployment.Deployment
 	topics kafka.Topics
@@ -143,7 +143,7 @@ type stream struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every update
 	updates map[match]updates
-	total   int // number of updates with a match; updates of linked boards have no match
+	total   int // number of updates with a match id; those of linked boards have none
 }
 
 type match struct{ board, user, id string }
@@ -183,8 +183,7 @@ func newStream(t *testing.T, d *deployment.Deployment) *stream {
 
 const sendTimeout = 15 * time.Minute
 
-// send writes one message per result, and waits for as many updates. Every third call uses
-// protobuf, and the other calls use JSON.
+// send writes one message per result, and waits for an update of each message.
 func (s *stream) send(ctx context.Context, board string, results []result) error {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()

@@ -36,13 +36,12 @@ func lapOf(seed uint64, user, id string, revision int) lap {
 // so they are in two years.
 var lapsBegin = time.Date(time.Now().UTC().AddDate(0, -2, 0).Year()-1, time.November, 1, 0, 0, 0, 0, time.UTC)
 
-// seasons returns the seasons of a lap, and join combines the scores of two laps.
 var linkedSettings = []struct {
 	settings map[string]any
-	match    string // the mode of the laps that count; empty means all
-	seasons  func(time.Time) []string
-	join     func(x, y int64) int64
-	lower    bool // lower scores rank first
+	match    string                   // the mode of the laps that count; empty means all
+	seasons  func(time.Time) []string // the seasons that contain a time
+	join     func(x, y int64) int64   // combines the scores of two laps
+	lower    bool                     // lower scores rank first
 }{
 	{map[string]any{"policy": "BEST", "season": object{"schedule": "NONE"}}, "", layout("all"), func(x, y int64) int64 { return max(x, y) }, false},
 	{map[string]any{"policy": "BEST", "order": "LOWER_FIRST", "season": object{"schedule": "YEARLY"}}, "", layout("2006"), func(x, y int64) int64 { return min(x, y) }, true},
@@ -59,12 +58,12 @@ const lapDays = 3
 
 func plus(x, y int64) int64 { return x + y }
 
-// layout is for boards on which the season's id is a formatted time.
+// layout returns a function that formats a time as the id of its season.
 func layout(form string) func(time.Time) []string {
 	return func(t time.Time) []string { return []string{t.Format(form)} }
 }
 
-// The id of a window is the day on which it ends.
+// The id of a window is its last day.
 func threeDays(t time.Time) (ends []string) {
 	for i := range lapDays {
 		ends = append(ends, t.AddDate(0, 0, i).Format("20060102"))
@@ -94,7 +93,7 @@ func checkLinkedBoardsWhileConsumersAreKilled(t *testing.T, sent, kills int) {
 		linked = append(linked, api.Board(t, fmt.Sprint("laps-", i), settings))
 	}
 	var consumers []*deployment.Node
-	// Consumers that start after the boards exist know all links.
+	// The consumers start after the boards exist, so they know all links.
 	for _, id := range []string{"a", "b"} { // a static member keeps its partitions over a restart
 		consumers = append(consumers, d.Serve(t, "--roles=consumer", "--kafka-batch=50", "--kafka-session-timeout=6s", "--kafka-instance-id="+id))
 	}
@@ -135,7 +134,7 @@ func checkLinkedBoardsWhileConsumersAreKilled(t *testing.T, sent, kills int) {
 	}
 }
 
-// The map has the laps of the highest revisions, by user and match.
+// The map has the lap of the highest revision, by user and match.
 func randomLaps(n uint64, sent int) ([]result, map[[2]string]lap) {
 	random := rand.New(rand.NewPCG(n, 0))
 	const users, matches = 20, 20
@@ -152,7 +151,6 @@ func randomLaps(n uint64, sent int) ([]result, map[[2]string]lap) {
 	return results, counts
 }
 
-// recountLaps returns the lines of each season, as texts of rankedLines.
 func recountLaps(laps map[[2]string]lap, match string, seasons func(time.Time) []string, join func(x, y int64) int64, lower bool) map[string][]string {
 	scores := map[string]map[string]int64{} // by season and user
 	for key, l := range laps {

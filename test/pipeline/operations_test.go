@@ -13,13 +13,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The commands of docs/operations.md for the distributed engine run in order.
+// The test runs the commands of docs/operations.md for the distributed engine in order.
 func TestOperations(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	runOperations(t, deployment.New(t, deployment.Options{Redis: redis.Addrs()}))
 }
 
-// flags are flags of redis-cli in addition to the address.
+// The flags go to redis-cli, after the address.
 func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	t.Helper()
 	doc, err := os.ReadFile("../../docs/operations.md")

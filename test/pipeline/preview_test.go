@@ -24,13 +24,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// A preview returns exactly the changes that the act then makes.
+// The preview of an act (a ban, a change of a board or a retraction) must return exactly the act's
+// changes.
 func TestPreviewsListTheChangesOfActs(t *testing.T) {
 	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool) {
 		p := newPreviews(t, store, index)
 		p.run(cheap, 1500, p.submit, p.submit, p.submit, p.passTime, p.ban, p.amend, p.retract, p.retract)
 		t.Logf("bans: %d entries appeared and %d disappeared; changes of boards: %d seasons changed, %d of them are new; %d seasons were deleted, %d of them because of a change; "+
-			"retractions: %d entries changed, %d of them in sealed seasons, %d on linked boards; %d retractions repeated another; %d acts returned an error",
+			"retractions: %d entries changed, %d of them in sealed seasons, %d on linked boards; %d retractions were duplicates; %d acts returned an error",
 			p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
 			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused)
 		if cheap && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
@@ -41,7 +42,7 @@ func TestPreviewsListTheChangesOfActs(t *testing.T) {
 	})
 }
 
-// eachEngine runs a test on both engines. cheap means that the test can make many calls.
+// eachEngine runs a test on both engines. If cheap is true, the test can make many calls.
 func eachEngine(t *testing.T, test func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool)) {
 	t.Run("embedded", func(t *testing.T) {
 		store, index := embedded.Open(t)
@@ -150,7 +151,7 @@ func (p *previews) passTime() {
 	p.sweep()
 }
 
-// sweep must delete exactly the seasons whose RemovedAt has come.
+// Sweep must delete exactly the seasons whose time RemovedAt has passed.
 func (p *previews) sweep() {
 	p.t.Helper()
 	var want []leaderboard.SeasonKey
@@ -184,7 +185,7 @@ func compareKeys(x, y leaderboard.SeasonKey) int {
 
 func sortKeys(keys []leaderboard.SeasonKey) { slices.SortFunc(keys, compareKeys) }
 
-// The value is true if the season is sealed.
+// seasonStates maps each stored season to whether it is sealed.
 func (p *previews) seasonStates() map[leaderboard.SeasonKey]bool {
 	sealed := map[leaderboard.SeasonKey]bool{}
 	for _, b := range p.boards() {
@@ -406,7 +407,7 @@ func (p *previews) results() map[leaderboard.EntryKey][]leaderboard.MatchResult 
 	return all
 }
 
-// entries includes hidden entries.
+// entries includes entries that a ban hides.
 func (p *previews) entries(user leaderboard.UserID) map[leaderboard.SeasonKey]leaderboard.Entry {
 	p.t.Helper()
 	entries := map[leaderboard.SeasonKey]leaderboard.Entry{}
@@ -420,7 +421,7 @@ func (p *previews) entries(user leaderboard.UserID) map[leaderboard.SeasonKey]le
 	return entries
 }
 
-// randomMatch returns the key of a match, mostly of a stored match.
+// randomMatch returns the key of a result, mostly of a stored result.
 func (p *previews) randomMatch(stored map[leaderboard.EntryKey][]leaderboard.MatchResult) leaderboard.ResultKey {
 	if len(stored) == 0 || p.rng.IntN(8) == 0 {
 		return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: p.board().ID}, User: p.user(), Match: "unknown"}
@@ -434,8 +435,8 @@ func (p *previews) randomMatch(stored map[leaderboard.EntryKey][]leaderboard.Mat
 
 func (p *previews) retract() {
 	p.t.Helper()
-	// Results received at or before the deletion of their season are deleted too. So the retraction
-	// must be later than the last sweep.
+	// A deleted season rejects results received at or before its deletion. So the retraction must be
+	// later than the last sweep.
 	now := p.now.Load().Add(time.Second)
 	p.now.Store(&now)
 	results := p.results()
@@ -489,7 +490,7 @@ func (p *previews) retract() {
 	}
 }
 
-// The time of the score is now, or the end of the season if the season has ended.
+// scoreOf computes the score at the present time, or at the season's end if that is earlier.
 func (p *previews) scoreOf(season leaderboard.SeasonKey, key leaderboard.RankKey) *leaderboard.Score {
 	if key == "" {
 		return nil

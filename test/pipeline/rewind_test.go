@@ -24,9 +24,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// Cassandra and Redis must hold the same bytes and write times as before, except claims
-// (ownersColumn), seenField and recorded offsets (positionsKey). Meanwhile, no reader may see
-// another score or rank.
+// A consumer that reads all messages again must not change bytes or write times in Cassandra and
+// Redis, except ownersColumn, seenField and the hashes of positionsKey. Meanwhile, no reader may
+// see a different score or rank.
 func TestReadingAllMessagesAgainChangesNothing(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api, consumer := serveAPI(t, d), d.Serve(t, "--roles=consumer")
@@ -108,7 +108,7 @@ func voidMatch(t *testing.T, api *deployment.Node, board, id string) {
 	}
 }
 
-// Some matches have several revisions. On a sum board, attributes change.
+// Some results have several revisions. If sum is true, the users' attributes change.
 func randomResults(random *rand.Rand, sum bool, users, n int) []result {
 	all := make([]result, n)
 	for i := range all {
@@ -128,7 +128,6 @@ func randomResults(random *rand.Rand, sum bool, users, n int) []result {
 	return all
 }
 
-// stop stops a node with SIGTERM.
 func stop(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	if err := n.Stop(t.Context()); err != nil {
@@ -149,8 +148,8 @@ func sameLadder(want, got string) bool {
 	return want == got
 }
 
-// waitCommitted waits until the group has committed all messages. Updates do not show this, because
-// messages with index_only cause none.
+// waitCommitted waits until the group has committed all messages. It does not count updates, because
+// messages with index_only cause no update.
 func waitCommitted(t *testing.T, d *deployment.Deployment) {
 	t.Helper()
 	client, err := sarama.NewClient(d.Kafka, kafka.Options{}.Config("test"))
@@ -161,7 +160,7 @@ func waitCommitted(t *testing.T, d *deployment.Deployment) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer admin.Close() // it closes the client
+	defer admin.Close() // this closes the client too
 	topic := kafka.Topics{Prefix: d.TopicPrefix}.Results()
 	var partitions []int32
 	for n := range int32(d.Partitions) {
@@ -202,7 +201,7 @@ func rewind(t *testing.T, d *deployment.Deployment) {
 			t.Fatal(err)
 		}
 		p.ResetOffset(0, "")
-		p.AsyncClose() // it commits the offset first
+		p.AsyncClose() // AsyncClose first commits the offset
 	}
 	if err := offsets.Close(); err != nil {
 		t.Fatal(err)
@@ -235,7 +234,8 @@ func ladderText(t *testing.T, api *deployment.Node, board string) string {
 // change it.
 const seenField = "seen"
 
-// positionsKey ends the names of the hashes with recorded offsets, which are written at intervals.
+// positionsKey ends the names of the hashes with a shard's positions in the log. The index writes
+// positions at intervals.
 const positionsKey = ":at"
 
 // readState includes the write time of each column in Cassandra.
@@ -267,8 +267,7 @@ func readState(t *testing.T, d *deployment.Deployment, boards []string) map[stri
 	return all
 }
 
-// ownersColumn has the claims. A consumer that starts again is another process, so it changes the
-// claims.
+// ownersColumn has the claims. A claim names a process, so a restarted consumer changes the claims.
 const ownersColumn = "owners"
 
 func cassandraState(t *testing.T, d *deployment.Deployment, boards []string, all map[string]string) {

@@ -16,8 +16,8 @@ import (
 
 const rollingDays, rollingUsers = 3, 12
 
-// The windows of today and tomorrow equal a recount each day. In the end, yesterday's window is
-// sealed.
+// On each day, the windows of today and tomorrow equal a recount. After the last day, this day's
+// window is sealed.
 func TestRollingWindows(t *testing.T) {
 	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, _ bool) {
 		ctx, rng := t.Context(), rand.New(rand.NewPCG(seed.New(t), 0))
@@ -51,16 +51,16 @@ func TestRollingWindows(t *testing.T) {
 		}
 		seasons, err := store.Seasons(ctx, "rolling")
 		if err != nil || len(seasons) < 4 || seasons[len(seasons)-2].SealedAt.IsZero() {
-			t.Errorf("seasons %+v, error %v; want at least 4, and the second last sealed", seasons, err)
+			t.Errorf("seasons %+v, error %v; want at least 4, and yesterday's (the second last) sealed", seasons, err)
 		}
-		report, err := s.Verify(ctx, ranking.Selection{}, false, nil, func(d ranking.Difference) error { t.Errorf("%+v", d); return nil })
+		report, err := s.Verify(ctx, ranking.Selection{}, false, nil, func(d ranking.Difference) error { t.Errorf("difference: %+v", d); return nil })
 		if err != nil || report.Results == 0 {
-			t.Errorf("verify: %+v, %v", report, err)
+			t.Errorf("Verify: report %+v, error %v; want at least one result", report, err)
 		}
 	})
 }
 
-// The results have event times in the last days.
+// The event times are in the last rollingDays days.
 func rollingBatch(rng *rand.Rand, now time.Time, standingResults map[leaderboard.ResultKey]leaderboard.MatchResult) (batch []leaderboard.MatchResult) {
 	for i := range 40 {
 		r := leaderboard.MatchResult{

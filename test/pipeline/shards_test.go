@@ -12,7 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// "board update --shards" changes the number of shards while reads have ranks.
+// While "board update --shards" changes the number of shards, reads have ranks.
 func TestShardsOfABoard(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := d.Serve(t)

@@ -12,8 +12,8 @@ import (
 func TestSubmitOverREST(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := serveAPI(t, d)
-	// A consumer must not listen. If it did, Serve would fail, because the API node already uses
-	// this port.
+	// A consumer must not listen. If it listened, Serve would fail, because the API node already uses
+	// the port.
 	consumer := d.Serve(t, "--roles=consumer", "--grpc="+api.GRPC)
 	board := api.Board(t, "smoke", map[string]any{"order": "HIGHER_FIRST", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}})
 	scores := "/v1/boards/" + board + "/scores"

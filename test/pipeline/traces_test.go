@@ -31,7 +31,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
-// traceparent returns the header of a caller in trace number n, and the id of this trace.
+// traceparent returns the id of trace number n, and the header of a call in this trace.
 func traceparent(n int) (header, traceID string) {
 	traceID = fmt.Sprintf("%032x", n)
 	return "00-" + traceID + "-b7ad6b7169203331-01", traceID
@@ -55,7 +55,7 @@ func post(t *testing.T, url, key, parent, body string) {
 	}
 }
 
-// engine is an API, a producer and a consumer. Kafka and the store are in this process too.
+// engine is an API, a producer and a consumer, with Kafka and a store in the same process.
 type engine struct {
 	url     string
 	brokers []string
@@ -117,7 +117,7 @@ func startEngine(t *testing.T) *engine {
 	return e
 }
 
-// spanPaths returns the spans of a trace, each as its path from the span of the call.
+// spanPaths returns the path of each span of a trace: the names of its ancestors and its own name.
 func spanPaths(spans tracetest.SpanStubs, traceID string) []string {
 	byID := map[trace.SpanID]tracetest.SpanStub{}
 	for _, s := range spans {
@@ -169,8 +169,8 @@ func TestSubmitIsOneTrace(t *testing.T) {
 	}
 }
 
-// A batch has a span in each trace of its messages. The first span is the parent of the store's
-// spans, and the other spans link to the first. Messages without a sampled trace begin no trace.
+// A batch has a span in each sampled trace of its messages. Its first span is the parent of the
+// store's spans, and its other spans link to the first. A message without a sampled trace causes no trace.
 func TestBatchOfSeveralTraces(t *testing.T) {
 	e := startEngine(t)
 	b, err := e.service.Board(t.Context(), leaderboard.DefaultBoard)
@@ -199,10 +199,10 @@ func TestBatchOfSeveralTraces(t *testing.T) {
 			continue // the consumer read the messages in several batches
 		}
 		if len(firstSpans) != 1 || len(secondSpans) != 1 {
-			t.Fatalf("%d and %d spans, want one in each trace", len(firstSpans), len(secondSpans))
+			t.Fatalf("the batch has %d and %d spans in the two traces, want one in each", len(firstSpans), len(secondSpans))
 		}
 		if links := secondSpans[0].Links; len(links) != 1 || links[0].SpanContext.SpanID() != firstSpans[0].SpanContext.SpanID() {
-			t.Errorf("the second trace links to %v, want the span of the batch in the first trace", links)
+			t.Errorf("the batch's span in the second trace links to %v, want its span in the first trace", links)
 		}
 		if first, second := len(spansNamed(firstID, "store.Apply")), len(spansNamed(secondID, "store.Apply")); first != 1 || second != 0 {
 			t.Errorf("store.Apply has %d spans in the first trace and %d in the second, want 1 and 0", first, second)
@@ -281,7 +281,7 @@ func TestTraceOnRealServers(t *testing.T) {
 	}
 	for name, s := range got {
 		if s.Failed || strings.Contains(fmt.Sprint(s.Attributes), "mallory") {
-			t.Errorf("%s failed or names the user: %+v", name, s)
+			t.Errorf("%s failed or names the user, want neither: %+v", name, s)
 		}
 	}
 }

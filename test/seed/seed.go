@@ -1,4 +1,4 @@
-// Package seed provides the seeds of random tests, and the number of their runs.
+// Package seed provides the seed and the number of runs of random tests.
 package seed
 
 import (
