@@ -1,15 +1,15 @@
 // Command openapi corrects the output of protoc-gen-openapiv2, so that it describes the REST API
-// exactly. It reads the first file, writes the second, and deletes the first:
+// exactly. It reads the first file, writes the second file, and deletes the first file:
 //
 //	openapi generated.swagger.json openapi.json
 //
-// It makes these corrections:
+// The corrections:
 //
-//   - The document gets a title and the authentication with a key.
-//   - The two paths of one board become one path.
+//   - The document gets a title and the authentication with a key, and loses its tags.
+//   - The paths /v1/boards/{board.board_id} and /v1/boards/{board} become one path.
 //   - The type of 64-bit integers becomes integer instead of string.
 //   - The schema of a stream becomes the schema of its messages.
-//   - The parameter division becomes repeatable.
+//   - The query parameter "division" becomes repeatable.
 //   - Each operation gets the schema of the API's errors.
 package main
 
@@ -85,7 +85,7 @@ var errorSchema = map[string]any{
 	},
 }
 
-// onePath moves operations to another path, which differs only in the name of the parameter.
+// onePath moves operations from one path to another. The paths differ only in a parameter's name.
 func onePath(paths map[string]any, from, to string) {
 	for method, operation := range paths[from].(map[string]any) {
 		for _, parameter := range operation.(map[string]any)["parameters"].([]any) {
@@ -114,8 +114,8 @@ func correctIntegers(v any) {
 	}
 }
 
-// repeatDivision makes the query parameter division repeatable, and removes the query parameter
-// divisions, which a REST request can have only in its body.
+// repeatDivision makes the query parameter "division" repeatable. It removes the query parameter
+// "divisions": REST requests have a field of this name only in bodies.
 func repeatDivision(operation map[string]any) {
 	parameters, _ := operation["parameters"].([]any)
 	for i, parameter := range parameters {
