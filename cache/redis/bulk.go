@@ -47,7 +47,7 @@ var treeSizes = struct{ bits, group, users int }{96, 256, 64}
 // stays unpacked. It equals UNPACKED in lua/edit.lua.
 var unpacked = strings.Repeat("x", 65)
 
-// bulk is the bulk load of a Rebuild. lua/bulk.lua states why a bulk load loses no update, and why
+// bulk is a bulk load, which writes a Rebuild's entries. lua/bulk.lua states why it loses no update, and why
 // it changes nothing after another Rebuild has overtaken it.
 //
 // bulk sorts the entries by sort key. If they exceed the memory of a run (see bulkSizes), bulk makes
