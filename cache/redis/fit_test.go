@@ -22,7 +22,7 @@ func TestFit(t *testing.T) {
 		maps.Copy(fields, tt.fields)
 		err := checkFit(fields)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-			t.Errorf("%s: checkFit = %v, want an error with %q, or nil if this text is empty", tt.name, err, tt.want)
+			t.Errorf("%s: checkFit = %v, want an error with %q (empty: want nil)", tt.name, err, tt.want)
 		}
 	}
 }

@@ -22,13 +22,13 @@ const (
 // gates keep writers from servers that do not answer. Without gates, the first Update of each
 // season would wait for UpdateTimeout, and a consumer of many boards would make no progress.
 //
-// Suppose that an Update fails for UpdateTimeout, and then a server of its season does not
-// answer a ping. The gate of this server closes. While the gate is closed, an Update of a
-// season on this server fails at once, and this process treats the season as unavailable. One
-// goroutine pings the server, and opens the gate when the server answers.
+// After a failed Update, the process pings the servers of the season. If a server does not
+// answer, its gate closes. While the gate is closed, an Update of a season on this server fails
+// at once, and this process treats the season as unavailable. One goroutine pings the server,
+// and opens the gate when the server answers.
 type gates struct {
 	mu     sync.Mutex
-	closed map[string]bool // by the server's address; with one server, the address is empty
+	closed map[string]bool // by the server's address; without a cluster, the address is empty
 }
 
 func (g *gates) isClosed(server string) bool {
@@ -72,8 +72,8 @@ func (x *Index) master(ctx context.Context, key string) (goredis.UniversalClient
 	return m, m.Options().Addr, nil
 }
 
-// isSilent reports whether the gate of any server of a season is closed. If all is true,
-// isSilent reports whether all these gates are closed.
+// isSilent reports whether the gate of any server of a season is closed. If the parameter all
+// is true, isSilent reports whether all these gates are closed.
 func (x *Index) isSilent(ctx context.Context, season *seasonIndex, all bool) bool {
 	x.gates.mu.Lock()
 	none := len(x.gates.closed) == 0
@@ -109,8 +109,8 @@ func (x *Index) checkServers(season *seasonIndex) {
 	}
 }
 
-// pingUntilUp pings the master of the key until the master answers, and then opens the gate of
-// server. After a failover, the master may be another server. The gate is then no longer needed.
+// pingUntilUp pings the master of a key until the master answers. It then opens the gate of the
+// given server. After a failover, the master is another server, and no Update uses the given one.
 func (x *Index) pingUntilUp(server, key string) {
 	defer x.gates.open(server)
 	for sleep(x.ctx, pingInterval) == nil {

@@ -91,6 +91,7 @@ func (p *stallingProxy) resume() {
 	close(p.resumed)
 }
 
+// scriptCalls is a hook that counts calls of scripts.
 type scriptCalls struct{ n atomic.Int64 }
 
 func (c *scriptCalls) DialHook(next goredis.DialHook) goredis.DialHook { return next }
@@ -112,8 +113,8 @@ func (c *scriptCalls) ProcessPipelineHook(next goredis.ProcessPipelineHook) gore
 }
 
 // While a server hangs, only the first Update waits. All later Updates, of any season, fail
-// without a call of the server. When the server answers again, the index repeats the failed
-// Updates before it is synced.
+// without a call of a script. When the server answers again, the index repeats the failed
+// Updates.
 func TestOneUpdateWaitsForASilentServer(t *testing.T) {
 	server := miniredis.RunT(t)
 	proxy := newStallingProxy(t, server.Addr())
@@ -155,7 +156,7 @@ func TestOneUpdateWaitsForASilentServer(t *testing.T) {
 		}
 	}
 	if n := calls.n.Load(); n != 0 {
-		t.Errorf("%d Updates made %d calls of a server that hangs, want 0", seasons, n)
+		t.Errorf("%d Updates called scripts %d times on a server that hangs, want no call", seasons, n)
 	}
 	if x.Synced() {
 		t.Error("Synced = true after failed Updates, want false")
@@ -163,7 +164,7 @@ func TestOneUpdateWaitsForASilentServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if loaded, err := x.Loaded(ctx, boards[0]); loaded || err == nil {
-		t.Errorf("Loaded = %v, %v for a season that missed an update, on a server that hangs; want an error", loaded, err)
+		t.Errorf("after a failed Update, on a server that hangs: Loaded = %v, %v; want false and an error", loaded, err)
 	}
 	proxy.resume()
 	eventually(t, "the index is synced", func(context.Context) error {
@@ -176,10 +177,10 @@ func TestOneUpdateWaitsForASilentServer(t *testing.T) {
 	for _, key := range boards {
 		got, _, err := other.Standings(t.Context(), leaderboard.Ladder{SeasonKey: key}, []leaderboard.UserID{"u"})
 		if err != nil || got[0].Key != missed.Key {
-			t.Errorf("standings in another process: %+v, error %v; want the rank key %x", got, err, missed.Key)
+			t.Errorf("season %v in another process: standings %+v, error %v; want the rank key %x of the repeated Update", key, got, err, missed.Key)
 		}
 	}
 	if err := update(1, 4); err != nil {
-		t.Errorf("Update after the server answers again: %v", err)
+		t.Errorf("Update after the server answers again: error %v, want nil", err)
 	}
 }

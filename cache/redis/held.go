@@ -9,7 +9,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// held has entries of one shard in a compact form, for a bulk load (see bulk.go).
+// held contains entries of one shard in a compact form, for a bulk load (see bulk.go).
 type held struct {
 	names    *ladderNames
 	users    []heldUser
@@ -65,8 +65,8 @@ func (h *held) add(e *leaderboard.Entry) {
 	h.addSorted([]byte(e.User), record)
 }
 
-// addSorted adds a user and the user's record. If the users are then out of order, it sets
-// sorted to false.
+// addSorted adds a user and the user's record. If this user belongs before an earlier one,
+// addSorted sets sorted to false.
 func (h *held) addSorted(user, record []byte) {
 	h.addRecord(user, record)
 	if n := len(h.users); h.sorted && n > 1 {
@@ -111,7 +111,7 @@ func (h *held) read(u heldUser) (user, record []byte) {
 }
 
 // split returns two parts of a record: the prefix, which is the sort key without the user, and the
-// numbers of the ladders. If the user is not ranked, the prefix is nil.
+// numbers of the divisions' ladders. If the user is not ranked, the prefix is nil.
 func (h *held) split(record []byte) (prefix, ladders []byte) {
 	rest := record[1+record[0]:]
 	if len(rest) == 0 {
@@ -145,8 +145,8 @@ func (h *held) sort() {
 	}
 }
 
-// byBucket groups the users by bucket (see lua/base.lua). order has positions in h.users,
-// bucket by bucket. ends has the end of each bucket in order.
+// byBucket groups the users by bucket (see lua/base.lua). order has indexes of h.users, bucket
+// by bucket. ends has the end of each bucket, as an index of order.
 func (h *held) byBucket(buckets int) (order []uint32, ends []int) {
 	ends = make([]int, buckets+1)
 	for _, u := range h.users {

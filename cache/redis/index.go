@@ -6,25 +6,26 @@
 //
 // A season is split into shards by the hash of the user. The keys of a shard share a hash tag,
 // so one script changes a user in all ladders atomically. lua/base.lua lists the keys, and
-// lua/tree.lua describes the trees of sort keys. Every int64 score is exact. A user who loses
-// the rank keeps a record with the version, until a Rebuild reads a store that lacks the user.
-// With several shards, each rank key has a home: the shard that counts it for dense ranks.
-// During an update, this count may be older than the standings. A season whose keys have an
-// older layout counts as not loaded, and its next Rebuild frees these keys.
+// lua/tree.lua describes the trees of sort keys. Every int64 score is exact. If a user is no
+// longer ranked, the shard still keeps a record of the version of the user's entry. A Rebuild
+// removes the record if the store lacks the user. With several shards, each rank key has a home:
+// the shard that counts the rank key for dense ranks. During an update, this count may be older
+// than the standings. If a season's keys have an older layout, the season is not loaded, and its
+// next Rebuild frees these keys.
 //
 // # Round trips
 //
-// A round trip is one pipeline to each server concerned, all concurrently. With one shard,
-// every call takes one round trip. With several shards, most calls take one or two. A page
-// from a deep position takes at most about 28 for a million users, and 38 for 500 million.
-// Survey reads a page for each position. The first use of a script on a server, or a Rebuild
-// that finishes during the call, adds one or two round trips.
+// In a round trip, the process sends one pipeline to each server of the season, concurrently.
+// With one shard, every call takes one round trip. With several shards, most calls take one or
+// two. A page from a deep position takes at most about 28 round trips for a million users, and
+// 38 for 500 million. Survey reads a page for each position. The first use of a script on a
+// server, or a Rebuild that finishes during the call, adds one or two round trips.
 //
 // # Detection of losses
 //
-// Each shard records its server: a process, in one term as master. Every script that reads or
-// changes standings first checks that the server is unchanged (see lua/server.lua). A check is
-// valid for 100 ms.
+// Each shard records its server's identity, which changes if the server restarts or becomes a
+// master. Every script that reads or changes standings first checks that the identity is
+// unchanged (see lua/server.lua). The result of a check is valid for 100 ms.
 //   - No answer, a timeout, no memory, a server that is still starting:
 //     [leaderboard.ErrRankUnavailable]. The caller retries.
 //   - A restart with data, a promoted replica, a moved slot: the season is in doubt, until the
@@ -34,14 +35,14 @@
 //     still have shards, Restore reads only the users of the lost shards from the store.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
 //     unavailable in this process. As soon as Redis answers, the process repeats the Update. If
-//     the repetition fails, the process empties the shards. While a server is silent (see
-//     gates), Updates fail at once.
-//   - A script that failed half-way: the shard is emptied.
-//   - A shard lacks items (see lua/base.lua) that the sender no longer keeps: one of the two
-//     shards is emptied (see doubt.go).
-//   - A process that stops during Rebuild: the next Rebuild, Drop or Update frees the keys that
-//     the process left. If the new keys are already live in shard 0, this call makes them live
-//     in the other shards instead.
+//     three repetitions fail, the process empties the shards. While a server does not answer,
+//     Updates fail at once (see gates).
+//   - A script that failed half-way: the next script empties the shard.
+//   - A shard lacks items (messages of another shard, see lua/base.lua) that the other shard no
+//     longer keeps: one of the two shards is emptied (see doubt.go).
+//   - A process that ends during Rebuild: the next Rebuild, Drop or Update frees the new keys.
+//     But if readers already use the new keys of shard 0, the next call makes readers use those
+//     of the other shards too.
 //
 // README.md lists the losses that are not detected.
 package redis
@@ -76,9 +77,9 @@ type Options struct {
 	// go to masters.
 	Redis *goredis.UniversalOptions
 	// Shards is the number of shards, 1 to 256, of a season that a Rebuild fills for the first
-	// time, if the board has no number of its own. Redis records the number of shards. It stays
-	// the same until Drop, or until a Rebuild of a board with another number. With one shard,
-	// every question takes one round trip, and its answer shows one moment. Several shards can
+	// time, if the board sets no number. Redis records the season's number of shards. This number
+	// stays the same until Drop, or until a Rebuild of a board that sets another number. With one
+	// shard, every read takes one round trip and sees the state of one moment. Several shards can
 	// use several servers. Default 1.
 	Shards int
 	// Prefix is the start of every key's name. Default "leaderboard:".
@@ -89,8 +90,8 @@ type Options struct {
 	// Rebuild may take six times as long. Default 5 s.
 	UpdateTimeout time.Duration
 	// LeaseTTL is the lifetime of a lease, which allows one process at a time to
-	// rebuild a season. The process extends its lease while it is alive. If it dies
-	// during Rebuild, another process may take over after LeaseTTL. Default 15 s.
+	// rebuild a season. The process extends its lease during Rebuild. If the process
+	// dies, another process may take over after LeaseTTL. Default 15 s.
 	LeaseTTL time.Duration
 	// Hints is the number of users' sort keys that a process caches. With several
 	// shards, a cached sort key saves a round trip. Default 65,536.
@@ -98,8 +99,8 @@ type Options struct {
 	// Registerer receives the metrics of the servers and the connections. If it is nil,
 	// the index has no metrics.
 	Registerer prometheus.Registerer
-	// Log receives a warning if the settings of Redis make the index take more memory. If
-	// it is nil, the index logs nothing.
+	// Log receives messages about unsuitable settings of Redis. If Log is nil, the index
+	// logs nothing.
 	Log *slog.Logger
 	// Traces makes the index record a span of each command, below the caller's span, if
 	// the caller's span is sampled.
@@ -111,16 +112,15 @@ const (
 	defaultUpdateTimeout = 5 * time.Second
 	defaultLeaseTTL      = 15 * time.Second
 	defaultHints         = 1 << 16
-	// inspectInterval is the interval at which Redis is inspected.
-	inspectInterval = time.Minute
+	inspectInterval      = time.Minute
 	// maxQueried bounds the cache of seasons that only readers asked about.
 	maxQueried = 1 << 10
 )
 
 // Index is a [leaderboard.Index] in Redis.
 type Index struct {
-	// connection is the client. If Options.Redis has a single address, and it belongs to a Redis
-	// Cluster, the inspection replaces the client once.
+	// connection is the client. If the only address in Options.Redis belongs to a Redis Cluster,
+	// inspect replaces the client.
 	connection atomic.Pointer[goredis.UniversalClient]
 	o          Options
 	seasons    sync.Map // leaderboard.SeasonKey -> *seasonIndex, of seasons that were written or found in Redis
@@ -135,9 +135,9 @@ type Index struct {
 	gates gates
 	// unsynced is the number of seasons with a failed Update that is not repaired.
 	unsynced atomic.Int64
-	// missedEntries is the number of entries in the field missed of all seasons.
+	// missedEntries is the number of entries of failed Updates that this process keeps.
 	missedEntries atomic.Int64
-	// held is the number of bytes of the entries that Rebuilds hold for bulk loads.
+	// held is the size, in bytes, of the entries that Rebuilds hold for bulk loads.
 	held atomic.Int64
 
 	ctx        context.Context // done after Close
@@ -187,20 +187,20 @@ func Open(ctx context.Context, o Options) (*Index, error) {
 	return x, nil
 }
 
-// probe warns if Redis does not pack leaves (see lua/tree.lua) and buckets (see lua/base.lua).
-// The index is then correct, but larger. A managed server may refuse to show its settings, so
-// probe looks at the encoding of a key.
+// probe warns if Redis does not store leaves (see lua/tree.lua) and buckets (see lua/base.lua) in
+// its packed encoding, listpack. The index is then correct, but larger. A managed server may
+// refuse to show its settings, so probe writes two keys and reads their encodings.
 func (x *Index) probe(ctx context.Context) {
-	const leaf, bucket = 95, 160 // the most strings in a leaf, and the most users in a bucket
+	const leaf, bucket = 95, 160 // the strings of a full leaf, and the users of a large bucket
 	key := fmt.Sprintf("%s{probe/%s}", x.o.Prefix, rand.Text())
 	got, err := x.client().Eval(ctx, probeScript.text, []string{key}, leaf, bucket).StringSlice()
 	if err != nil {
-		x.o.Log.WarnContext(ctx, "encoding of the rank index is unknown", "err", err)
+		x.o.Log.WarnContext(ctx, "cannot test whether Redis packs the rank index", "err", err)
 		return
 	}
 	for i, want := range []string{"zset-max-listpack-entries 128 and zset-max-listpack-value 64", "hash-max-listpack-entries 512 and hash-max-listpack-value 64"} {
 		if got[i] != "listpack" {
-			x.o.Log.WarnContext(ctx, "the rank index takes two to four times the memory: raise the settings of Redis", "at_least", want, "encoding", got[i])
+			x.o.Log.WarnContext(ctx, "Redis does not pack the rank index, which takes two to four times the memory: raise the settings of Redis", "at_least", want, "encoding", got[i])
 		}
 	}
 }
@@ -228,8 +228,8 @@ func refusal(err error) error {
 	return nil
 }
 
-// inspectUntilFit inspects Redis until Redis answers and passes inspection. Until then,
-// every question fails with the reason.
+// inspectUntilFit inspects Redis until Redis answers and passes inspection. Meanwhile, every
+// call of a script fails with the reason.
 func (x *Index) inspectUntilFit() {
 	_ = retry(x.ctx, func() error {
 		ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
@@ -245,9 +245,9 @@ func (x *Index) inspectUntilFit() {
 	})
 }
 
-// inspectEvery inspects Redis at every interval. While a server may evict keys, every question
-// fails. All seasons are dropped then, because they may lack evicted keys. They are rebuilt once
-// the server is fit again.
+// inspectEvery inspects Redis at every interval. If a server may evict keys, every call of a
+// script fails until the server is fit again. inspectEvery also drops all seasons, because they
+// may lack evicted keys. The service rebuilds the seasons later.
 func (x *Index) inspectEvery(interval time.Duration) {
 	for sleep(x.ctx, interval) == nil {
 		ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
@@ -256,7 +256,7 @@ func (x *Index) inspectEvery(interval time.Duration) {
 		if !errors.Is(err, errUnfit) {
 			continue
 		}
-		x.o.Log.Error("ranks are unavailable until Redis is configured correctly", "err", err)
+		x.o.Log.Error("Redis may not keep the rank index, so ranks are unavailable: correct the settings of Redis", "err", err)
 		x.unfit.Store(&err)
 		x.seasons.Range(func(_, season any) bool {
 			x.fail(season.(*seasonIndex), time.Time{}, nil)
@@ -342,8 +342,8 @@ func (x *Index) connect(cluster bool) {
 
 func (x *Index) client() goredis.UniversalClient { return *x.connection.Load() }
 
-// inspect inspects every master. If the single server belongs to a Redis Cluster, it first
-// replaces the client with a client for the cluster.
+// inspect inspects every master. If the single server belongs to a Redis Cluster, inspect
+// first replaces the client with a client for the cluster.
 func (x *Index) inspect(ctx context.Context) error {
 	if c, ok := x.client().(*goredis.ClusterClient); ok {
 		return c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error {
@@ -365,8 +365,8 @@ func (x *Index) inspect(ctx context.Context) error {
 	return checkFit(fields)
 }
 
-// identity returns the name of a server process and its term as a master, or an error: see
-// lua/server.lua.
+// identity returns a text that changes if a server restarts or becomes a master, as identity in
+// lua/server.lua does.
 func identity(ctx context.Context, c goredis.Cmdable) (string, error) {
 	fields, err := serverInfo(ctx, c)
 	return fields["run_id"] + "/" + fields["master_replid2"], err
@@ -410,8 +410,8 @@ type seasonIndex struct {
 	mu        sync.Mutex
 	acks      map[channel]acknowledgement // to report to the sending shards
 	flushing  bool
-	failures  int // Updates that failed
-	repaired  int // failed Updates that were repeated, or that a Rebuild or a drop of the season has made irrelevant
+	failures  int // the number of failed Updates
+	repaired  int // the number of failed Updates that were repeated, or made irrelevant by a Rebuild or a drop
 	missed    missed
 	repairing bool
 	lastFreed time.Time // when freeDead last ran
@@ -423,7 +423,7 @@ type seasonIndex struct {
 }
 
 // channel identifies the outbox of one shard for another shard, in one generation. lua/base.lua
-// describes outboxes. A generation is one fill of the season by a Rebuild.
+// describes outboxes.
 type channel struct {
 	generation string
 	shards     int // the number of shards of the generation
@@ -457,13 +457,11 @@ func (x *Index) keep(season *seasonIndex) *seasonIndex {
 	return stored.(*seasonIndex)
 }
 
-// setShards records the actual number of shards of a season.
 func (x *Index) setShards(season *seasonIndex, n int) {
 	keys := x.controlKeys(season.key, n)
 	season.control.Store(&keys)
 }
 
-// controlKeys returns the control keys of a season with n shards.
 func (x *Index) controlKeys(s leaderboard.SeasonKey, n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
@@ -548,9 +546,9 @@ func (x *Index) Synced(seasons ...leaderboard.SeasonKey) bool {
 // Invalidate implements [leaderboard.Index].
 func (x *Index) Invalidate(s leaderboard.SeasonKey) { x.fail(x.season(s), time.Time{}, nil) }
 
-// Loaded implements [leaderboard.Index]. A season is not loaded if any of its shards is gone. A season is
-// loaded if it only lacks Updates that this process will repeat, or if it is in doubt for less than
-// doubtTimeout. Loaded always asks Redis, so the caller learns whether Redis answers.
+// Loaded implements [leaderboard.Index]. A season is not loaded if any of its shards is gone. A season
+// still counts as loaded while it lacks only Updates that this process will repeat, and in the first
+// doubtTimeout of a doubt. Loaded always asks Redis, so the caller learns whether Redis answers.
 func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
 	if season := x.peek(s); season.unsynced() {
 		calls := callEach(standingsScript, *season.control.Load(), "", "", 0)
@@ -584,8 +582,8 @@ func (x *Index) Drop(ctx context.Context, s leaderboard.SeasonKey) error {
 }
 
 func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
-	// Shard 0 is emptied first and alone: from then on the season is not loaded, and
-	// no Rebuild can finish. Shard 0 also knows the number of shards.
+	// Empty shard 0 before the other shards. Once shard 0 is empty, the season is not loaded, and
+	// no Rebuild can finish. Shard 0 also knows the numbers of shards.
 	first := newCall(dropScript, *season.control.Load(), 0, "lose")
 	if err := x.run(ctx, []*call{first}); err != nil {
 		return err
@@ -599,8 +597,7 @@ func (x *Index) drop(ctx context.Context, season *seasonIndex) error {
 	return x.delist(ctx, season.key)
 }
 
-// dropShards empties and frees shards. At the end, it removes the keys in lease together with the first
-// shard.
+// dropShards empties and frees shards. Finally it removes the first shard and the keys in lease together.
 func (x *Index) dropShards(ctx context.Context, control []string, lease ...string) error {
 	if err := x.run(ctx, callEach(dropScript, control, "lose")); err != nil {
 		return err
@@ -616,7 +613,7 @@ func (x *Index) dropShards(ctx context.Context, control []string, lease ...strin
 // instantBytes is the length of an instant.
 const instantBytes = 8
 
-// instant encodes t as 8 bytes. The bytes of an earlier instant are smaller.
+// instant encodes t as 8 bytes, whose order is the order of time.
 func instant(t time.Time) string { return bigEndian(uint64(t.UnixMicro()) ^ 1<<63) }
 
 func instantOf(b string) time.Time {
