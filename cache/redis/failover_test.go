@@ -21,17 +21,18 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// shardServers are Redis servers, one for each shard of the test's season. While the season has another
-// number of shards, a server may have several shards, or none. If the server of a shard fails, another server takes over with an older copy. The former server still answers processes
-// that have not noticed the change.
+// shardServers imitates a Redis Cluster with one server for each shard of the test's season, and one
+// server for all other keys. If a test changes the number of shards, shard i is on the server of shard
+// i % shards. If a server fails, another server takes over with an older copy. The former server still
+// answers processes that have not noticed the change.
 type shardServers struct {
 	t       *testing.T
 	shards  int
 	clients map[string]*goredis.Client // by address
-	free    []string                   // addresses of servers without a shard
-	present []string                   // the address of the server of each shard; the last address is for all keys without a shard
-	slots   map[int]int                // slot of a shard -> the number of its server
-	keys    [][]string                 // for each server, the control keys of its shards
+	free    []string                   // addresses of unused servers
+	present []string                   // addresses of the servers in use: by shard, then the server of all other keys
+	slots   map[int]int                // slot of a shard -> the index of its server in present
+	keys    [][]string                 // the control keys on each server, by its index in present
 	all     []*member
 }
 
@@ -40,12 +41,12 @@ type member struct {
 	*Index
 	servers *shardServers
 	mu      sync.Mutex
-	view    []string         // as servers.present, when the process last noticed changes
-	open    map[net.Conn]int // the shard of each connection
+	view    []string         // servers.present as this process knows it: see follow
+	open    map[net.Conn]int // connection -> the index of its server in view
 	faults  *memberFaults
 }
 
-// otherShards are numbers of shards that histories change to.
+// otherShards are the new numbers of shards if a history changes the number.
 var otherShards = []int{1, 2, 3}
 
 func startShardServers(t *testing.T, shards, spares int) *shardServers {
@@ -95,7 +96,7 @@ func (s *shardServers) join() *member {
 	return m
 }
 
-// leave ends a process, which then repeats no failed Update.
+// leave ends a process, so that it repeats no more Updates.
 func (s *shardServers) leave(m *member) {
 	m.stop()
 	must(s.t, m.Close())
@@ -132,7 +133,7 @@ func (m *member) dial(ctx context.Context, _, addr string) (net.Conn, error) {
 	return c, err
 }
 
-// follow makes the process use the present server of a shard.
+// follow makes the process notice the present server of a shard.
 func (m *member) follow(shard int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -154,7 +155,7 @@ func (m *member) followAll() {
 	}
 }
 
-// copyScript copies all keys of a server, at one moment. restoreScript writes such a copy to a server.
+// copyScript returns a copy of all keys of a server. restoreScript writes this copy to a server.
 const (
 	copyScript = `local all = {}
 for _, k in ipairs(redis.call('KEYS', '*')) do
@@ -186,7 +187,7 @@ func (s *shardServers) fail(shard int, older []any) {
 	if len(older) > 0 {
 		must(s.t, c.Eval(ctx, restoreScript, nil, older...).Err())
 		for _, key := range s.keys[shard] {
-			// Replicas do not have the field seen: see lua/server.lua.
+			// Redis does not replicate the field seen: see lua/server.lua.
 			must(s.t, c.Eval(ctx, `if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('HSET', KEYS[1], 'seen', 0) end return 1`, []string{key}).Err())
 		}
 	}
@@ -205,24 +206,23 @@ func (s *shardServers) reclaim() {
 	}
 }
 
-// memberFaults is a hook. Each armed fault makes one call of a script fail.
+// memberFaults is a hook that makes calls of scripts fail: see arm.
 type memberFaults struct {
 	client  *goredis.ClusterClient
 	mu      sync.Mutex
 	armed   []string
-	delayed [][]any // the arguments of commands for release
-	rest    int     // the number of commands until the call of act
+	delayed [][]any // the arguments of the commands that release sends
+	rest    int     // see after
 	act     func()
 }
 
-// after calls act before the n-th next command or pipeline.
+// after makes the hook call act just before the n-th command or pipeline from now, or never if n is 0.
 func (f *memberFaults) after(n int, act func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rest, f.act = n, act
 }
 
-// count counts a command or pipeline for after.
 func (f *memberFaults) count() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -231,7 +231,7 @@ func (f *memberFaults) count() {
 	}
 }
 
-// arm makes the next call fail. If kind is "lost", the server executes the call, and the answer is lost.
+// arm makes one call fail. If kind is "lost", the server executes the call, and the answer is lost.
 // If kind is "delayed", release sends the call later. If kind is "refused", the call is never sent.
 func (f *memberFaults) arm(kind string) {
 	f.mu.Lock()
@@ -255,7 +255,7 @@ func (f *memberFaults) release(ctx context.Context) {
 	}
 }
 
-// take returns the fault of a command, or "".
+// take returns the kind of the fault for a command, or "".
 func (f *memberFaults) take(c goredis.Cmder) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -313,17 +313,17 @@ func (f *memberFaults) ProcessPipelineHook(next goredis.ProcessPipelineHook) gor
 	}
 }
 
-// owner is a process that owns partitions of the log: see doubt.go.
+// owner is a process that applies the messages of some partitions of the log: see doubt.go.
 type owner struct {
 	*member
 	session   leaderboard.LogSession
-	first     map[int]int // partition -> the number of messages that were committed before this session
-	applied   map[int]int // partition -> the number of messages that this owner has applied
+	first     map[int]int // partition -> the offset that was committed before this session
+	applied   map[int]int // partition -> the offset after the last applied message
 	confirmed string      // the servers on which this session has confirmed the season
 	halted    bool        // whether the process is suspended
 }
 
-// history is a random history of owners and servers. Each message of the log is an entry.
+// history is a random sequence of steps of owners and servers. Each message of the log is an entry.
 type history struct {
 	t         *testing.T
 	rng       *rand.Rand
@@ -331,15 +331,15 @@ type history struct {
 	servers   *shardServers
 	store     *store
 	log       [3][]leaderboard.Entry
-	committed [3]int
+	committed [3]int // by partition
 	session   int64
 	owners    []*owner
-	copies    [][][]any // earlier copies of each shard, oldest first
+	copies    [][][]any // by shard: earlier copies of its server, oldest first
 	rebuilds  int
-	counts    map[string]int
-	losses    bool // whether a server's successor may have no copy at all
-	changes   bool // whether the number of shards changes
-	changing  bool // whether it is changing now
+	counts    map[string]int // how often each step was made
+	losses    bool           // whether a failed server's successor may have no data at all
+	changes   bool           // whether steps may change the number of shards
+	changing  bool           // whether the step change is running
 }
 
 func (h *history) run(steps int) {
@@ -456,14 +456,14 @@ func (h *history) apply(o *owner, n int) {
 		entries = append(entries, h.store.entries[e.User])
 	}
 	o.applied[p] += len(entries)
-	_ = o.Update(h.t.Context(), testSeason, epoch, entries) // a failed Update is repeated
+	_ = o.Update(h.t.Context(), testSeason, epoch, entries) // the process repeats a failed Update
 	if o.Synced() && o.session.Generation == h.session {
 		h.committed[p] = max(h.committed[p], o.applied[p])
 	}
 }
 
-// advance records the positions of a process. If the season is in doubt, the process repeats its updates
-// and confirms the season: see doubt.go.
+// advance records the positions of a process. If the season is in doubt, the process repeats updates and
+// confirms the season: see doubt.go.
 func (h *history) advance(o *owner) {
 	if o.halted || len(o.applied) == 0 || !o.Synced() {
 		return
@@ -503,8 +503,8 @@ func (h *history) repeat(o *owner, d leaderboard.Doubt, partitions []int) bool {
 	return o.Update(h.t.Context(), testSeason, epoch, entries) == nil && o.Synced()
 }
 
-// fail replaces the server of a shard by a server that has one of the last copies or the present
-// state of the shard.
+// fail replaces the server of a shard. The new server has the same state, one of the last three
+// copies or, if losses is true, sometimes no data.
 func (h *history) fail(shard int) {
 	older := h.servers.copyOf(shard)
 	if n := len(h.copies[shard]); n > 0 && h.rng.IntN(4) > 0 {
@@ -521,8 +521,8 @@ func (h *history) fail(shard int) {
 	}
 }
 
-// change changes the number of shards. Other steps run meanwhile: while the process reads the store, and
-// also later, when a server fails.
+// change changes the number of shards by a Rebuild. Other steps run while the Rebuild reads the store.
+// After it has read the store, a server may fail.
 func (h *history) change(o *owner) {
 	if o.halted {
 		return
@@ -553,8 +553,7 @@ func (h *history) change(o *owner) {
 	o.faults.after(0, nil)
 }
 
-// finish makes all processes continue until the season is loaded and not in doubt, and all messages
-// are applied.
+// finish runs all processes until all messages are applied and the season can be read.
 func (h *history) finish() {
 	h.t.Helper()
 	for _, o := range h.owners {
@@ -587,7 +586,7 @@ func (h *history) finish() {
 			}
 			for p, n := range o.applied {
 				if n < len(h.log[p]) {
-					return errors.New("messages are not applied")
+					return errors.New("not all messages are applied")
 				}
 			}
 		}
@@ -595,13 +594,12 @@ func (h *history) finish() {
 	})
 }
 
-// check compares all ranks that a process reads with the ladders that follow from the store.
+// check compares all ranks that one process reads with ranks computed from the store.
 func (h *history) check() {
 	h.t.Helper()
 	checkLadders(h.t, h.owners[h.rng.IntN(len(h.owners))].Index, h.store.entries)
 }
 
-// compareWithRebuilt compares the contents of all shards with those after a Rebuild.
 func (h *history) compareWithRebuilt() {
 	h.t.Helper()
 	x := h.owners[0].Index
@@ -612,8 +610,8 @@ func (h *history) compareWithRebuilt() {
 	}
 }
 
-// runHistories runs random histories of a season with the given number of shards.
-// If changes is true, the number of shards changes.
+// runHistories runs random histories of a season that begins with the given number of shards. For
+// losses and changes, see history.
 func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 	runSeed := seed.New(t)
 	servers := startShardServers(t, shards, 4)
@@ -622,7 +620,7 @@ func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 		h.run(300)
 		t.Logf("run %d: %d rebuilds, %v", run, h.rebuilds, h.counts)
 		if h.rebuilds > 0 && !losses && !changes {
-			t.Errorf("run %d: %d rebuilds, want 0", run, h.rebuilds)
+			t.Errorf("run %d: %d rebuilds after failures of servers, want 0", run, h.rebuilds)
 		}
 		must(t, h.owners[0].Drop(t.Context(), testSeason))
 		for _, o := range h.owners {
@@ -634,16 +632,17 @@ func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 	}
 }
 
-// The servers of shards fail, also twice in a row and several at once. Their successors have older
-// copies. Owners of partitions die, stop and continue, their calls are lost or arrive late, and
-// they notice failures late. In the end, all ranks are right, and no season was rebuilt.
+// Servers of shards fail, and servers with older copies replace them. Owners of partitions end, or pause
+// and continue. Their calls are lost or arrive late, and they notice failures late. In the end, all ranks
+// are right, and the season was not rebuilt.
 func TestShardsFailInRandomHistories(t *testing.T) {
 	smallTrees(t)
 	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 4, false, false) })
 }
 
-// Some servers also lose all data. Shards remove old items (see lua/channel.lua) so early that a
-// failure may need them. Then shards are rebuilt. In the end, all ranks are right.
+// Some servers also lose all data. In addition, shards keep old items (see lua/channel.lua) for only
+// 20 ms, so the recovery after a failure may lack items. Lost shards are then filled from the store. In
+// the end, all ranks are right.
 func TestShardsAreLostInRandomHistories(t *testing.T) {
 	smallTrees(t)
 	for _, s := range []*script{updateScript, deliverScript, reportScript, adoptScript, restateScript} {
@@ -654,8 +653,8 @@ func TestShardsAreLostInRandomHistories(t *testing.T) {
 	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 3, true, false) })
 }
 
-// The number of shards changes again and again, and servers fail before, during and after the changes. In the
-// end, all ranks are right.
+// The number of shards changes often, and servers fail before, during and after the changes. In the end,
+// all ranks are right.
 func TestTheNumberOfShardsChangesInRandomHistories(t *testing.T) {
 	smallTrees(t)
 	runHistories(t, 4, 3, false, true)

@@ -25,7 +25,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// eventually repeats try until try returns nil. After 30 s, it fails the test.
+// eventually calls try until try returns nil. After 30 s, the test fails.
 func eventually(t *testing.T, condition string, try func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -62,7 +62,7 @@ func (s *store) put(e leaderboard.Entry) {
 	s.entries[e.User] = e
 }
 
-// scan yields each entry in its state when scan reaches the entry, so the entries are of different moments.
+// scan yields the newest version of each entry, even if the version was put after scan began.
 func (s *store) scan(yield func(leaderboard.Entry, error) bool) {
 	s.mu.Lock()
 	var users []leaderboard.UserID
@@ -96,7 +96,7 @@ func (s *store) update(t testing.TB, x *Index, e leaderboard.Entry) {
 	}
 }
 
-// checkUnavailable checks that a question fails and that the season is not loaded.
+// checkUnavailable checks that a read fails and that the season is not loaded.
 func checkUnavailable(t *testing.T, x *Index) {
 	t.Helper()
 	_, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
@@ -160,7 +160,7 @@ func TestFlushIsDetected(t *testing.T) {
 	s.rebuild(t, x)
 	must(t, x.client().FlushAll(t.Context()).Err())
 	checkUnavailable(t, x)
-	s.update(t, x, entry("user 7", 2, 99, "F")) // the season is not loaded, so nothing is updated
+	s.update(t, x, entry("user 7", 2, 99, "F")) // the season is not loaded, so Update changes nothing
 	checkUnavailable(t, x)
 	s.rebuild(t, x)
 	checkLadders(t, x, s.entries)
@@ -192,7 +192,7 @@ func roles(t *testing.T, x *Index, c *cluster.Cluster, key string) (master, repl
 	}
 	keySlot, err := x.client().ClusterKeySlot(t.Context(), key).Result()
 	must(t, err)
-	eventually(t, "every node lists the replicas", func(ctx context.Context) error {
+	eventually(t, "the cluster lists a replica of the master", func(ctx context.Context) error {
 		slots, err := x.client().ClusterSlots(ctx).Result()
 		if err != nil {
 			return err
@@ -247,8 +247,8 @@ func TestASeasonIsInDoubtAfterThePromotionOfAStaleReplica(t *testing.T) {
 	})
 	eventually(t, "the promoted replica answers with old data", func(ctx context.Context) error {
 		record, err := promoted.HGet(ctx, control+":"+live+":u"+bucketOf(user, buckets), user).Result()
-		if err == nil && record[:2] != "\x01\x01" { // the version
-			t.Fatal("the replica has the newest version of the entry; the test needs a replica with an older version")
+		if err == nil && record[:2] != "\x01\x01" { // version 1, after its length
+			t.Fatal("the replica has version 2 of the entry, the test needs a replica with version 1")
 		}
 		return err
 	})
@@ -259,7 +259,7 @@ func TestASeasonIsInDoubtAfterThePromotionOfAStaleReplica(t *testing.T) {
 		}
 		loaded, err := x.Loaded(ctx, testSeason)
 		if err == nil && !loaded {
-			t.Fatal("Loaded = false on a stale replica, want true, so that nobody rebuilds the season")
+			t.Fatal("Loaded = false on a stale replica, want true, so that no process rebuilds the season")
 		}
 		return err
 	})
@@ -274,7 +274,7 @@ func TestASeasonIsInDoubtAfterThePromotionOfAStaleReplica(t *testing.T) {
 	if after, err := x.client().HGet(t.Context(), control, "live").Result(); after != live || err != nil {
 		t.Errorf("the live generation is %q, error %v; want %q as before", after, err, live)
 	}
-	// The old master returns as a replica, and the index keeps working.
+	// The old master returns as a replica.
 	must(t, master.Start(t.Context()))
 	s.update(t, x, entry(user, 3, 1001, "M"))
 	checkLadders(t, x, s.entries)
@@ -313,7 +313,7 @@ func TestFailedUpdatesAreRepeated(t *testing.T) {
 				for _, x := range processes {
 					eventually(t, "the index is synced", func(ctx context.Context) error {
 						if loaded, err := x.Loaded(ctx, testSeason); !loaded && err == nil {
-							t.Error("the season is not loaded, want it to stay loaded until its updates are repeated")
+							t.Error("Loaded = false while updates are repeated, want true")
 						}
 						if !x.Synced() {
 							return errors.New("not synced")
@@ -321,7 +321,7 @@ func TestFailedUpdatesAreRepeated(t *testing.T) {
 						return nil
 					})
 					if n := x.missedEntries.Load(); n != 0 {
-						t.Errorf("%d missed entries of a synced index, want 0", n)
+						t.Errorf("a synced index still keeps %d entries of failed updates, want 0", n)
 					}
 				}
 				for _, x := range processes {
@@ -332,8 +332,8 @@ func TestFailedUpdatesAreRepeated(t *testing.T) {
 	}
 }
 
-// A process that has missed too many entries does not repeat its updates. The season is then
-// unavailable to all processes until a Rebuild.
+// If the failed updates of a process have too many entries, the process drops the season. The season
+// is then unavailable to all processes until a Rebuild.
 func TestTooManyMissedEntries(t *testing.T) {
 	x := openLocal(t, 2)
 	y, err := newIndex(x.o)
@@ -342,24 +342,24 @@ func TestTooManyMissedEntries(t *testing.T) {
 	s := newStore(30)
 	s.rebuild(t, x)
 	season := x.season(testSeason)
-	<-season.rebuild // the token that a drop needs, so the data is not dropped yet
+	<-season.rebuild // the process needs this token to drop the data, so the drop waits
 	entries := make([]leaderboard.Entry, maxMissed)
 	for i := range entries {
 		entries[i] = entry(fmt.Sprint("user ", i), 2, 1, "F")
 	}
 	season.mu.Lock()
-	season.repairing = true // so that no update is repeated yet
+	season.repairing = true // so that fail starts no goroutine that repeats updates
 	season.mu.Unlock()
 	x.fail(season, epoch, entries)
 	if loaded, err := x.Loaded(t.Context(), testSeason); !loaded || err != nil {
-		t.Errorf("with %d missed entries, Loaded = %v, %v; want true, nil", maxMissed, loaded, err)
+		t.Errorf("with %d entries of failed updates, Loaded = %v, %v; want true, nil", maxMissed, loaded, err)
 	}
 	x.fail(season, epoch, []leaderboard.Entry{entry("another user", 1, 1, "F")})
 	if loaded, err := x.Loaded(t.Context(), testSeason); loaded || err != nil {
-		t.Errorf("with %d missed entries, Loaded = %v, %v; want false, nil", maxMissed+1, loaded, err)
+		t.Errorf("with %d entries of failed updates, Loaded = %v, %v; want false, nil", maxMissed+1, loaded, err)
 	}
 	if n := x.missedEntries.Load(); n != 0 {
-		t.Errorf("the process keeps %d missed entries, want 0", n)
+		t.Errorf("the process keeps %d entries of failed updates, want 0", n)
 	}
 	go x.repair(season)
 	season.rebuild <- struct{}{}
@@ -422,7 +422,7 @@ func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
 					want := leaderboard.Standing{Key: got[i].Key}
 					want.RankAfter(&got[i-1])
 					if want.Ranks != got[i].Ranks || got[i-1].SortKey() >= got[i].SortKey() || got[i].Ranks.Ordinal > v.Size {
-						t.Errorf("standing %+v follows %+v in a ladder of %d, want ascending sort keys and the ranks that follow", got[i], got[i-1], v.Size)
+						t.Errorf("in a ladder of %d standings, %+v follows %+v; want a greater sort key, ranks %+v, and no rank above the size", v.Size, got[i], got[i-1], want.Ranks)
 						return
 					}
 				}
@@ -461,25 +461,25 @@ func TestADeadRebuilderIsReplaced(t *testing.T) {
 		dead, err := Open(t.Context(), o)
 		must(t, err)
 		g := beginGeneration(t, dead)
-		orphans := newStore(300)
-		must(t, g.fill(t.Context(), testBoard, orphans.scan))
+		larger := newStore(300)
+		must(t, g.fill(t.Context(), testBoard, larger.scan))
 		g.expireSoon(t)
-		must(t, dead.client().Close()) // so that it cannot release the lease
+		must(t, dead.client().Close())
 
-		s.update(t, x, entry("user 5", 2, 77, "F")) // written to both generations
+		s.update(t, x, entry("user 5", 2, 77, "F")) // also goes to the generation of dead
 		checkLadders(t, x, s.entries)
 		s.rebuild(t, x)
 		checkLadders(t, x, s.entries)
 		after, err := names(t.Context(), x)
 		must(t, err)
 		if len(after) > len(before) {
-			t.Errorf("%d shards: %d keys before the dead rebuild, %d after the next one, want at most as many: %q", shards, len(before), len(after), after)
+			t.Errorf("%d shards: %d keys before the Rebuild that died, %d after the next Rebuild, want no more than before: %q", shards, len(before), len(after), after)
 		}
 	}
 }
 
-// An Update of a process fails, so this process rebuilds the season. While it waits for the
-// lease, another process fills the season. Then the first process reads no entries.
+// A process rebuilds a season after a failed Update. While the process waits for the lease, another
+// process begins and ends a Rebuild. The first process accepts this Rebuild and reads no entries.
 func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 	x := openLocal(t, 3)
 	y, err := newIndex(x.o)
@@ -488,7 +488,7 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 	s := newStore(30)
 	s.rebuild(t, y)
 	season := x.season(testSeason)
-	<-season.rebuild // the token that a drop needs, so the season is not dropped
+	<-season.rebuild // the process needs this token to drop the season, so the drop waits
 	x.fail(season, epoch, nil)
 	if x.Synced(testSeason) {
 		t.Fatal("Synced = true after a failed update, want false")
@@ -503,7 +503,7 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 		})
 	}()
 	fills := 0
-	for done := false; !done && fills < 100; fills++ { // all with the same lease
+	for done := false; !done && fills < 100; fills++ { // y keeps the lease
 		must(t, g.fill(t.Context(), testBoard, s.scan))
 		must(t, g.verify(t.Context()))
 		must(t, g.flip(t.Context()))
@@ -515,12 +515,12 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 			must(t, g.begin(t.Context(), testBoard, epoch))
 		}
 	}
-	if fills == 100 {
+	if fills == 100 { // release the lease, so that the goroutine ends
 		must(t, y.run(t.Context(), []*call{g.lease(0)}))
 		must(t, <-filled)
 	}
 	if scans != 0 {
-		t.Errorf("after %d fills of another process, the process read the entries %d times, want 0", fills, scans)
+		t.Errorf("after %d fills of another process, the first process read the entries %d times, want 0", fills, scans)
 	}
 	if !x.Synced(testSeason) {
 		t.Error("Synced = false after another process filled the season, want true")
@@ -533,7 +533,7 @@ func TestAFillOfAnotherProcessRepairsTheSeason(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// beginGeneration begins a generation. Nothing extends the generation's lease.
+// beginGeneration begins a generation. No goroutine extends its lease.
 func beginGeneration(t *testing.T, x *Index) *generation {
 	t.Helper()
 	g := &generation{x: x, season: x.season(testSeason), token: fmt.Sprint(rand.Uint64())}
@@ -541,26 +541,26 @@ func beginGeneration(t *testing.T, x *Index) *generation {
 	return g
 }
 
-// expireSoon shortens the generation's lease, so that it expires in 100 ms.
+// expireSoon makes the generation's lease expire in 100 ms.
 func (g *generation) expireSoon(t *testing.T) {
 	t.Helper()
 	must(t, g.x.run(t.Context(), []*call{g.lease(100 * time.Millisecond)}))
 }
 
-// A process that was paused during its Rebuild must not disturb the next Rebuild.
+// After the lease of a Rebuild has expired, this Rebuild must not disturb the next one.
 func TestAnOvertakenRebuilderChangesNothing(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		o := options([]string{cluster.Redis(t)}, shards)
 		x, s := openIndex(t, o), newStore(100)
 		s.rebuild(t, x)
 		g := beginGeneration(t, x)
-		orphans := newStore(300)
-		must(t, g.fill(t.Context(), testBoard, orphans.scan))
+		larger := newStore(300)
+		must(t, g.fill(t.Context(), testBoard, larger.scan))
 		g.expireSoon(t)
 		y := openIndex(t, o)
 		s.rebuild(t, y) // waits until the lease expires
 		for name, step := range map[string]func() error{
-			"fill":   func() error { return g.fill(t.Context(), testBoard, orphans.scan) },
+			"fill":   func() error { return g.fill(t.Context(), testBoard, larger.scan) },
 			"verify": func() error { return g.verify(t.Context()) },
 			"flip":   func() error { return g.flip(t.Context()) },
 		} {
@@ -585,14 +585,14 @@ func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 	g := beginGeneration(t, dead)
 	must(t, g.fill(t.Context(), testBoard, s.scan))
 	g.expireSoon(t)
-	o.LeaseTTL = 50 * time.Millisecond // an Update frees once per LeaseTTL
+	o.LeaseTTL = 50 * time.Millisecond // Updates free keys at most once per LeaseTTL
 	x := openIndex(t, o)
 	version := uint64(1)
 	eventually(t, "the dead generation is freed", func(ctx context.Context) error {
 		version++
 		s.update(t, x, entry("user 5", version, 10, "F"))
 		keys, err := names(ctx, x)
-		if err == nil && len(keys) > len(before)+6 { // outboxes appear and disappear
+		if err == nil && len(keys) > len(before)+6 { // Updates also add outboxes and other lists
 			err = fmt.Errorf("%d keys, want at most %d: %q", len(keys), len(before)+6, keys)
 		}
 		return err
@@ -600,8 +600,8 @@ func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// If a process ends after it made a generation live in shard 0 only, readers make the
-// generation live in the other shards.
+// A flip makes a generation live. If a process ends after the flip of shard 0, readers flip the
+// other shards.
 func TestReadersFinishAFlip(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 4)), newStore(100)
 	s.rebuild(t, x)
@@ -617,14 +617,14 @@ func TestReadersFinishAFlip(t *testing.T) {
 	}
 	flipFirst()
 	checkLadders(t, x, s.entries)
-	// A new Rebuild also finishes the flip, before it begins a generation of its own.
+	// A new Rebuild first finishes the flip.
 	flipFirst()
 	err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, func(yield func(leaderboard.Entry, error) bool) {
 		checkLadders(t, x, s.entries)
 		yield(leaderboard.Entry{}, errors.New("no store"))
 	})
 	if err == nil {
-		t.Error("Rebuild returned nil, want the error of its entries")
+		t.Error("Rebuild returned nil, want the error that the store returned")
 	}
 	checkLadders(t, x, s.entries)
 	// abandon also finishes the flip.
@@ -633,7 +633,7 @@ func TestReadersFinishAFlip(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// beforeUser is a hook. It calls f before the first pipeline that reads the standing of user.
+// beforeUser is a hook that calls the function f before the first pipeline that names the user.
 type beforeUser struct {
 	goredis.Hook
 	user string
@@ -650,8 +650,8 @@ func (h *beforeUser) ProcessPipelineHook(next goredis.ProcessPipelineHook) gored
 	}
 }
 
-// If another process replaces the index between two batches of Standings, the second batch
-// is repeated, and the first batch stays in the answer.
+// If another process rebuilds the index between two batches of Standings, Standings repeats only the
+// second batch.
 func TestStandingsRepeatsALaterBatch(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 4)
 	x, y, s := openIndex(t, o), openIndex(t, o), newStore(batchUsers+50)
@@ -663,7 +663,7 @@ func TestStandingsRepeatsALaterBatch(t *testing.T) {
 	}
 	replaced := false
 	x.client().AddHook(&beforeUser{Hook: &trips{}, user: string(users[batchUsers+10]), f: func() {
-		// The new generation is live in shard 0 only.
+		// Make a new generation live in shard 0 only.
 		g := beginGeneration(t, y)
 		must(t, g.fill(t.Context(), testBoard, s.scan))
 		must(t, g.verify(t.Context()))
@@ -673,11 +673,12 @@ func TestStandingsRepeatsALaterBatch(t *testing.T) {
 	got, v, err := x.Standings(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, users)
 	must(t, err)
 	if diff := cmp.Diff(want, got); diff != "" || v.Size != int64(len(want)) || !replaced {
-		t.Errorf("replaced %v, size %d, want true, %d; standings (-want +got)\n%s", replaced, v.Size, len(want), diff)
+		t.Errorf("rebuilt between the batches: %v, want true; size %d, want %d; standings (-want +got)\n%s", replaced, v.Size, len(want), diff)
 	}
 }
 
-// If a writer dies before it delivered its outboxes, a reader delivers them.
+// If a writer dies before it has delivered the items in outboxes (see lua/base.lua), a reader delivers
+// them.
 func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 4)), newStore(100)
 	s.rebuild(t, x)
@@ -702,12 +703,12 @@ func TestReadersDeliverTheOutboxesOfADeadWriter(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// A shard has lost writes, although its server has not changed. So it counts fewer items than the
-// other shard has sent to it or received from it. The items are sent again. If the sender no longer
-// has them, the home is emptied.
+// The test sets a counter of items back to 0 in both shards, as if the shards had lost writes without a
+// change of the server. The senders send the items again. If a sender no longer has the items, the home
+// is emptied. For items and homes, see lua/base.lua.
 func TestAShardLostItems(t *testing.T) {
 	for _, tt := range []struct {
-		field     string // the counter of the receiver or of the sender: see lua/base.lua
+		field     string // the counter: "i" of items received, "o" of items that the receiver acknowledged
 		forgotten bool   // whether the sender has removed the items
 	}{{"i", false}, {"o", false}, {"i", true}} {
 		x, s := openIndex(t, options([]string{cluster.Redis(t)}, 2)), newStore(100)
@@ -715,7 +716,7 @@ func TestAShardLostItems(t *testing.T) {
 		for i := range 20 {
 			s.update(t, x, entry(fmt.Sprint("user ", i), 2, int64(1000+i), ""))
 		}
-		eventually(t, "both shards have acknowledgements", func(ctx context.Context) error {
+		eventually(t, "each shard has acknowledged items", func(ctx context.Context) error {
 			for shard, other := range []string{"1", "0"} {
 				acked, err := x.client().HGet(ctx, rawLive(t, x, shard).at+"w", "o"+other).Int()
 				if err != nil || acked == 0 {
@@ -748,13 +749,13 @@ func TestAShardLostItems(t *testing.T) {
 				}
 				state, err := x.complete(ctx, x.season(testSeason), *x.season(testSeason).control.Load(), nil)
 				if err == nil && !state.complete {
-					err = errors.New("channels are not complete")
+					err = errors.New("a home lacks items")
 				}
 				return err
 			})
 		}
 		if loaded == tt.forgotten {
-			t.Errorf("counter %s, forgotten %v: Loaded = %v, want %v", tt.field, tt.forgotten, loaded, !tt.forgotten)
+			t.Errorf("counter %s, items removed by the sender %v: Loaded = %v, want %v", tt.field, tt.forgotten, loaded, !tt.forgotten)
 		}
 		if !loaded {
 			s.rebuild(t, x)
@@ -770,7 +771,7 @@ func TestTheRecordedNumberOfShardsIsUsed(t *testing.T) {
 	s.rebuild(t, x)
 	for i, shards := range []int{1, 2, 16} {
 		o.Shards = shards
-		for n := range 10 { // the update is the first call of its process
+		for n := range 10 { // each process begins with an update
 			y := openIndex(t, o)
 			s.update(t, y, entry(fmt.Sprint("user ", n), uint64(2+i), int64(50*i+n), "F"))
 		}
@@ -825,8 +826,8 @@ func TestOpenRefusesAServerThatEvicts(t *testing.T) {
 	openIndex(t, x.o)
 }
 
-// A running server is configured to evict keys. Until the setting is corrected, no question is
-// answered. Afterwards all seasons are rebuilt, because they may lack keys.
+// A running server is configured to evict keys. Until the setting is corrected, reads fail.
+// Afterwards the season is not loaded, because it may lack keys.
 func TestAServerThatBeginsToEvict(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	x, err := newIndex(options(addrsOf(c), 1))
@@ -837,7 +838,7 @@ func TestAServerThatBeginsToEvict(t *testing.T) {
 	x.periodic.Go(func() { x.inspectEvery(20 * time.Millisecond) })
 	must(t, x.client().ConfigSet(t.Context(), "maxmemory", "100mb").Err())
 	must(t, x.client().ConfigSet(t.Context(), "maxmemory-policy", "allkeys-lru").Err())
-	eventually(t, "no question is answered", func(ctx context.Context) error {
+	eventually(t, "reads fail", func(ctx context.Context) error {
 		_, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
 		if !errors.Is(err, leaderboard.ErrRankUnavailable) || x.Synced() {
 			return fmt.Errorf("Page: error %w, synced %v", err, x.Synced())
@@ -846,7 +847,7 @@ func TestAServerThatBeginsToEvict(t *testing.T) {
 	})
 	err = other.Rebuild(t.Context(), testBoard, testSeason, epoch, s.scan)
 	if !errors.Is(err, leaderboard.ErrRankUnavailable) || !strings.Contains(err.Error(), "allkeys-lru") {
-		t.Errorf("Rebuild: error %v, want ErrRankUnavailable and the policy", err)
+		t.Errorf("Rebuild: error %v, want ErrRankUnavailable with the text allkeys-lru", err)
 	}
 	must(t, x.client().ConfigSet(t.Context(), "maxmemory-policy", "noeviction").Err())
 	for _, process := range []*Index{x, other} {
@@ -880,7 +881,7 @@ func TestOpenBeforeRedis(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// After a failed update, the index is not synced until the process has repeated the update.
+// After a failed update, an index is not synced until its process has repeated the update.
 func TestSynced(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
@@ -920,7 +921,7 @@ func TestSynced(t *testing.T) {
 }
 
 // While Redis hangs, a process ends before its update is in the index. Another process calls
-// Invalidate, and no longer reads the old ranks. Soon no process reads them.
+// Invalidate, and at once no longer reads the old ranks. Soon no process reads them.
 func TestInvalidate(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 2)
@@ -932,10 +933,10 @@ func TestInvalidate(t *testing.T) {
 	checkLadders(t, x, s.entries)
 	checkLadders(t, y, s.entries)
 	must(t, c.Servers[0].Pause())
-	s.put(entry("user 1", 2, 2, "F")) // the missing update
+	s.put(entry("user 1", 2, 2, "F")) // this update is not in the index
 	x.Invalidate(testSeason)
 	if x.Synced(testSeason) || !x.Synced(leaderboard.SeasonKey{Board: "another", Season: leaderboard.SeasonAll}) {
-		t.Error("want Synced to be false for the invalid season, and true for another season")
+		t.Error("Synced = true for the invalidated season, or false for another season; want false, true")
 	}
 	must(t, c.Servers[0].Resume())
 	checkUnavailable(t, x)
@@ -950,8 +951,8 @@ func TestInvalidate(t *testing.T) {
 	checkLadders(t, y, s.entries)
 }
 
-// A Redis server without free memory rejects whole updates. After some attempts, the season is
-// unavailable to every process.
+// A Redis server without free memory rejects an update before the update changes anything. After some
+// attempts, the season is unavailable to every process.
 func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(addrsOf(c), 3)
@@ -964,7 +965,7 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	control := *y.season(testSeason).control.Load()
 	live, err := x.client().HGet(t.Context(), control[0], "live").Result()
 	must(t, err)
-	for shard := range control { // deliver an item that removes a rank key
+	for shard := range control { // deliver an item (see lua/base.lua) that removes a rank key
 		keys, err := x.client().ZRange(t.Context(), control[shard]+":"+live+":0kl", 0, 0).Result()
 		must(t, err)
 		w := control[shard] + ":" + live + ":w"
@@ -982,7 +983,7 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 			t.Errorf("shard %d accepted a delivery without memory: status %d, want an error", shard, c.status)
 		}
 	}
-	for start := time.Now(); time.Since(start) < 150*time.Millisecond; { // a check of the server is valid for 100 ms
+	for start := time.Now(); time.Since(start) < 150*time.Millisecond; { // more than the 100 ms after which reads check the server again
 		checkLadders(t, x, s.entries)
 	}
 	e := entry("user 1", 2, 99, "F")
@@ -990,7 +991,7 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		t.Errorf("Update: error %v, want ErrRankUnavailable", err)
 	}
-	eventually(t, "the season is unavailable to the other process", func(ctx context.Context) error {
+	eventually(t, "the season is not loaded for another process", func(ctx context.Context) error {
 		if loaded, err := y.Loaded(ctx, testSeason); loaded || err != nil {
 			return fmt.Errorf("Loaded = %v, %v, want false, nil", loaded, err)
 		}
@@ -1002,10 +1003,10 @@ func TestAFullServerRejectsWholeUpdates(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// envRebuild makes the test binary rebuild a season in a process of its own.
+// envRebuild makes the test binary run rebuildSlowly instead of tests.
 const envRebuild = "REDIS_TEST_REBUILD"
 
-// rebuildSlowly rebuilds from entries that are not in the test's store. Half way, it prints a
+// rebuildSlowly rebuilds a season with entries that are not in the test's store. Half way, it prints a
 // line and waits for a line of input.
 func rebuildSlowly(args string) error {
 	addr, prefix, _ := strings.Cut(args, " ")
@@ -1033,8 +1034,8 @@ func rebuildSlowly(args string) error {
 	return nil
 }
 
-// A process is suspended during its Rebuild, and another process rebuilds the season. The first
-// process then changes nothing.
+// A process is suspended during its Rebuild, and another process rebuilds the season. When the first
+// process continues, it changes nothing.
 func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	x, s := openIndex(t, o), newStore(100)
@@ -1062,7 +1063,7 @@ func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
 	line, err := lines.ReadString('\n')
 	if !strings.Contains(line, leaderboard.ErrRankUnavailable.Error()) {
-		t.Errorf("the stopped process printed %q, %v, want ErrRankUnavailable", line, err)
+		t.Errorf("after it continued, the suspended process printed %q, %v, want ErrRankUnavailable", line, err)
 	}
 	must(t, cmd.Wait())
 	checkLadders(t, x, s.entries)
@@ -1075,9 +1076,9 @@ func TestAStoppedRebuilderChangesNothing(t *testing.T) {
 	}
 }
 
-// If several processes rebuild a lost index at once, the first process rebuilds it, and the other
-// processes wait. The first Rebuild began before their calls, so one waiting process then reads
-// the store again. The remaining processes accept its Rebuild.
+// Six processes call Rebuild while a first Rebuild runs. They wait for its lease. The first Rebuild may
+// have read the store before their calls, so one of the six processes reads the store again. The other
+// five accept this second Rebuild.
 func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 2)
 	s := newStore(100)
@@ -1104,11 +1105,10 @@ func TestConcurrentRebuildsAreMerged(t *testing.T) {
 				}
 			})
 		}
-		// A process that made a round trip has found the lease taken.
-		eventually(t, "all processes wait for the lease", func(context.Context) error {
+		eventually(t, "all processes have begun a Rebuild", func(context.Context) error {
 			for _, n := range tripsOf {
 				if n.Load() == 0 {
-					return errors.New("not all processes have asked for the lease")
+					return errors.New("not all processes have made a round trip")
 				}
 			}
 			return nil
@@ -1126,8 +1126,7 @@ func TestConcurrentRebuildsAreMerged(t *testing.T) {
 	checkLadders(t, others[3], s.entries)
 }
 
-// The index finds the master through a Sentinel that requires a password of its own, or a
-// user and a password.
+// The index finds the master through a Sentinel that requires a password, or a user and a password.
 func TestBehindSentinel(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	program, err := exec.LookPath("redis-server")
@@ -1146,7 +1145,7 @@ func TestBehindSentinel(t *testing.T) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Error(err)
 		}
-		_ = cmd.Wait() // killed
+		_ = cmd.Wait() // the process was killed
 	})
 	o := options([]string{addr}, 0)
 	o.Redis.MasterName, o.Redis.SentinelPassword = "board", "secret"
@@ -1170,7 +1169,7 @@ func TestBehindSentinel(t *testing.T) {
 			continue
 		}
 		if tt.want == "" || err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), "redis.sentinel_username and redis.sentinel_password") {
-			t.Errorf("Open as Sentinel user %q with password %q: error %v, want %q and the names of the settings", tt.user, tt.password, err, tt.want)
+			t.Errorf("Open as Sentinel user %q with password %q: error %v, want %q and the names of the settings (empty: want nil)", tt.user, tt.password, err, tt.want)
 		}
 	}
 	x, s := openIndex(t, o), newStore(30)

@@ -92,8 +92,8 @@ func (x *Index) isSilent(ctx context.Context, season *seasonIndex, all bool) boo
 	return slices.ContainsFunc(control, closed)
 }
 
-// checkServers pings the servers of a season after a failed Update. It closes the gate of each
-// server that does not answer.
+// checkServers pings the servers of a season, and closes the gate of each server that does not
+// answer.
 func (x *Index) checkServers(season *seasonIndex) {
 	checked := map[string]bool{}
 	for _, key := range *season.control.Load() {

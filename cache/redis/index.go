@@ -7,11 +7,10 @@
 // A season is split into shards by the hash of the user. The keys of a shard share a hash tag,
 // so one script changes a user in all ladders atomically. lua/base.lua lists the keys, and
 // lua/tree.lua describes the trees of sort keys. Every int64 score is exact. If a user is no
-// longer ranked, the shard still keeps a record of the version of the user's entry. A Rebuild
-// removes the record if the store lacks the user. With several shards, each rank key has a home:
-// the shard that counts the rank key for dense ranks. During an update, this count may be older
-// than the standings. If a season's keys have an older layout, the season is not loaded, and its
-// next Rebuild frees these keys.
+// longer ranked, a record with the version remains, until a Rebuild reads a store without the
+// user. With several shards, each rank key has a home: the shard that counts the rank key for
+// dense ranks. During an update, this count may be older than the standings. If a season's keys
+// have an older layout, the season is not loaded, and its next Rebuild frees these keys.
 //
 // # Round trips
 //
@@ -256,7 +255,7 @@ func (x *Index) inspectEvery(interval time.Duration) {
 		if !errors.Is(err, errUnfit) {
 			continue
 		}
-		x.o.Log.Error("Redis may not keep the rank index, so ranks are unavailable: correct the settings of Redis", "err", err)
+		x.o.Log.Error("Redis cannot hold the rank index, so ranks are unavailable: correct the settings of Redis", "err", err)
 		x.unfit.Store(&err)
 		x.seasons.Range(func(_, season any) bool {
 			x.fail(season.(*seasonIndex), time.Time{}, nil)
@@ -365,8 +364,7 @@ func (x *Index) inspect(ctx context.Context) error {
 	return checkFit(fields)
 }
 
-// identity returns a text that changes if a server restarts or becomes a master, as identity in
-// lua/server.lua does.
+// identity returns a text that changes if a server restarts or becomes a master: see lua/server.lua.
 func identity(ctx context.Context, c goredis.Cmdable) (string, error) {
 	fields, err := serverInfo(ctx, c)
 	return fields["run_id"] + "/" + fields["master_replid2"], err
@@ -427,8 +425,8 @@ type seasonIndex struct {
 type channel struct {
 	generation string
 	shards     int // the number of shards of the generation
-	sender     int // the number of the shard that has the outbox
-	receiver   int // the number of the other shard
+	sender     int // the shard that has the outbox
+	receiver   int // the other shard
 }
 
 // season returns the state of a season for a caller that changes it.
@@ -547,8 +545,8 @@ func (x *Index) Synced(seasons ...leaderboard.SeasonKey) bool {
 func (x *Index) Invalidate(s leaderboard.SeasonKey) { x.fail(x.season(s), time.Time{}, nil) }
 
 // Loaded implements [leaderboard.Index]. A season is not loaded if any of its shards is gone. A season
-// still counts as loaded while it lacks only Updates that this process will repeat, and in the first
-// doubtTimeout of a doubt. Loaded always asks Redis, so the caller learns whether Redis answers.
+// still counts as loaded if it lacks only Updates that this process will repeat, or has been in doubt for
+// less than doubtTimeout. Loaded always asks Redis, so the caller learns whether Redis answers.
 func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, error) {
 	if season := x.peek(s); season.unsynced() {
 		calls := callEach(standingsScript, *season.control.Load(), "", "", 0)
@@ -610,7 +608,6 @@ func (x *Index) dropShards(ctx context.Context, control []string, lease ...strin
 	return x.run(ctx, last)
 }
 
-// instantBytes is the length of an instant.
 const instantBytes = 8
 
 // instant encodes t as 8 bytes, whose order is the order of time.
