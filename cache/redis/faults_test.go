@@ -592,7 +592,7 @@ func TestAnUpdateFreesWhatADeadRebuilderLeft(t *testing.T) {
 		version++
 		s.update(t, x, entry("user 5", version, 10, "F"))
 		keys, err := names(ctx, x)
-		if err == nil && len(keys) > len(before)+6 { // Updates also add outboxes and other lists
+		if err == nil && len(keys) > len(before)+6 { // Updates also add other keys
 			err = fmt.Errorf("%d keys, want at most %d: %q", len(keys), len(before)+6, keys)
 		}
 		return err

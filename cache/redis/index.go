@@ -143,7 +143,7 @@ type Index struct {
 	stop       context.CancelFunc
 	background sync.WaitGroup // goroutines that end by themselves
 	periodic   sync.WaitGroup // goroutines that end with ctx
-	passes     passes
+	passes     passes         // see doubt.go
 	metrics    metrics
 }
 
@@ -417,7 +417,7 @@ type seasonIndex struct {
 	completedAt time.Time
 	log         logState
 
-	doubtSince atomic.Int64 // when readers first found the season in doubt, in Unix nanoseconds; 0 if it is not
+	doubtSince atomic.Int64 // when readers first found the season in doubt, in Unix nanoseconds; 0 if there is no doubt
 }
 
 // channel identifies the outbox of one shard for another shard, in one generation. lua/base.lua
