@@ -370,7 +370,7 @@ func (p *replay) compareFinal(s leaderboard.SeasonKey) error {
 		got, total, err := p.store.FinalStandings(p.ctx, l, 1, 1000)
 		if want == nil {
 			if !errors.Is(err, leaderboard.ErrNotSealed) {
-				return fmt.Errorf("FinalStandings(%v) of a season that is not sealed: error %w, want ErrNotSealed", l, err)
+				return fmt.Errorf("FinalStandings(%v) of a season that is not sealed: error %v, want ErrNotSealed", l, err)
 			}
 			continue
 		}
@@ -448,7 +448,7 @@ func (p *replay) compareFinalReads(l leaderboard.Ladder, want []leaderboard.Stan
 			err = diff("FinalAfter", leaderboard.Counts{Standings: st.Ranks.Competition - 1, Distinct: st.Ranks.Dense - 1}, better)
 		}
 		if err != nil || n != int64(len(want)) {
-			return fmt.Errorf("FinalAfter(%v) of the rank key of user %q returns the total %d, want %d; error %w", l, st.User, n, len(want), err)
+			return fmt.Errorf("FinalAfter(%v) of the rank key of user %q returns the total %d, want %d; error %v", l, st.User, n, len(want), err)
 		}
 	}
 	return nil
