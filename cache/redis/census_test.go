@@ -13,7 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// checkCensus checks the sums of a whole census.
+// checkCensus makes a census (see census.go), and checks its sums.
 func checkCensus(t *testing.T, x *Index, state string, want shardCounts) {
 	t.Helper()
 	x.countShards(&census{}, censusShards)
@@ -22,43 +22,43 @@ func checkCensus(t *testing.T, x *Index, state string, want shardCounts) {
 	}
 }
 
-// The process that counts knows nothing about the season in advance.
+// The index observer has not used the season before its first census.
 func TestCensusFollowsAFailure(t *testing.T) { eachNumberOfShards(t, censusFollowsAFailure) }
 
 func censusFollowsAFailure(t *testing.T, shards int) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{AppendOnly: true})
 	o, n := options(addrsOf(c), shards), float64(shards)
-	x, counting, s := openIndex(t, o), openIndex(t, o), newStore(50)
-	checkCensus(t, counting, "no season", shardCounts{})
+	x, observer, s := openIndex(t, o), openIndex(t, o), newStore(50)
+	checkCensus(t, observer, "no season", shardCounts{})
 	s.rebuild(t, x)
-	checkCensus(t, counting, "a season", shardCounts{live: n, users: 50, generation: 1})
+	checkCensus(t, observer, "a season", shardCounts{live: n, users: 50, generation: 1})
 	if d := advance(t, x, at(10, 5)); d != nil {
 		t.Fatalf("Advance returned %+v, want no doubt", d)
 	}
-	checkCensus(t, counting, "all shards have the newest positions", shardCounts{live: n, users: 50, generation: 1})
+	checkCensus(t, observer, "all shards have the newest positions", shardCounts{live: n, users: 50, generation: 1})
 	must(t, x.notePositions(t.Context(), at(12, 9)))
-	checkCensus(t, counting, "the shards are 2 and 4 messages behind", shardCounts{live: n, users: 50, generation: 1, lag: 4})
+	checkCensus(t, observer, "each shard is 2 messages behind in one partition, and 4 in the other", shardCounts{live: n, users: 50, generation: 1, lag: 4})
 
 	must(t, c.Servers[0].Kill())
-	known := &census{seasons: []string{listName(testSeason)}}
-	counting.countShards(known, censusShards)
-	if got := counting.metrics.shards; got != (shardCounts{unknown: n}) && got != (shardCounts{unknown: 1}) { // 1 if the process has forgotten their number
-		t.Errorf("the server is down: %+v, want unknown shards", got)
+	earlier := &census{seasons: []string{listName(testSeason)}}
+	observer.countShards(earlier, censusShards)
+	if got := observer.metrics.shards; got != (shardCounts{unknown: n}) && got != (shardCounts{unknown: 1}) { // 1 if observer does not know the number of shards
+		t.Errorf("while the server is down, the census is %+v, want unknown shards only", got)
 	}
 	must(t, c.Servers[0].Start(t.Context()))
 	eventually(t, "the server answers", func(ctx context.Context) error { return x.client().Ping(ctx).Err() })
-	checkCensus(t, counting, "the server has restarted", shardCounts{inDoubt: n, users: 50, generation: 1, lag: 4})
+	checkCensus(t, observer, "the server has restarted", shardCounts{inDoubt: n, users: 50, generation: 1, lag: 4})
 	d := advance(t, x, at(12, 9))
 	must(t, x.Confirm(t.Context(), testBoard, *d, at(12, 9), leaderboard.LogSession{Partitions: 2}))
-	checkCensus(t, counting, "the owner has confirmed the season", shardCounts{live: n, users: 50, generation: 1})
+	checkCensus(t, observer, "the season is confirmed", shardCounts{live: n, users: 50, generation: 1})
 
 	must(t, x.client().HSet(t.Context(), x.controlKeys(testSeason, shards)[shards-1], "busy", 1).Err())
 	x.countShards(&census{}, censusShards)
 	if got := x.metrics.shards; got.notLoaded != 1 || got.live != n-1 {
-		t.Errorf("a script failed half-way: %+v, want one shard that is not loaded", got)
+		t.Errorf("after a script failed half-way, the census is %+v, want one shard that is not loaded", got)
 	}
 	must(t, x.Drop(t.Context(), testSeason))
-	checkCensus(t, counting, "the season is dropped", shardCounts{})
+	checkCensus(t, observer, "the season is dropped", shardCounts{})
 }
 
 func TestCensusDuringRebuilds(t *testing.T) {
@@ -74,13 +74,13 @@ func TestCensusDuringRebuilds(t *testing.T) {
 			s.scan(yield)
 		}))
 	}
-	rebuild(0, "the first rebuild", shardCounts{notLoaded: 2, building: 2, generation: 1})
-	rebuild(2, "another rebuild", shardCounts{live: 2, building: 2, users: 50, generation: 2})
-	rebuild(3, "a rebuild with more shards", shardCounts{live: 2, building: 3, users: 50, generation: 3})
+	rebuild(0, "during the first rebuild", shardCounts{notLoaded: 2, building: 2, generation: 1})
+	rebuild(2, "during the second rebuild", shardCounts{live: 2, building: 2, users: 50, generation: 2})
+	rebuild(3, "during a rebuild with more shards", shardCounts{live: 2, building: 3, users: 50, generation: 3})
 	checkCensus(t, x, "all rebuilds have ended", shardCounts{live: 3, users: 50, generation: 3})
 }
 
-// Items wait in an outbox if their home does not take them.
+// The field untold counts the items that their home has not acknowledged: see lua/base.lua.
 func TestCensusCountsUndeliveredItems(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 2)), newStore(50)
 	s.rebuild(t, x)
@@ -90,10 +90,10 @@ func TestCensusCountsUndeliveredItems(t *testing.T) {
 		must(t, err)
 		must(t, x.client().HSet(t.Context(), key+":"+live+":w", "untold", 7).Err())
 	}
-	checkCensus(t, x, "7 items wait in each shard", shardCounts{live: 2, users: 50, undelivered: 14, generation: 1})
+	checkCensus(t, x, "each shard has 7 items that are not acknowledged", shardCounts{live: 2, users: 50, undelivered: 14, generation: 1})
 }
 
-// A pass reads a limited number of seasons. The metrics change at the end of the census.
+// Each pass reads censusChunk seasons, so the third pass ends the census and sets the metrics.
 func TestCensusOfManySeasons(t *testing.T) {
 	x := openIndex(t, options([]string{cluster.Redis(t)}, 1))
 	const seasons = 2*censusChunk + 1
@@ -116,18 +116,18 @@ func TestCensusOfManySeasons(t *testing.T) {
 	}
 }
 
-// A slot moves to another master, which did not write the shard.
+// A shard is in doubt after its slot has moved to another master.
 func TestCensusOfACluster(t *testing.T) {
 	o := options(addrsOf(cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})), 4)
-	x, counting, s := openIndex(t, o), openIndex(t, o), newStore(50)
+	x, observer, s := openIndex(t, o), openIndex(t, o), newStore(50)
 	s.rebuild(t, x)
-	checkCensus(t, counting, "a season", shardCounts{live: 4, users: 50, generation: 1})
+	checkCensus(t, observer, "a season", shardCounts{live: 4, users: 50, generation: 1})
 	moveSlot(t, x, x.controlKeys(testSeason, 4)[2])
 	eventually(t, "the census follows the slot", func(ctx context.Context) error {
-		counting.client().(*goredis.ClusterClient).ReloadState(ctx)
-		counting.countShards(&census{}, censusShards)
-		if want := (shardCounts{live: 3, inDoubt: 1, users: 50, generation: 1}); counting.metrics.shards != want {
-			return fmt.Errorf("the census is %+v, want %+v", counting.metrics.shards, want)
+		observer.client().(*goredis.ClusterClient).ReloadState(ctx)
+		observer.countShards(&census{}, censusShards)
+		if want := (shardCounts{live: 3, inDoubt: 1, users: 50, generation: 1}); observer.metrics.shards != want {
+			return fmt.Errorf("the census is %+v, want %+v", observer.metrics.shards, want)
 		}
 		return nil
 	})
@@ -162,7 +162,7 @@ func TestCensusIsExposed(t *testing.T) {
 	})
 }
 
-// BenchmarkCensus measures a pass over the most seasons that it reads. The log has 48 partitions.
+// BenchmarkCensus measures a pass over censusShards seasons. The log has 48 partitions.
 func BenchmarkCensus(b *testing.B) {
 	x := openIndex(b, options(cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{}).Addrs(), 1))
 	bare := x.client().(*goredis.Client)

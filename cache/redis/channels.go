@@ -9,28 +9,27 @@ import (
 )
 
 const (
-	// completeSteps bounds the steps of one attempt to complete the channels of a season. Usually, two
-	// steps are enough.
+	// completeSteps bounds the steps of one call of complete. Usually, two steps are enough.
 	completeSteps = 8
-	// completeInterval is the least interval between two attempts that Updates cause.
+	// completeInterval is the least time between two calls of complete by completeLater.
 	completeInterval = time.Second
 )
 
-// channelState is the result of complete.
+// channelState is the result of complete. For channels, homes, items and terms, see lua/channel.lua.
 type channelState struct {
 	complete bool   // whether no home lacks items
-	changed  bool   // whether a shard is not loaded, or is on another server than expected
+	changed  bool   // whether a shard is not loaded, or not on the expected server
 	live     string // the newest live generation of all shards
 }
 
-// completion completes the channels of a season's live generation, so that no home lacks items.
-// lua/channel.lua describes channels. doubt.go shows why this is correct.
+// completion is a call of complete. doubt.go shows why it is correct.
 type completion struct {
 	x       *Index
 	season  *seasonIndex
 	control []string
 	servers []string // the expected server of each shard; nil if any server will do
-	// needs has, for each channel, the sender's first report with the present terms.
+	// needs has, for each channel, the sender's first report with its present terms. The home needs the
+	// items of this report.
 	needs map[ends]channelReport
 }
 
@@ -46,7 +45,7 @@ type channelReport struct {
 	list     string // the name of the list of items that the other shard must state again, or ""
 }
 
-// incomplete is a channel whose home may lack items. adopted, received and list are from the home's report.
+// incomplete is a channel whose home may lack items. The fields adopted, received and list are the home's.
 type incomplete struct {
 	ends
 	adopted  string
@@ -57,8 +56,8 @@ type incomplete struct {
 }
 
 // complete makes the home of each channel receive all items that were sent before the call. If
-// servers is not nil and a shard is on another server, complete stops. If needed items have been
-// removed, it empties one of the two shards.
+// servers is not nil and a shard is on another server, complete stops. If items that a step needs have
+// been removed, complete empties one of the two shards.
 func (x *Index) complete(ctx context.Context, season *seasonIndex, control, servers []string) (state channelState, err error) {
 	c := completion{x, season, control, servers, map[ends]channelReport{}}
 	for range completeSteps {
@@ -78,8 +77,8 @@ func (x *Index) complete(ctx context.Context, season *seasonIndex, control, serv
 	return state, nil
 }
 
-// report reads the states of all channels. It returns no reports if the shards have different live
-// generations.
+// report reads the states of all channels. It returns no reports if state.changed is true, or if the
+// shards have different live generations.
 func (c *completion) report(ctx context.Context) (reports [][]channelReport, state channelState, err error) {
 	calls := callEach(reportScript, c.control)
 	if err := c.x.run(ctx, calls); err != nil {
@@ -117,7 +116,6 @@ func fenceOf(generation string) int64 {
 	return fence
 }
 
-// incomplete returns the channels whose homes may lack items.
 func (c *completion) incomplete(reports [][]channelReport) (all []*incomplete) {
 	for sender := range reports {
 		for home := range reports {
@@ -138,7 +136,7 @@ func (c *completion) incomplete(reports [][]channelReport) (all []*incomplete) {
 	return all
 }
 
-// advance makes the next step of incomplete channels. It reports whether it emptied shards.
+// advance makes one step for all incomplete channels. It reports whether it emptied shards.
 func (c *completion) advance(ctx context.Context, live string, all []*incomplete) (emptied bool, err error) {
 	var lost []int
 	if all, lost, err = c.adopt(ctx, live, all); err != nil {
@@ -167,8 +165,8 @@ func (c *completion) advance(ctx context.Context, live string, all []*incomplete
 	return false, err
 }
 
-// adopt makes homes adopt the terms of their senders. It returns the channels that no other process
-// is changing, and the senders whose homes have removed needed items.
+// adopt makes homes adopt the terms of their senders. It returns the channels for restate, and the senders
+// that must be emptied.
 func (c *completion) adopt(ctx context.Context, live string, all []*incomplete) (rest []*incomplete, lost []int, err error) {
 	calls, asked := map[int]*call{}, map[int][]*incomplete{}
 	for _, n := range all {
@@ -192,8 +190,8 @@ func (c *completion) adopt(ctx context.Context, live string, all []*incomplete) 
 		for _, n := range asked[home] {
 			n.received, n.list, n.items = call.int(), call.str(), call.strings()
 			switch n.received {
-			case -1: // another process has changed the channel
-			case -2:
+			case -1: // another process has changed the terms
+			case -2: // the home has removed items that the sender must state again
 				lost = append(lost, n.sender)
 			default:
 				rest = append(rest, n)
@@ -203,8 +201,8 @@ func (c *completion) adopt(ctx context.Context, live string, all []*incomplete) 
 	return rest, lost, nil
 }
 
-// restate makes senders send missing items again. It returns the homes whose missing items the senders
-// have removed.
+// restate makes senders send missing items again. It returns the homes that must be emptied, because their
+// senders have removed the missing items.
 func (c *completion) restate(ctx context.Context, live string, all []*incomplete) (lost []int, err error) {
 	calls, asked := map[int]*call{}, map[int][]*incomplete{}
 	for _, n := range all {
@@ -254,6 +252,6 @@ func (x *Index) completeLater(season *seasonIndex, control []string) {
 	x.background.Go(func() {
 		ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
 		defer cancel()
-		_, _ = x.complete(ctx, season, control, nil) // if this fails, the next Update or reader tries again
+		_, _ = x.complete(ctx, season, control, nil) // after an error, the next Update or reader tries again
 	})
 }

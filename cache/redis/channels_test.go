@@ -27,7 +27,7 @@ func shardKeys(t *testing.T, x *Index, control string) (all []any) {
 	return all
 }
 
-// moveBack replaces the keys of a shard by older ones, as if a server with an older copy had taken over.
+// moveBack replaces the keys of a shard by older keys, as if a server with an older copy had taken over.
 func moveBack(t *testing.T, x *Index, control string, older []any) {
 	t.Helper()
 	for all := shardKeys(t, x, control); len(all) > 0; all = all[2:] {
@@ -39,8 +39,7 @@ func moveBack(t *testing.T, x *Index, control string, older []any) {
 	must(t, x.client().HSet(t.Context(), control, "id", "4 another server", "seen", 0).Err())
 }
 
-// lateSeason is a season of two shards. Shard 0 has items for shard 1, its home.
-// lua/channel.lua describes channels, items, terms and homes.
+// lateSeason is a season of two shards. Shard 0 sends items to their home, shard 1: see lua/channel.lua.
 type lateSeason struct {
 	t       *testing.T
 	x       *Index
@@ -57,7 +56,7 @@ func openLateSeason(t *testing.T) *lateSeason {
 	return l
 }
 
-// change gives some users new rank keys, but does not deliver the items that result.
+// change gives some users new rank keys, but does not deliver the resulting items.
 func (l *lateSeason) change() {
 	l.t.Helper()
 	l.version++
@@ -68,7 +67,7 @@ func (l *lateSeason) change() {
 	}
 }
 
-// outbox returns the delivery of the items from shard 0 to shard 1.
+// outbox returns the items in shard 0's outbox for shard 1.
 func (l *lateSeason) outbox() delivery {
 	l.t.Helper()
 	c := newCall(updateScript, l.control, 0, "", 0, "", 0)
@@ -100,6 +99,7 @@ func (l *lateSeason) deliver(d delivery) int64 {
 	return c.int()
 }
 
+// field returns a field of a shard's hash :w: see lua/base.lua and lua/channel.lua.
 func (l *lateSeason) field(shard int, name string) string {
 	l.t.Helper()
 	v, err := l.x.client().HGet(l.t.Context(), rawLive(l.t, l.x, shard).at+"w", name).Result()
@@ -123,8 +123,8 @@ func (l *lateSeason) finish() {
 	checkLadders(l.t, l.x, l.s.entries)
 }
 
-// The sender loses its last writes. Late calls, which a process has prepared before the loss, then
-// change nothing.
+// Shard 0 loses its last writes. Calls that a process prepared before the loss, and sends after the
+// doubt has ended, change nothing.
 func TestLateCalls(t *testing.T) {
 	l := openLateSeason(t)
 	l.deliver(l.outbox())
@@ -138,25 +138,25 @@ func TestLateCalls(t *testing.T) {
 	l.finish()
 
 	if n := l.deliver(late); n != refusedItems {
-		t.Errorf("the answer to a delivery of a former term is %d, want %d", n, refusedItems)
+		t.Errorf("the answer to a delivery with former terms is %d, want %d", n, refusedItems)
 	}
 	acked := l.field(0, "o1")
 	ack := newCall(updateScript, l.control, 0, "", 0, "", 1, late.generation, 1, late.terms, 1_000_000)
 	must(t, l.x.run(t.Context(), []*call{ack}))
 	if got := l.field(0, "o1"); got != acked {
-		t.Errorf("after an acknowledgement of a former term, %s items are acknowledged, want %s", got, acked)
+		t.Errorf("after an acknowledgement with former terms, %s items are acknowledged, want %s", got, acked)
 	}
 	terms := l.field(1, "f0")
 	adopt := newCall(adoptScript, l.control, 1, late.generation, 0, late.terms, late.terms, 1)
 	must(t, l.x.run(t.Context(), []*call{adopt}))
 	if n := adopt.int(); n != -1 || l.field(1, "f0") != terms {
-		t.Errorf("the answer to a late adoption is %d, and the terms are %q; want -1 and %q", n, l.field(1, "f0"), terms)
+		t.Errorf("the answer to an adoption of former terms is %d, and the terms are %q; want -1 and %q", n, l.field(1, "f0"), terms)
 	}
 	checkLadders(t, l.x, l.s.entries)
 }
 
-// One of two shards is moved back to an older state, and the other shard no longer keeps the items
-// since then. The older shard is emptied.
+// One of two shards is replaced by an older copy. The other shard has removed the items that the copy
+// lacks. So Confirm empties the copy.
 func TestForgottenItems(t *testing.T) {
 	for _, older := range []int{0, 1} {
 		l := openLateSeason(t)
@@ -166,7 +166,7 @@ func TestForgottenItems(t *testing.T) {
 		late := l.outbox()
 		n := l.deliver(late)
 		must(t, l.x.run(t.Context(), []*call{newCall(updateScript, l.control, 0, "", 0, "", 1, late.generation, 1, late.terms, n)}))
-		forgotten := []string{"i:0", "o:1"}[older] // the other side's list: see lua/base.lua
+		forgotten := []string{"i:0", "o:1"}[older] // the list of the other shard: see lua/base.lua
 		must(t, l.x.client().Del(t.Context(), rawLive(t, l.x, 1-older).at+forgotten).Err())
 		moveBack(t, l.x, l.control[older], before)
 		d := advance(t, l.x, at(5))
@@ -175,7 +175,7 @@ func TestForgottenItems(t *testing.T) {
 		for shard, key := range l.control {
 			busy, err := l.x.client().HExists(t.Context(), key, "busy").Result()
 			if must(t, err); busy != (shard != older) {
-				t.Errorf("after shard %d was moved back, shard %d is in use: %v, want %v", older, shard, busy, shard != older)
+				t.Errorf("after an older copy replaced shard %d, shard %d is in use: %v, want %v", older, shard, busy, shard != older)
 			}
 		}
 		scan := &partScans{store: l.s}
@@ -184,8 +184,8 @@ func TestForgottenItems(t *testing.T) {
 	}
 }
 
-// If the home has a list of items that the sender must state again, only the answer to this
-// list removes it.
+// A home has a list of items that the sender must state again. Only an item with "!" and the list's
+// name removes the list.
 func TestTheListOfItemsToStateAgain(t *testing.T) {
 	l := openLateSeason(t)
 	l.deliver(l.outbox())
@@ -193,21 +193,21 @@ func TestTheListOfItemsToStateAgain(t *testing.T) {
 	l.change()
 	l.deliver(l.outbox())
 	moveBack(t, l.x, l.control[0], older)
-	report := newCall(reportScript, l.control, 0) // begins a new term
+	report := newCall(reportScript, l.control, 0) // shard 0 begins a new term
 	must(t, l.x.run(t.Context(), []*call{report}))
 	terms := l.field(0, "e1")
 	adopt := newCall(adoptScript, l.control, 1, l.generation(), 0, "", terms, l.field(0, "s1"))
 	must(t, l.x.run(t.Context(), []*call{adopt}))
 	received, name, items := adopt.int(), adopt.str(), adopt.strings()
 	if received < 0 || name == "" || len(items) == 0 {
-		t.Fatalf("after the adoption, %d items are received, and the list %q has %d items; want at least 0 items, and a list that is not empty", received, name, len(items))
+		t.Fatalf("after the adoption, %d items count as received, and the list %q has %d items; want a list with items", received, name, len(items))
 	}
 	d := delivery{channel{l.generation(), len(l.control), 0, 1}, terms, received, []string{"!another list"}}
 	if n := l.deliver(d); n != received+1 || l.field(1, "t0") != name {
-		t.Errorf("after the answer to another list, the list is %q, want %q", l.field(1, "t0"), name)
+		t.Errorf("after the answer to another list, the home has received %d items and has the list %q, want %d and %q", n, l.field(1, "t0"), received+1, name)
 	}
 	d.offset, d.items = d.offset+1, []string{"!" + name}
 	if n := l.deliver(d); n != received+2 || l.field(1, "t0") != "" {
-		t.Errorf("after the answer to the list, the list is %q, want none", l.field(1, "t0"))
+		t.Errorf("after the answer to its list, the home has received %d items and has the list %q, want %d and no list", n, l.field(1, "t0"), received+2)
 	}
 }

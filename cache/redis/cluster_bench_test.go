@@ -20,11 +20,10 @@ import (
 )
 
 // BenchmarkFaultsOfACluster loads LEADERBOARD_BENCH_USERS users into a season with one shard and into a
-// season with three shards, on a cluster of three masters and three replicas. Each season has three
-// faults, under 500 updates/s of each season and 500 reads/s: a master is killed, a master and its
-// replica are killed and start again without data, and a slot moves. After each fault, the benchmark
-// checks 2,000 ranks and 200 pages of each season. It logs how long each season had no ranks, and which
-// parts were rebuilt.
+// season with three shards, on a cluster of three masters and three replicas. The servers of each season
+// then fail in three ways (see failServersOf), under 500 updates/s of each season and 500 reads/s. After
+// each fault, the benchmark checks 2,000 ranks and 200 pages of each season. It logs how long each season
+// had no ranks, and which shards were rebuilt.
 func BenchmarkFaultsOfACluster(b *testing.B) {
 	f := newFaultyCluster(b, int64(benchUsers(b)))
 	f.check("after the load")
@@ -35,7 +34,7 @@ func BenchmarkFaultsOfACluster(b *testing.B) {
 	}
 }
 
-// failServersOf makes the servers of a season's first shard fail in each way.
+// failServersOf makes the servers of a season's first shard fail in three ways, one after another.
 func (f *faultyCluster) failServersOf(s *scaledSeason) {
 	b, key := f.b, f.control(s)[0]
 	f.fault(fmt.Sprintf("a master of %s is killed", s.Board), key, func(master, replica *cluster.Server) {
@@ -51,14 +50,14 @@ func (f *faultyCluster) failServersOf(s *scaledSeason) {
 	f.fault(fmt.Sprintf("a slot of %s moves", s.Board), key, func(_, _ *cluster.Server) { moveSlot(b, f.reader, key) })
 }
 
-// scaledSeason is a season of n users. scaleUser returns the user of each first score.
+// scaledSeason is a season of n users, whose first scores are 0 to n-1: see scaleUser.
 type scaledSeason struct {
 	leaderboard.SeasonKey
 	board    *leaderboard.Board
-	rebuilds []string  // the parts that were rebuilt
-	failed   int       // reads without ranks
-	first    time.Time // the first of these reads since the last fault
-	last     time.Time // the last of these reads
+	rebuilds []string  // the rebuilt parts, since the fault began
+	failed   int       // the reads without ranks, since the fault began
+	first    time.Time // of the first of these reads
+	last     time.Time // of the last of these reads
 }
 
 // faultyCluster is a cluster with two seasons, two owners that update both seasons, and a reader. The
@@ -67,14 +66,14 @@ type scaledSeason struct {
 type faultyCluster struct {
 	b       *testing.B
 	n       int64
-	rng     *rand.Rand // of check
+	rng     *rand.Rand // used by check
 	servers *cluster.Cluster
 	reader  *Index
 	seasons []*scaledSeason
 
 	mu      sync.Mutex
 	scores  map[int64]int64 // number of a user -> score, if it has changed
-	changed []int64         // the users of all messages, oldest first
+	changed []int64         // the users of all messages, oldest message first
 	owners  []*benchOwner
 }
 
@@ -118,7 +117,6 @@ func (f *faultyCluster) entry(s *scaledSeason, user, score int64, version uint64
 	}
 }
 
-// stored returns the present entry of a user.
 func (f *faultyCluster) stored(s *scaledSeason, user int64) leaderboard.Entry {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +126,6 @@ func (f *faultyCluster) stored(s *scaledSeason, user int64) leaderboard.Entry {
 	return f.entry(s, user, user, 1)
 }
 
-// scan yields the entries of a part of the users.
 func (f *faultyCluster) scan(s *scaledSeason, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
 		for user := f.n - 1; user >= 0; user-- {
@@ -143,8 +140,8 @@ func (f *faultyCluster) control(s *scaledSeason) []string {
 	return f.reader.controlKeys(s.SeasonKey, s.board.Shards)
 }
 
-// fault makes the servers of a key fail under load, and waits until both seasons have ranks
-// again.
+// fault makes the servers of a key fail under load, waits until both seasons have ranks again, and checks
+// the ranks.
 func (f *faultyCluster) fault(name, key string, fail func(master, replica *cluster.Server)) {
 	f.b.Helper()
 	for _, s := range f.seasons {
@@ -160,11 +157,11 @@ func (f *faultyCluster) fault(name, key string, fail func(master, replica *clust
 	master, replica := f.serversOf(key)
 	start := time.Now()
 	fail(master, replica)
-	f.b.Logf("%s: done after %v", name, time.Since(start).Round(10*time.Millisecond))
+	f.b.Logf("%s: the fault took %v", name, time.Since(start).Round(10*time.Millisecond))
 	bounded, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	for !f.available(bounded) {
 		if sleep(bounded, 100*time.Millisecond) != nil {
-			f.b.Fatalf("%s: the seasons have no ranks after 10 minutes", name)
+			f.b.Fatalf("%s: a season has no ranks after 10 minutes", name)
 		}
 	}
 	cancel()
@@ -196,7 +193,7 @@ func (f *faultyCluster) available(ctx context.Context) bool {
 				s.rebuilds = append(s.rebuilds, fmt.Sprintf("part %d of %d", part.Index, max(part.Of, 1)))
 				return f.scan(s, part)
 			})
-			f.b.Logf("%s is restored after %v: error %v", s.Board, time.Since(start).Round(100*time.Millisecond), err)
+			f.b.Logf("%s: Restore took %v and returned the error %v", s.Board, time.Since(start).Round(100*time.Millisecond), err)
 		}
 		_, _, err := f.reader.Page(ctx, leaderboard.Ladder{SeasonKey: s.SeasonKey}, 1, 10)
 		all = all && err == nil
@@ -204,7 +201,7 @@ func (f *faultyCluster) available(ctx context.Context) bool {
 	return all
 }
 
-// own makes 250 updates of each season in a second, and records positions.
+// own makes 250 updates/s of each season, and records positions.
 func (f *faultyCluster) own(ctx context.Context, partition int, o *benchOwner) {
 	rng, next := rand.New(rand.NewPCG(rand.Uint64(), 0)), time.Now()
 	for tick := time.NewTicker(40 * time.Millisecond); ctx.Err() == nil; {
@@ -229,7 +226,7 @@ func (f *faultyCluster) own(ctx context.Context, partition int, o *benchOwner) {
 	}
 }
 
-// update passes the present entries of users to both seasons. Failed updates are repeated.
+// update passes the present entries of users to both seasons. The index repeats failed updates.
 func (f *faultyCluster) update(ctx context.Context, o *benchOwner, users []int64) {
 	for _, s := range f.seasons {
 		var entries []leaderboard.Entry
@@ -264,8 +261,8 @@ func (f *faultyCluster) advance(ctx context.Context, partition int, o *benchOwne
 	return len(doubts) > 0
 }
 
-// read asks for 500 ranks in a second, and records when a season has no ranks. If a season has ranks,
-// it must have all users.
+// read asks for 500 ranks/s, and records when a season has no ranks. A season with ranks must have all
+// users.
 func (f *faultyCluster) read(ctx context.Context) {
 	rng := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	for tick := time.NewTicker(4 * time.Millisecond); ctx.Err() == nil; {
@@ -283,7 +280,7 @@ func (f *faultyCluster) read(ctx context.Context) {
 				}
 				s.failed++
 			case v.Size != f.n || all[0].Ranks.Ordinal < 1 || all[0].Ranks.Ordinal > f.n:
-				f.b.Errorf("%s: user %q has %+v of %d standings, want %d", s.Board, before.User, all[0].Ranks, v.Size, f.n)
+				f.b.Errorf("%s: user %q has the ranks %+v among %d standings, want ranks among %d standings", s.Board, before.User, all[0].Ranks, v.Size, f.n)
 			}
 		}
 	}
@@ -295,7 +292,7 @@ func (f *faultyCluster) finish() {
 	defer cancel()
 	for done := false; !done; {
 		if sleep(ctx, 100*time.Millisecond) != nil {
-			f.b.Fatal("updates are missing, or a season is in doubt, after a minute")
+			f.b.Fatal("the index is not up to date a minute after the load has ended")
 		}
 		done = f.available(ctx)
 		for partition, o := range f.owners {
@@ -308,7 +305,7 @@ func (f *faultyCluster) finish() {
 // scores.
 func (f *faultyCluster) check(when string) {
 	f.b.Helper()
-	var latest, moved []int64 // the users that have changed: the best first, and in the order of their first scores
+	var latest, moved []int64 // users with new scores: latest in order of rank, moved in order of first score
 	for user := range f.scores {
 		latest, moved = append(latest, user), append(moved, user)
 	}
@@ -319,7 +316,7 @@ func (f *faultyCluster) check(when string) {
 			return latest[position-1]
 		}
 		position -= int64(len(latest))
-		// The user has the greatest number such that position unchanged users have this number or a greater one.
+		// Find the user at this position among the users without new scores, greatest first score first.
 		low, high := int64(0), f.n-1
 		for low < high {
 			middle := (low + high + 1) / 2
@@ -336,7 +333,7 @@ func (f *faultyCluster) check(when string) {
 		l := leaderboard.Ladder{SeasonKey: s.SeasonKey}
 		equal := func(got leaderboard.Standing, position int64) {
 			if want := (leaderboard.Ranks{Competition: position, Dense: position, Ordinal: position}); got.User != scaleUser(f.n, userAt(position)) || got.Ranks != want {
-				f.b.Fatalf("%s, %s: user %q has the ranks %+v, want user %q and %+v", when, s.Board, got.User, got.Ranks, scaleUser(f.n, userAt(position)), want)
+				f.b.Fatalf("%s, %s: got user %q with the ranks %+v, want user %q with %+v", when, s.Board, got.User, got.Ranks, scaleUser(f.n, userAt(position)), want)
 			}
 		}
 		for range 2000 {
@@ -360,10 +357,9 @@ func (f *faultyCluster) check(when string) {
 			}
 		}
 	}
-	f.b.Logf("%s: 4000 ranks and 400 pages are right, with %d updates of %d users", when, 2*len(f.changed), len(moved))
+	f.b.Logf("%s: 4000 ranks and 400 pages are right, after %d updates of %d users", when, 2*len(f.changed), len(moved))
 }
 
-// serversOf returns the master that has a key, and its replica.
 func (f *faultyCluster) serversOf(key string) (master, replica *cluster.Server) {
 	c := f.reader.client().(*goredis.ClusterClient)
 	m, err := c.MasterForKey(f.b.Context(), key)
@@ -386,7 +382,6 @@ func (f *faultyCluster) serversOf(key string) (master, replica *cluster.Server) 
 	return nil, nil
 }
 
-// waitForPromotion waits until a replica is a master.
 func (f *faultyCluster) waitForPromotion(replica *cluster.Server) {
 	c, start := goredis.NewClient(&goredis.Options{Addr: replica.Addr}), time.Now()
 	defer func() { _ = c.Close() }()

@@ -16,9 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// BenchmarkContract compares questions to the index with the same questions to a plain sorted
-// set. It reports the processor time of the server and of this process together.
-// LEADERBOARD_BENCH_USERS is the number of users.
+// BenchmarkContract compares reads of the index with the same reads of a plain sorted set. It reports the
+// sum of the processor times of the server and of this process.
 func BenchmarkContract(b *testing.B) {
 	n := benchUsers(b)
 	server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
@@ -72,8 +71,8 @@ func BenchmarkContract(b *testing.B) {
 	}
 }
 
-// measureCallers asks a question 20,000 times, with 50 concurrent callers. It returns the
-// processor time of the server and of this process for a question, in µs.
+// measureCallers calls the function ask 20,000 times, from 50 goroutines. It returns the processor time of
+// the server and of this process for each call, in µs.
 func measureCallers(b *testing.B, c *goredis.Client, ask func(context.Context) error) float64 {
 	const callers, each = 50, 400
 	begin := serverSeconds(b, c) + processSeconds(b)

@@ -15,14 +15,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// BenchmarkCosts measures the memory that a user takes, and the server's processor time for
-// each operation, in pipelines of a hundred calls. It compares both with a plain sorted set of
-// as many users on the same server. LEADERBOARD_BENCH_USERS is the number of users.
+// BenchmarkCosts measures the memory for each user, and the server's processor time for each operation, in
+// pipelines of a hundred calls. It compares both with a plain sorted set of as many users on the same
+// server.
 func BenchmarkCosts(b *testing.B) {
 	n := benchUsers(b)
 	for _, tt := range []struct {
 		name      string
-		scores    int64
+		scores    int64 // the number of possible scores
 		divisions int
 	}{
 		{"different", 1 << 52, 0},
@@ -59,7 +59,7 @@ func BenchmarkCosts(b *testing.B) {
 				b.Fatal(err)
 			}
 			b.Run("memory", func(b *testing.B) {
-				for b.Loop() { // the load above was measured once
+				for b.Loop() { // nothing to repeat: the load above was measured
 				}
 				b.ReportMetric(0, "ns/op")
 				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
@@ -151,9 +151,8 @@ func (o *operation) measure(b *testing.B, x *Index, bare *goredis.Client) {
 	b.ReportMetric(median(plain), "µs-bare")
 }
 
-// BenchmarkSlowest asks for the largest answers and makes the largest changes. For each of
-// them, it reports the longest time of one command, from the server's SLOWLOG. Other work on
-// the machine lengthens this time. LEADERBOARD_BENCH_USERS is the number of users.
+// BenchmarkSlowest makes the largest reads and changes. For each operation, it reports the longest time of
+// one command, from the server's SLOWLOG. Other work on the machine lengthens this time.
 func BenchmarkSlowest(b *testing.B) {
 	n := benchUsers(b)
 	for _, scores := range []int64{1 << 52, 1000} {

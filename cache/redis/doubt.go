@@ -17,105 +17,109 @@ import (
 
 // # After the loss of a server
 //
-// Redis acknowledges a write before its replicas have it. So a promoted replica, or a server that
-// restarts from its files, may lack the last Updates. Such a server has an older but consistent state,
-// because Redis replicates and stores the writes of each script together and in order. Each shard also
-// stores its positions in the log of results. A position is an offset in a partition: the shard lacks
-// no Update of a message before this offset.
+// Redis acknowledges a write before the write is on its replicas or on disk. So a promoted replica, or a
+// restarted server, may lack the last Updates. Its state is older but consistent, because Redis
+// replicates and stores the writes of each script together and in order. For each partition of the log,
+// each shard also stores its position, an offset: the shard has the Updates of all messages before
+// this offset.
 //
-// If a script finds its shard on another server than before, it answers DOUBT (see lua/server.lua):
-// the shard is in doubt. Reads then fail. Updates are written as usual, because versions make their
-// order irrelevant. A partition's owner is the consumer that applies its messages. Each owner repeats
-// the Updates of all messages at and after the recorded position, and then confirms the partition
-// (see lua/confirm.lua). After all confirmations, the shard is as complete as before the loss.
+// If a script finds its shard on another server than before, the shard is in doubt, and the script
+// answers DOUBT (see lua/server.lua). Reads then fail. Updates are still written: the index ignores older
+// versions of an entry, so the order of Updates does not matter. A partition's owner is the consumer that
+// applies its messages. Each owner repeats the Updates of all messages at and after the recorded
+// position, with the users' entries in the store. The owner then confirms the partition (see
+// lua/confirm.lua). After all confirmations, no Update is missing, as the following cases show.
 //
-// Why no Update is missing afterwards. Take an Update of a message at offset n of a partition.
-// Before the owner confirms the partition, it finds the shard on the new server, then reads the
-// end of the log, and then waits until it has applied the messages that it has already read.
+// Take an Update of a message at offset n of a partition. Before the owner repeats Updates, the owner
+// finds the shard on the new server, then reads the end offset of the log, and then waits until its
+// present batch of messages is applied.
 //
-//   - n is below the recorded position. An owner recorded the position after the Update, on the same
-//     server. So the new server, which has the position, also has the Update.
+//   - n is before the recorded position. An owner recorded the position after the Update, on the same
+//     server. The new server has the position, so it also has all earlier writes, such as the Update.
 //   - n is between the position and the end of the log, and the result was in the store when the owner
 //     read the user's entry. Then the repeated Update contains the result.
-//   - n is between the position and the end of the log, but the result was not in the store yet. Then
-//     the message was not committed, because a consumer commits a message only if its result is in the
-//     store. So the present owner applies the message later, or was applying it and has waited. The
-//     resulting Update goes to the new server.
-//   - n is after the end of the log. The owner reads the message after it found the new server.
+//   - n is in the same range, but the result was not in the store yet. A consumer commits a message only
+//     if its result is in the store, so the message was not committed. So the owner applies the message
+//     after the wait. The resulting Update goes to the new server.
+//   - n is after the end of the log. The owner reads the message after it has found the new server, and
+//     sends the Update there.
 //
-// In the last two cases, a client that has not noticed the change may still send the Update to the
-// former server. So every Update returns the server that made it, and Advance compares these servers
-// with the server of the shard. If they differ, the shard is in doubt for this process, and the
-// process repeats its Updates.
+// In the last two cases, the owner's Redis client may still send the Update to the former server. So
+// every Update returns the server that made it, and Advance compares these servers with the server of the
+// shard. If they differ, the shard is in doubt for this process, and the process repeats its Updates.
 //
-// A process that ends before it notices the change cannot repeat its Updates, but may have
-// committed their messages. So an owner also states the first message whose Update it has made: the
-// field From of its position. If the recorded position is before From, the owner repeats the
-// Updates of the messages between the two (see lua/advance.lua). After a Rebuild on a new server
-// has read the store, Updates may also go to the former server. So a Rebuild begins with positions
-// that were recorded before it read the store (see positionsKey).
+// A process that ends before it notices the new server cannot repeat its Updates, but may have committed
+// their messages. So a position also has the field From: the first message whose Update the present owner
+// has made or repeated. If the recorded position is before From, the owner repeats the Updates of the
+// messages between the two (see lua/advance.lua).
 //
-// A process without partitions may update the index too, for example after a ban. Afterwards it
-// writes a message about the Update into the log (see Journal of package ranking).
+// After a Rebuild on a new server has read the store, Updates may still go to the former server. So the
+// Rebuild begins with positions that were recorded before it read the store (see positionsKey), and
+// owners can repeat these Updates.
 //
-// Only confirmations of one session of the consumer group count together. A process that was
-// suspended and lost its partitions meanwhile belongs to an older session. A position stays true even
-// if a new generation replaces the shard's data: the generation was read from the store, and the
-// store has the results of all messages before the position.
+// A process without partitions may update the index too, for example after a ban. Afterwards it writes a
+// message about the Update into the log (see Journal of package ranking), so that owners can repeat it.
 //
-// The rules of the board may change, and a board may be deleted and created again. Such changes are
-// not in the log. So each generation has a tag (see tagOf). If the tag of a shard in doubt differs
-// from the board's tag, the shard is emptied, and the service rebuilds the season.
+// A session of the consumer group ends with the next rebalance. Only confirmations of one session count
+// together, because a suspended process may have lost its partitions without knowing it.
 //
-// If the shard stays in doubt, for example because no consumer runs, the service rebuilds
-// the season after doubtTimeout.
+// A position stays true if a Rebuild replaces the data: the data was read from the store, and the store
+// has the results of all messages before the position.
+//
+// The rules of the board may change, and a board may be deleted and created again. Such changes are not
+// in the log. So each generation has a tag (see tagOf). If the tag of a shard in doubt differs from the
+// board's tag, Confirm empties the shard, and the service rebuilds the season.
 //
 // # Several shards
 //
-// If a season has several shards, each rank key has a home: a shard that records which shards hold the
-// rank key. The other shards send items about it to the home, through channels (see lua/channel.lua).
-// After the loss of writes, a home may lack items that it has acknowledged, or have items that the
-// sender has lost. So a shard in doubt is confirmed only after complete has brought all channels up to
-// date (see channels.go).
+// If a season has several shards, each rank key has a home: the shard that records which shards have
+// standings with it. The other shards send items about the rank key to the home, through channels (see
+// lua/channel.lua).
 //
-// An item is a state, not a change: the sender holds the rank key, or does not hold it. So the last
-// item about a rank key decides, and repeated items are harmless. The rest of this comment shows
-// that each home then has each sender's last item about each rank key.
+// After the loss of writes, a home may lack items that it has acknowledged, or have items that the sender
+// has lost. So a shard stays in doubt until complete has brought all channels up to date.
 //
-//   - Terms. A sender begins a new term before it sends an item on another server. In one term, one
-//     server has only one history of items. So if both sides have a term with the same name and start,
-//     they have the same items before this term, and also within it until the term ends on one side.
-//   - Order. A home accepts a delivery only if it has exactly the adopted terms, and no gap. So the
-//     received items are always the beginning of one history of the sender. A process first reads the
-//     home's terms, then the sender's terms. adopt.lua changes the home's terms only if they are still
-//     unchanged. So the adopted terms never go back, and the home refuses late deliveries of former terms.
-//     The sender ignores late acknowledgements of former terms.
-//   - The home is older than the sender. Then it has received fewer items than the sender counts as
-//     acknowledged. The sender has kept the missing items, and restate.lua makes it send them again.
-//   - The sender is older than the home. adopt.lua finds the items that both have, and moves all later
-//     items of the home to a list: the sender has lost these items. For each rank key in the list, the
-//     sender states again whether it holds the rank key at the time of sending. If the state changes
-//     afterwards, a later item follows.
-//   - Both are older, or servers fail again at any step. A step needs only the keys of the shards, so
-//     any process can repeat the step. If the sender loses its new statements, they are of a former
-//     term, and the home moves the received ones to the list. Only an item behind all statements that
-//     answer the list removes it. If the home loses its adoption, its terms differ from the sender's.
+// An item is a state, not a change: the sender holds the rank key (has standings with it), or does not
+// hold it. So the last item about a rank key decides, and repeated items are harmless. The rest of this
+// comment shows that the homes' records are right when complete ends.
+//
+//   - Terms. A term is a sender's time on one server. It begins before the sender sends an item there.
+//     Within a term, the sender only adds items. So if the sender and the home both have a term with the
+//     same name and start, they have the same items before this term. They also have the same items
+//     within this term, until either side ends the term.
+//   - Order. A home accepts a delivery only if the delivery has exactly the adopted terms, and leaves no
+//     gap. So the received items are always the first items that the sender sent in these terms. The home
+//     refuses late deliveries of former terms, and the sender ignores acknowledgements of former terms.
+//     adopt.lua changes the home's terms only if no other process has changed them since the report.
+//   - The home has the older copy: it has received fewer items than the sender counts as acknowledged.
+//     restate.lua makes the sender send the missing items again.
+//   - The sender has the older copy. adopt.lua finds the items that both sides have. It moves the home's
+//     later items to a list, because the sender has lost them. For each rank key in the list, the sender
+//     states again whether it holds the rank key at the time of sending. If the state changes afterwards,
+//     a later item follows.
+//   - Both sides have older copies, or servers fail again at any step. A step needs only the keys of the
+//     shards, so any process can repeat the step. If the sender loses its new statements, their term has
+//     ended, and the home moves the received statements to the list. The last item of an answer names the
+//     list, and only this item removes the list. If the home loses its adoption, its terms differ from
+//     the sender's terms, so the home adopts them again.
 //
 // complete ends when each home has adopted the sender's present terms, has no list, and has received all
-// items that the sender had sent at the beginning. Then take a rank key. If the sender has changed the
-// rank key's state after the common items, an item states the change, and the home has received this item,
-// or will receive it as usual. Otherwise there are two cases. The home has received no later item about
-// the rank key, so its record is right. Or the rank key was in the list, and was stated again.
+// items that the sender had sent when complete first saw these terms. Take a rank key, and the items that
+// both sides had at the adoption.
 //
-// If a server fails while complete runs, its shards are in doubt too, and their channels in both
-// directions are completed before their confirmation.
+//   - The sender has changed the rank key's state after these items. An item states the change, and the
+//     home has received this item, or will receive it as usual.
+//   - The sender has not changed the state, and the home had received no later item about the rank key.
+//     Then the home's record is right.
+//   - The sender has not changed the state, but the home had received a later item. Then the rank key was
+//     in the list, and the sender has stated it again.
 //
-// Both sides keep items for at least KEEP (see lua/channel.lua), but at most LIMIT items of a channel. If a
-// step needs older items, one of the two shards is emptied, and the service rebuilds it. A shard in doubt is
-// also emptied if a Rebuild has replaced its generation in the other shards.
+// Both sides keep items for at least KEEP (see lua/channel.lua), unless a channel has more than LIMIT
+// items. If a step needs removed items, one of the two shards is emptied, and the service rebuilds it.
 
 const (
-	// doubtTimeout is the time after which readers treat a season in doubt as not loaded.
+	// doubtTimeout is the time after which a season in doubt counts as not loaded, so that the service rebuilds
+	// the season.
 	doubtTimeout = 30 * time.Second
 	// idleInterval is the interval at which positions are recorded for seasons without Updates.
 	idleInterval = 30 * time.Second
@@ -123,13 +127,13 @@ const (
 	advanceChunk = 256
 )
 
-// errInDoubt means that the season may lack updates, because its server has changed.
-var errInDoubt = fmt.Errorf("the server has changed, and the season is being brought up to date: %w", leaderboard.ErrRankUnavailable)
+// errInDoubt is the error of reads of a season in doubt.
+var errInDoubt = fmt.Errorf("a Redis server was restarted or replaced, and consumers have not yet confirmed the season: %w", leaderboard.ErrRankUnavailable)
 
-// logState is what a process knows about the positions of a season.
+// logState is a process's knowledge of a season for Advance and Confirm.
 type logState struct {
-	// servers has, for each shard, the servers that made this process's Updates since the process
-	// last found the season in doubt.
+	// servers has, for each shard, the servers that made this process's Updates. If the process finds the
+	// season in doubt, only the shard's present server remains.
 	servers   [][]string
 	shards    int    // the season's number of shards when servers was recorded
 	repeating bool   // whether this process has found the season in doubt, and has not confirmed it yet
@@ -140,9 +144,9 @@ type logState struct {
 // severalServers stands for several servers. No server has this name.
 const severalServers = "several"
 
-// server returns the server that made all Updates of a shard, or "" if there were no Updates. If several
-// servers made them, or if some Updates must be repeated, it returns severalServers. shards is the season's
-// number of shards.
+// server returns the server that made all of this process's Updates of a shard, or "" if there were none.
+// If several servers made Updates, or if Updates must be repeated, it returns severalServers. The parameter
+// shards is the season's number of shards.
 func (l *logState) server(shard, shards int) string {
 	switch {
 	case l.shards != shards && !l.repeating:
@@ -155,7 +159,7 @@ func (l *logState) server(shard, shards int) string {
 	return ""
 }
 
-// madeOn reports whether all Updates of each shard were made on the given server.
+// madeOn reports whether all Updates of each shard were made on the shard's server in servers.
 func (l *logState) madeOn(servers []string) bool {
 	for shard, server := range servers {
 		if shard >= len(l.servers) || len(l.servers[shard]) != 1 || l.servers[shard][0] != server {
@@ -214,10 +218,11 @@ func tagOf(b *leaderboard.Board) string {
 	return fmt.Sprintf("%d/%d", b.CreatedAt.UnixMicro(), b.Rules())
 }
 
+// passes describes the last pass of Advance over all seasons.
 type passes struct {
 	mu      sync.Mutex
-	servers string    // the servers and their slots at the last pass over all seasons
-	at      time.Time // the time of this pass
+	servers string // the result of serverNames
+	at      time.Time
 }
 
 // Advance implements [leaderboard.Index]. Seasons without Updates are checked every idleInterval,
@@ -271,7 +276,7 @@ func (x *Index) advance(ctx context.Context, seasons []*seasonIndex, positions [
 }
 
 // readDoubt reads the answers of the advance script for all shards of a season. It returns nil if the
-// season is not in doubt, or not loaded.
+// season is not loaded, or is not in doubt.
 func (x *Index) readDoubt(s *seasonIndex, calls []*call, positions []leaderboard.LogPosition) *leaderboard.Doubt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -315,7 +320,7 @@ func (x *Index) readDoubt(s *seasonIndex, calls []*call, positions []leaderboard
 	return &d
 }
 
-// serverSeparator separates the servers of the shards in the field Server of a Doubt.
+// serverSeparator separates the servers in Doubt.Server.
 const serverSeparator = "\n"
 
 func positionArgs(positions []leaderboard.LogPosition) (args []any) {
@@ -332,7 +337,7 @@ func (x *Index) Confirm(ctx context.Context, b *leaderboard.Board, d leaderboard
 	season.mu.Lock()
 	moved := len(servers) != len(control) || !season.log.madeOn(servers)
 	season.mu.Unlock()
-	if moved { // an Update has gone to another server meanwhile, so the next Advance returns the season again
+	if moved { // an Update has gone to another server since Advance; the next Advance returns the season again
 		return nil
 	}
 	state := channelState{complete: true}
@@ -373,8 +378,8 @@ func (x *Index) Confirm(ctx context.Context, b *leaderboard.Board, d leaderboard
 	return nil
 }
 
-// toAdvance returns the seasons whose positions Advance records: all seasons, or only seasons
-// with Updates or in doubt.
+// toAdvance returns the seasons whose positions Advance records. If all is false, these are only the
+// seasons with Updates and the seasons in doubt.
 func (x *Index) toAdvance(ctx context.Context, all bool) (seasons []*seasonIndex, err error) {
 	found := map[leaderboard.SeasonKey]*seasonIndex{}
 	x.seasons.Range(func(key, value any) bool {
@@ -405,8 +410,8 @@ func (x *Index) toAdvance(ctx context.Context, all bool) (seasons []*seasonIndex
 // messages before this offset. A Rebuild records these positions in shards without a live generation.
 func (x *Index) positionsKey() string { return x.o.Prefix + "positions" }
 
-// notePositions writes positions to this hash. Processes may write in any order, because a smaller offset
-// is also true.
+// notePositions writes to the hash positionsKey. Processes may write in any order, because a smaller
+// offset is also true.
 func (x *Index) notePositions(ctx context.Context, positions []leaderboard.LogPosition) error {
 	if len(positions) == 0 {
 		return nil
@@ -414,7 +419,7 @@ func (x *Index) notePositions(ctx context.Context, positions []leaderboard.LogPo
 	return x.client().HSet(ctx, x.positionsKey(), positionArgs(positions)...).Err()
 }
 
-// notedPositions returns this hash as pairs of a partition and an offset.
+// notedPositions returns the hash positionsKey as pairs of a partition and an offset.
 func (x *Index) notedPositions(ctx context.Context) (pairs []any, _ error) {
 	all, err := x.client().HGetAll(ctx, x.positionsKey()).Result()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// part is one shard's part of an excerpt. All counts are of this shard. The fields smaller and
-// equal count only rank keys whose home is this shard (see lua/base.lua).
+// part is one shard's part of an excerpt. For cuts, see excerpt. All counts are of this shard.
+// The fields smaller and equal count only rank keys whose home is this shard (see lua/base.lua).
 type part struct {
 	size     int64    // all standings of the ladder
 	cut      int64    // standings before the cut
@@ -20,20 +20,21 @@ type part struct {
 	notWorse int64    // standings with the cut's rank key or a smaller one; 0 if keys ends with a greater rank key
 	first    int64    // standings before keys[0]
 	start    int64    // standings with a smaller rank key than the rank key of keys[0]
-	distinct int64    // different rank keys smaller than the rank key of keys[0]; exact only with one shard
+	distinct int64    // different rank keys smaller than the rank key of keys[0]; valid only with one shard
 	keys     []string // sort keys of consecutive standings
 }
 
 // excerpt has consecutive standings of a ladder around a cut, joined from the parts of its
 // shards. A cut is a point between two standings. A sort key names the cut: the standings with
-// smaller sort keys are before the cut, the other standings are behind the cut.
+// smaller sort keys are before the cut, the other standings are behind the cut. The cut's rank key is
+// the start of its sort key.
 type excerpt struct {
-	keyBytes  int
+	keyBytes  int // length of a rank key
 	cut       string
 	parts     []part
-	base      int64    // position of keys[0] in the ladder, from 0
+	base      int64    // for low <= i < high, keys[i] has the position base+i in the ladder, from 0
 	keys      []string // sorted
-	low, high int      // keys[low:high] has no gaps: no shard has a key in between that was not read
+	low, high int      // keys[low:high] has no gaps: no shard has an unread key between these keys
 	atEnd     bool     // the ladder has no standing behind the last key
 }
 
@@ -97,7 +98,7 @@ func (w *excerpt) countBetter(k string) int64 {
 			n += p.start
 		case k > rankKey(w.cut, w.keyBytes):
 			n += p.first // the part's keys begin at the cut, and all of them are behind k
-		default:
+		default: // k is the cut's rank key
 			n += p.better
 		}
 	}
@@ -138,8 +139,7 @@ func (w *excerpt) countSmaller(i int, k string) int64 {
 	}
 }
 
-// countDistinct counts the different rank keys k of sorted sort keys, with
-// low <= k < high.
+// countDistinct counts the different rank keys k with low <= k < high in sorted sort keys.
 func countDistinct(keys []string, keyBytes int, low, high string) int64 {
 	n, last := int64(0), ""
 	for _, k := range keys {
@@ -150,8 +150,8 @@ func countDistinct(keys []string, keyBytes int, low, high string) int64 {
 	return n
 }
 
-// standings returns up to n standings, beginning with keys[i]. It returns false
-// if the excerpt does not contain all of them.
+// standings returns n standings from keys[i] on, or fewer at the ladder's end. It returns false if the
+// excerpt lacks some of them.
 func (w *excerpt) standings(r *reader, i, n int) ([]leaderboard.Standing, bool, error) {
 	if w.atEnd {
 		n = min(n, max(len(w.keys)-i, 0))
@@ -179,8 +179,8 @@ func (w *excerpt) standings(r *reader, i, n int) ([]leaderboard.Standing, bool, 
 }
 
 // requestSize returns how many standings to request from each shard in order to read n
-// consecutive standings of the ladder. A hash distributes the users evenly. So almost certainly, no
-// shard has more of the n standings than the returned number.
+// consecutive standings of the ladder. A hash distributes the users evenly, so almost certainly no shard
+// has more of the n standings than the returned number.
 func requestSize(n, shards int) int {
 	if shards == 1 || n <= 16 {
 		return n

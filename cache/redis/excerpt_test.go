@@ -11,8 +11,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// partOf computes the same part as part.lua and excerpt.lua, for a shard with the given sort
-// keys. The parameter homes has the rank keys whose home is this shard (see lua/base.lua).
+// partOf computes the same part as part.lua and excerpt.lua, but without notWorse, for a shard with the
+// given sort keys. The parameter homes has the rank keys whose home is this shard (see lua/base.lua).
 func partOf(keys, homes []string, cut string, above, below, keyBytes int) part {
 	smaller := func(list []string, k string) int {
 		n, _ := slices.BinarySearch(list, k)
@@ -34,8 +34,8 @@ func partOf(keys, homes []string, cut string, above, below, keyBytes int) part {
 	return w
 }
 
-// An excerpt that is joined from parts of any size, around any cut (see excerpt.go), agrees with
-// the ladder and has all requested standings.
+// An excerpt joined from parts of any size, around any cut (see excerpt.go), agrees with the ladder, and
+// has all requested standings.
 func FuzzExcerpt(f *testing.F) {
 	for seed := range uint64(200) {
 		f.Add(seed)
@@ -89,7 +89,7 @@ func FuzzExcerpt(f *testing.F) {
 			}
 		}
 		if got := int(s.base) + s.search(cut); got != cutPosition {
-			t.Fatalf("position of the cut is %d, want %d", got, cutPosition)
+			t.Fatalf("the position of the cut is %d, want %d", got, cutPosition)
 		}
 		for i := -2; i <= len(s.keys)+2; i++ {
 			for n := range 8 {
@@ -101,7 +101,7 @@ func FuzzExcerpt(f *testing.F) {
 				if !ok {
 					requested := first >= max(cutPosition-above, 0) && first+n <= cutPosition+below
 					if n > 0 && requested {
-						t.Fatalf("the excerpt lacks some of the %d standings from position %d, although they were requested with %d above and %d below the cut at %d", n, first, above, below, cutPosition)
+						t.Fatalf("the excerpt lacks some of the %d standings from position %d; requested were %d standings above and %d below the cut at position %d", n, first, above, below, cutPosition)
 					}
 					continue
 				}
