@@ -22,7 +22,7 @@ type channelState struct {
 	live     string // the newest live generation of all shards
 }
 
-// completion is a call of complete. doubt.go shows why it is correct.
+// completion is a call of complete. doubt.go shows why complete is correct.
 type completion struct {
 	x       *Index
 	season  *seasonIndex

@@ -166,7 +166,7 @@ func TestForgottenItems(t *testing.T) {
 		late := l.outbox()
 		n := l.deliver(late)
 		must(t, l.x.run(t.Context(), []*call{newCall(updateScript, l.control, 0, "", 0, "", 1, late.generation, 1, late.terms, n)}))
-		forgotten := []string{"i:0", "o:1"}[older] // the list of the other shard: see lua/base.lua
+		forgotten := []string{"i:0", "o:1"}[older] // the items that the other shard keeps: see lua/base.lua
 		must(t, l.x.client().Del(t.Context(), rawLive(t, l.x, 1-older).at+forgotten).Err())
 		moveBack(t, l.x, l.control[older], before)
 		d := advance(t, l.x, at(5))
