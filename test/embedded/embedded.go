@@ -32,7 +32,7 @@ func Store(t testing.TB) *pebble.Store {
 	return store
 }
 
-// Open returns an empty store, like [Store], and an empty index.
+// Open returns a store from [Store], and an empty index.
 func Open(t testing.TB) (*pebble.Store, *memory.Index) {
 	t.Helper()
 	return Store(t), memory.New()

@@ -27,12 +27,12 @@ func TestAdministrationOfTwoRegions(t *testing.T) {
 type administration struct {
 	t                 *testing.T
 	seed              uint64
-	acting, following *region // administrators call acting; their acts must reach following
-	sealed            *board  // has the sealed season "short", with the users fay and gus
+	acting, following *region // administrators call the region acting; the region following must get the changes
+	sealed            *board  // has the sealed season "short", with the users fay, gus and hal
 }
 
-// One region seals a season while Redis of the other region hangs. Afterwards, neither Redis has
-// the season.
+// One region seals a season while Redis of the other region hangs. After this Redis answers again,
+// neither Redis has the season.
 func (a *administration) testSeal(t *testing.T) {
 	a.t = t
 	start := time.Now().UTC().Truncate(time.Second)
@@ -49,7 +49,7 @@ func (a *administration) testSeal(t *testing.T) {
 	a.want(b, "short", "1 fay 5", "2 gus 4", "3 hal 3")
 	for _, r := range a.regions() {
 		if n := a.keys(r, b, "short"); n == 0 {
-			t.Errorf("Redis of %s has no key of the open season", r.name)
+			t.Errorf("Redis of region %s has no key of the open season", r.name)
 		}
 	}
 	must(t, a.following.redis.Pause())
@@ -67,10 +67,10 @@ func (a *administration) testSeal(t *testing.T) {
 	})
 	sealed := time.Now()
 	const swept = "leaderboard_sweep_last_success_timestamp_seconds"
-	deployment.Eventually(t, func(ctx context.Context) error { // following learns of the seal while its Redis hangs
+	deployment.Eventually(t, func(ctx context.Context) error { // the other region finds the seal while its Redis hangs
 		last, err := a.following.node.Metric(ctx, swept)
 		if err == nil && last < float64(sealed.Unix()+15) {
-			err = fmt.Errorf("the last sweep of %s was at %v, want 15 seconds after the seal at %d", a.following.name, last, sealed.Unix())
+			err = fmt.Errorf("the last sweep of region %s ended %.0f seconds after the seal, want at least 15", a.following.name, last-float64(sealed.Unix()))
 		}
 		return err
 	})
@@ -78,7 +78,7 @@ func (a *administration) testSeal(t *testing.T) {
 	for _, r := range a.regions() {
 		deployment.Eventually(t, func(context.Context) error {
 			if n := a.keys(r, b, "short"); n > 0 {
-				return fmt.Errorf("Redis of %s has %d keys of the sealed season, want none", r.name, n)
+				return fmt.Errorf("Redis of region %s has %d keys of the sealed season, want none", r.name, n)
 			}
 			return nil
 		})
@@ -117,10 +117,10 @@ func (a *administration) testActs(t *testing.T) {
 	a.want(b, "all", "1 dan 1")
 }
 
-// While a region's data center is down, the region accepts (202) or refuses (503) a submit, and
-// ranks stay readable. The other region bans and erases users. It refuses (503) changes of boards,
-// and erasures in a sealed season. After the data center returns, both regions have all results and
-// acts.
+// One region's Cassandra data center is down. This region answers submits with 202 or 503, and reads
+// still have ranks. The other region bans and erases users. It answers 503 to the creation of a
+// board, and to an erasure in a sealed season. After the data center returns, both regions have all
+// changes.
 func (a *administration) testDataCenterDown(t *testing.T) {
 	a.t = t
 	cut := a.following
@@ -149,19 +149,19 @@ func (a *administration) testDataCenterDown(t *testing.T) {
 	settings := sumBoard()
 	settings["board_id"] = b.id + "-2"
 	a.call(a.acting.node, http.MethodPost, "/v1/boards", settings, http.StatusServiceUnavailable)
-	if len(refused) == 0 { // a result that got 503 may be applied too
+	if len(refused) == 0 { // after an answer of 503, the service may have applied the result or not
 		a.wantIn(a.acting, b, "all", fmt.Sprintf("1 eve %d", submits), "2 bob 8", "3 dan 7")
 	}
 	here.waitForMore(t, 100)
 	delay := here.waitForRecovery(t, begun)
 	during := there.figures()
-	t.Logf("%s without its data center for %v: %d calls, %d errors, %d results acknowledged, %d of them before they were applied; %s: %d consecutive calls succeeded, the first started after %v",
+	t.Logf("region %s was without its data center for %v: %d calls, %d errors, %d results acknowledged, %d of them before they were applied; region %s: %d consecutive calls succeeded, the first started after %v",
 		cut.name, time.Since(begun).Round(time.Second), during.calls-atFault.calls, during.errors-atFault.errors,
 		during.acknowledged-atFault.acknowledged, during.accepted-atFault.accepted, a.acting.name, steadyCalls, delay.Round(time.Millisecond))
 
 	must(t, cut.cassandra.Start(t.Context()))
 	delay = there.waitForRecovery(t, time.Now())
-	t.Logf("%s is back: %d consecutive calls succeeded, the first started after %v", cut.name, steadyCalls, delay.Round(time.Millisecond))
+	t.Logf("the data center of region %s is back: %d consecutive calls succeeded, the first started after %v", cut.name, steadyCalls, delay.Round(time.Millisecond))
 	for _, n := range refused {
 		a.call(cut.node, http.MethodPost, "/v1/boards/"+b.id+"/scores", resultOfEve(n), http.StatusOK)
 	}
@@ -191,7 +191,7 @@ func (a *administration) submitWithoutStore(b *board, n int) (refused []int) {
 		}
 		answers[fmt.Sprint(status, " ", o.Status)]++
 	}
-	a.t.Logf("%s without its data center: the answers to %d submits: %v", a.following.name, n, answers)
+	a.t.Logf("region %s answered %d submits without its data center: %v", a.following.name, n, answers)
 	return refused
 }
 
@@ -241,6 +241,7 @@ func (a *administration) submit(b *board, user string, points int64) {
 	a.call(a.acting.node, http.MethodPost, "/v1/boards/"+b.id+"/scores", object{"user_id": user, "match_id": "m", "points": points}, http.StatusOK)
 }
 
+// A line has a rank, a user and a score.
 func (a *administration) want(b *board, season string, lines ...string) {
 	a.t.Helper()
 	for _, r := range a.regions() {
@@ -267,7 +268,7 @@ func (a *administration) wantIn(r *region, b *board, season string, lines ...str
 			got = append(got, fmt.Sprintf("%d %s %d", *s.Rank, s.User, s.Score))
 		}
 		if !slices.Equal(got, lines) {
-			return fmt.Errorf("region %s: board %s, season %s has %q, want %q", r.name, b.id, season, got, lines)
+			return fmt.Errorf("region %s: season %s of board %s has %q, want %q", r.name, season, b.id, got, lines)
 		}
 		return nil
 	})

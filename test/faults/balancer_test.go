@@ -18,7 +18,8 @@ import (
 )
 
 // balancer sends each call to an API node whose /readyz answers 200. If the node does not answer
-// the call, balancer sends the call to another node. A submit that arrives twice counts once.
+// the call, balancer sends the call to another node. This is safe, because a submit that arrives
+// twice counts once.
 type balancer struct {
 	client    *deployment.Client
 	nodes     []*upstream
@@ -38,12 +39,12 @@ func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 	b.transport.MaxIdleConnsPerHost = 50
 	t.Cleanup(b.transport.CloseIdleConnections)
 	var probes sync.WaitGroup
-	t.Cleanup(probes.Wait) // the probes end because t.Context() is done before cleanup functions run
+	t.Cleanup(probes.Wait) // t.Context() ends the probes before cleanup functions run
 	for _, n := range nodes {
 		u := &upstream{host: n.Addr}
 		u.ready.Store(true)
 		b.nodes = append(b.nodes, u)
-		probe := *n.Client // a restart of the node writes to n.Client
+		probe := *n.Client // a copy, because a restart of the node writes to n.Client
 		probes.Go(func() {
 			tick := time.NewTicker(100 * time.Millisecond)
 			defer tick.Stop()
@@ -61,14 +62,14 @@ func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
-	if r.Body != nil { // the proxy sets Body to nil if a call has no body
+	if r.Body != nil { // ReverseProxy sets Body to nil if a call has no body
 		var err error
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err
 		}
 	}
 	first := int(b.calls.Add(1) % uint64(len(b.nodes)))
-	errs := []error{errors.New("no node that is ready answered")}
+	errs := []error{errors.New("no ready node answered")}
 	for _, u := range slices.Concat(b.nodes[first:], b.nodes[:first]) {
 		if !u.ready.Load() {
 			continue

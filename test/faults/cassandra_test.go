@@ -12,8 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Reads and writes continue, and no acknowledged result is lost. Metrics show the nodes that are
-// down.
+// Each node is killed and restarted in turn. Calls continue, and no acknowledged result is lost. A
+// metric counts the nodes that are down.
 func TestCassandraNodesKilled(t *testing.T) {
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
@@ -57,7 +57,7 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	retries := s.sum(t, "leaderboard_consumer_retries_total")
 	deployment.Eventually(t, func(context.Context) error {
 		if s.sum(t, "leaderboard_consumer_retries_total") == retries {
-			return errors.New("no consumer has retried a batch")
+			return errors.New("no consumer has retried a batch since two nodes were killed")
 		}
 		return nil
 	})
@@ -80,8 +80,9 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// The disk of one of three nodes fills up, and the node ends. Once the disk has room, the node
-// restarts. Then the other two nodes are killed in turn, and the ladders equal the recount.
+// The disk of one of three nodes fills up, and the node exits. After the disk gets more space, the
+// node restarts. Each of the other two nodes is down once, so that each quorum has the restarted
+// node. The ladders must equal the recount.
 func TestCassandraDiskFull(t *testing.T) {
 	d := newSmallDisk(t, 1<<30)
 	var data []string
@@ -99,15 +100,15 @@ func TestCassandraDiskFull(t *testing.T) {
 	begun, before := time.Now(), load.figures()
 	deployment.Eventually(t, func(context.Context) error {
 		if full.PID() != 0 {
-			return fmt.Errorf("%s has not ended on a full disk", full.Name)
+			return fmt.Errorf("%s still runs on a full disk", full.Name)
 		}
 		return nil
 	})
-	t.Logf("%s ended %v after its disk was full", full.Name, time.Since(begun).Round(time.Second))
+	t.Logf("%s exited %v after its disk was full", full.Name, time.Since(begun).Round(time.Second))
 	delay := load.waitForRecovery(t, time.Now())
 	load.waitForMore(t, 200)
 	during := load.figures()
-	t.Logf("%d calls since the disk was full, %d errors, %d results acknowledged; %d consecutive calls succeeded, the first started %v after the node had ended",
+	t.Logf("%d calls since the disk was full, %d errors, %d results acknowledged; %d consecutive calls succeeded, the first started %v after the node had exited",
 		during.calls-before.calls, during.errors-before.errors, during.acknowledged-before.acknowledged, steadyCalls, delay.Round(time.Millisecond))
 	d.resize(t, 2<<30)
 	must(t, full.Start(t.Context()))

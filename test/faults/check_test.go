@@ -27,7 +27,7 @@ func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	}
 }
 
-// A degraded answer has no ranks.
+// If degraded is true, the answers must be degraded: without ranks.
 func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded bool) error {
 	for _, b := range l.boards {
 		for _, team := range b.ladders() {
@@ -84,7 +84,7 @@ func checkLost(t *testing.T, n *deployment.Node, l *ledger) {
 	}
 	close(work)
 	readers.Wait()
-	t.Logf("%d matches looked up at %s, %d lost", len(l.last), n.Addr, lost)
+	t.Logf("read the results of %d matches from %s: %d lost", len(l.last), n.Addr, lost)
 }
 
 func verify(t *testing.T, n *deployment.Node, l *ledger) {
@@ -110,6 +110,7 @@ func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (str
 	return string(out), 0
 }
 
+// readResult returns the result's revision, or -1 if there is no result.
 func readResult(ctx context.Context, api *deployment.Client, m match) (int64, error) {
 	var answer struct {
 		Revision int64  `json:"revision"`

@@ -19,12 +19,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// clockVariable is the environment variable with the path of a file of eight bytes. The program
-// that shiftedProgram builds adds the number of seconds in this file to its clock.
+// clockVariable is the environment variable with the path of a file. The file has a number of
+// seconds, in eight bytes. The program that shiftedProgram builds adds these seconds to its clock.
 const clockVariable = "LEADERBOARD_TEST_CLOCK"
 
-// shiftedClock replaces the beginning of [time.Now]. The file is mapped into memory, so a change
-// steps the clock at once. Like a step of a real clock, the change does not affect monotonic times.
+// shiftedClock replaces the first lines of [time.Now]. The file is mapped into memory, so a change
+// of the file changes the clock at once. Monotonic times do not change, as after a step of a real
+// clock.
 const shiftedClock = `
 var clockShift = func() *int64 {
 	path, ok := syscall.Getenv("` + clockVariable + `")
@@ -84,14 +85,14 @@ func (c clock) step(t *testing.T, shift time.Duration) {
 	must(t, f.Close())
 }
 
-// Under load, the clocks of the service's processes step by hours, forward and backward. Answers
-// are right meanwhile. Afterwards the ladders equal the recount.
+// Under load, the clocks of the service's processes step by up to two hours, forward and backward.
+// No call fails, and all answers are right.
 func TestClocksApart(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	s := &service{Deployment: d, seed: seed.New(t)}
 	d.Program = shiftedProgram(t)
 	serve := func(c clock, flags ...string) *deployment.Node {
-		t.Setenv(clockVariable, string(c)) // the node keeps the environment of its start
+		t.Setenv(clockVariable, string(c)) // a running node keeps its environment
 		return d.Serve(t, flags...)
 	}
 	const h = time.Hour
@@ -144,7 +145,7 @@ func TestClocksOfServersApart(t *testing.T) {
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})
 	cache := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
-	t.Setenv("LD_PRELOAD", "") // the processes of the service have a right clock
+	t.Setenv("LD_PRELOAD", "") // the processes of the service use the real clock
 	s := newService(t, deployment.Options{
 		Cassandra: cassandra.Addrs(), CassandraReplicas: 3, Kafka: kafka.Addrs(), KafkaReplicas: 3, Redis: cache.Addrs(),
 	})
@@ -166,7 +167,7 @@ func TestClocksOfServersApart(t *testing.T) {
 			step(kafka.Servers[j], shift)
 		}
 		step(cache.Servers[0], shifts[0])
-		if i == 0 { // Cassandra's timestamps never go back, so only the first step is visible
+		if i == 0 { // Cassandra's now() never goes back, and the later times are behind this one
 			checkCassandraClock(t, cassandra.Servers[0], shifts[0])
 		}
 		checkRedisClock(t, cache.Servers[0], shifts[0])
@@ -182,8 +183,8 @@ func TestClocksOfServersApart(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// shiftServers makes the servers that the test starts afterwards use testdata/clock.c. It returns
-// the folder with a file for each server's clock, named by the process id.
+// After shiftServers, the servers that t starts use testdata/clock.c. Each server has a file in the
+// folder, named by its process id: see clock.step.
 func shiftServers(t *testing.T) (folder string) {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "clock.so")

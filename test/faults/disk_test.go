@@ -12,8 +12,8 @@ import (
 
 type smallDisk struct{ path string }
 
-// newSmallDisk mounts a file system until t ends. If this process may not mount file systems, it
-// skips t, or fails it with REQUIRE_INTEGRATION=1.
+// newSmallDisk mounts a file system until t ends. If this process may not mount file systems,
+// newSmallDisk skips t. With REQUIRE_INTEGRATION=1, it fails t instead.
 func newSmallDisk(t *testing.T, bytes int) *smallDisk {
 	t.Helper()
 	d := &smallDisk{t.TempDir()}

@@ -29,8 +29,8 @@ func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
 	h.check(t)
 }
 
-// While the disk is full, the server still answers reads. After a restart with more room, all
-// acknowledged results are there.
+// On a full disk, the server answers submits with 503, and still answers reads. After a restart with
+// more space, all acknowledged results are there.
 func TestEmbeddedDiskFull(t *testing.T) {
 	s := seed.New(t)
 	d := newSmallDisk(t, 160<<20)
@@ -52,7 +52,7 @@ func TestEmbeddedDiskFull(t *testing.T) {
 		}
 	}
 	if log, err := n.Log(); err != nil || !strings.Contains(log, "free disk space") {
-		t.Errorf("the log does not ask for disk space (%v):\n%s", err, log)
+		t.Errorf("the log does not contain \"free disk space\" (error %v):\n%s", err, log)
 	}
 	f.check(t, n.Client) // reads continue
 
@@ -67,14 +67,14 @@ func TestEmbeddedDiskFull(t *testing.T) {
 	}
 }
 
-// filler fills a disk with results whose metadata cannot be compressed well.
+// filler fills a disk with results. Their metadata is random, so it compresses poorly.
 type filler struct {
 	api   *deployment.Client
 	board string
 
 	mu       sync.Mutex
 	points   map[string]int64 // acknowledged
-	refusals []string         // the answer that ended each call of fill
+	refusals []string         // the error that ended each call of the method fill
 }
 
 func (f *filler) fill(t *testing.T, writer int, random *rand.Rand) {
@@ -142,5 +142,5 @@ func (f *filler) check(t *testing.T, api *deployment.Client) {
 			}
 		}
 	}
-	t.Logf("%d acknowledged results looked up, %d lost", len(f.points), lost)
+	t.Logf("read %d acknowledged results: %d lost", len(f.points), lost)
 }

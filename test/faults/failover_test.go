@@ -15,8 +15,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// In a Redis Cluster, each master is killed under load. Its replica, which lacks the last updates,
-// takes over. The ranks are right afterwards, and no season is rebuilt.
+// For each board, the master in a Redis Cluster that has shard 0 of the season is killed under load.
+// The replica that takes over lacks the last updates. Right ranks return, although no season is
+// filled again.
 func TestRedisMastersKilled(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) { redisMastersKilled(t, shards) })
@@ -33,7 +34,7 @@ func redisMastersKilled(t *testing.T, shards int) {
 	load.waitForMore(t, 200)
 	load.waitForDegraded(t, false)
 	for _, b := range ledger.boards {
-		control := fmt.Sprintf("%s{%s/all/0}", s.RedisPrefix, url.PathEscape(b.id)) // the control key of shard 0: see cache/redis/lua/base.lua
+		control := fmt.Sprintf("%s{%s/all/0}", s.RedisPrefix, url.PathEscape(b.id)) // the control hash of shard 0: see cache/redis/lua/base.lua
 		before := liveGeneration(t, client, control)
 		if n, err := client.HGet(t.Context(), control, "S").Int(); n != shards || err != nil {
 			t.Fatalf("%s: the season has %d shards, error %v; want %d", b.id, n, err, shards)
@@ -41,7 +42,7 @@ func redisMastersKilled(t *testing.T, shards int) {
 		master, replica := rolesOf(t, client, servers, control)
 		load.waitForMore(t, 50)
 
-		// Pause the replica and cut its connection, so that it lacks the next updates.
+		// The paused replica must miss the next updates. Without the cut, its socket would buffer them.
 		must(t, replica.Pause())
 		node := redis.NewClient(&redis.Options{Addr: master.Addr})
 		must(t, node.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
@@ -60,9 +61,9 @@ func redisMastersKilled(t *testing.T, shards int) {
 		})
 		promoted := time.Now()
 		load.waitForDegraded(t, false)
-		t.Logf("%s: promoted after %v, ranks %v later", b.id, promoted.Sub(killed).Round(time.Millisecond), time.Since(promoted).Round(time.Millisecond))
+		t.Logf("%s: the replica became master after %v, and all answers had ranks %v later", b.id, promoted.Sub(killed).Round(time.Millisecond), time.Since(promoted).Round(time.Millisecond))
 		if after := liveGeneration(t, client, control); after != before {
-			t.Errorf("%s: the season was rebuilt: generation %s, before %s", b.id, after, before)
+			t.Errorf("%s: the season was filled again: its generation is %s, and was %s", b.id, after, before)
 		}
 		must(t, master.Start(t.Context()))
 		load.waitForMore(t, 50)

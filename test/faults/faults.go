@@ -20,7 +20,7 @@ const (
 	Hang               // every call blocks until its context is done or the client times out
 )
 
-// clientTimeout is how long a client of a server in mode Hang waits.
+// clientTimeout is how long a client waits for a server in mode Hang.
 const clientTimeout = 20 * time.Second
 
 // Switch holds the mode of a simulated server. The zero value is Up.
@@ -29,7 +29,7 @@ type Switch struct{ mode atomic.Int32 }
 // Set changes the mode. The new mode applies to calls that start afterwards.
 func (s *Switch) Set(m Mode) { s.mode.Store(int32(m)) }
 
-// check returns nil, or an error that wraps cause if the call must fail.
+// check returns an error that wraps cause if the call must fail. In mode Hang, it blocks first.
 func (s *Switch) check(ctx context.Context, call string, cause error) error {
 	switch Mode(s.mode.Load()) {
 	case Refuse:

@@ -22,9 +22,9 @@ const (
 	historyPace    = 150 * time.Millisecond
 )
 
-// histories records the calls of clients, which submit, correct, retract and read results of a few
-// users at the same time. The history of each user must be linearizable: each call has its effect
-// at one moment between its start and its end.
+// histories records the calls of clients. These submit, correct, retract and read results of a few
+// users at the same time. Each user's history must be linearizable: each call has its effect at one
+// moment between its start and its end.
 type histories struct {
 	t     *testing.T
 	board string
@@ -35,14 +35,14 @@ type histories struct {
 
 	mu         sync.Mutex
 	random     *rand.Rand
-	revisions  [historyUsers][historyMatches]int64 // of each match
+	revisions  [historyUsers][historyMatches]int64 // the highest of each match
 	operations [historyUsers][]porcupine.Operation
-	retries    int // answers that were not final
+	retries    int // submits without a final answer: see submit
 	degraded   int // reads without ranks
 	calls      int
 }
 
-// change is a revision of a result, as the input of an operation.
+// change is the input of an operation that writes a revision of a result.
 type change struct {
 	match     int
 	revision  int64 // from 1
@@ -50,14 +50,14 @@ type change struct {
 	retracted bool
 }
 
-// look is a read of a user's score, as the input of an operation. The answer to a submit is a read
-// too, which must include the submitted or a later revision.
+// look is the input of an operation that reads a user's score. The answer to a submit has a score
+// too: it must include the submitted revision, or a later one.
 type look struct {
 	match    int
-	revision int64 // 0 if the read may see any state
+	revision int64 // 0 if the score need not include any revision
 }
 
-// sight is the output of a read.
+// sight is the output of an operation that reads a user's score.
 type sight struct {
 	score int64
 	found bool
@@ -76,8 +76,8 @@ func (p points) sight() (s sight) {
 	return s
 }
 
-// historyModel specifies a user's score on a board with the policy SUM, for Porcupine, a checker of
-// linearizability.
+// historyModel specifies a user's score on a board with the policy SUM. Porcupine uses the model to
+// check linearizability.
 var historyModel = porcupine.Model{
 	Init: func() any { return points{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -105,7 +105,7 @@ func recordHistories(t *testing.T, seed uint64, n *deployment.Node, apis ...*dep
 	}
 	for user := range historyUsers {
 		for i := range 3 {
-			api := *apis[(user+i)%len(apis)] // a restart of the node writes to the node's client
+			api := *apis[(user+i)%len(apis)] // a copy, because a restart of the node writes to its client
 			h.done.Go(func() { h.run(&api, user, i) })
 		}
 	}
@@ -147,7 +147,7 @@ func (h *histories) write(api *deployment.Client, user, client int, tick *time.T
 		ended := h.now()
 		if final {
 			h.record(user, client, c, begun, nil, ended)
-			if score != nil { // recorded as another client's operation, because one client's operations must not overlap
+			if score != nil { // as another client's operation, because one client's operations must not overlap
 				h.record(user, 10+client, look{c.match, c.revision}, begun, sight{*score, true}, ended)
 			}
 			return
@@ -160,7 +160,8 @@ func (h *histories) write(api *deployment.Client, user, client int, tick *time.T
 	}
 }
 
-// submit returns the score in the answer, or nil, and whether the answer is final.
+// submit returns the score in the answer, or nil. A final answer says that the service has c or a
+// later revision.
 func (h *histories) submit(api *deployment.Client, user int, c change) (score *int64, final bool) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()
@@ -228,7 +229,7 @@ func (h *histories) check(t *testing.T) {
 	for user, operations := range h.operations {
 		total += len(operations)
 		if len(operations) == 0 {
-			t.Errorf("%s has no history", userName(user))
+			t.Errorf("no operation of %s was recorded", userName(user))
 		}
 		if result, info := porcupine.CheckOperationsVerbose(historyModel, operations, historyTimeout); result != porcupine.Ok {
 			t.Errorf("the history of %s on board %s is not linearizable (%v):\n%s", userName(user), h.board, result, unordered(operations, info))
@@ -238,8 +239,8 @@ func (h *histories) check(t *testing.T) {
 		total, historyUsers, h.calls, h.retries, h.degraded)
 }
 
-// Porcupine returns the longest order of operations that it found. unordered describes the
-// operations around the first operation that has no place in this order.
+// unordered describes the operations around the first operation that Porcupine could not order: it
+// is missing from the longest order that Porcupine found.
 func unordered(operations []porcupine.Operation, info porcupine.LinearizationInfo) string {
 	placed := map[int]bool{}
 	for _, order := range info.PartialLinearizations()[0] {

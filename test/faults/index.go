@@ -18,8 +18,8 @@ type Index struct {
 
 var _ leaderboard.Index = (*Index)(nil)
 
-// Synced reports whether the server is up. That is enough: Update drops each season that misses an
-// update, so every process treats the season as not loaded.
+// Synced reports whether the server is up. Update drops each season that misses an update, so all
+// loaded seasons have all updates.
 func (x *Index) Synced(...leaderboard.SeasonKey) bool {
 	return x.check(context.Background(), "Synced", leaderboard.ErrRankUnavailable) == nil
 }

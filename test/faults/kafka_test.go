@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The brokers are killed in turn: first the coordinator of the consumer group, then the active
-// controller. Calls succeed again while the broker is down, and no acknowledged result is lost.
+// The brokers are killed in turn: the coordinator of the consumer group, the active controller, and
+// the others. Calls succeed again while a broker is down, and no acknowledged result is lost.
 func TestBrokersKilled(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})
 	s := newService(t, deployment.Options{Kafka: kafka.Addrs(), KafkaReplicas: 3})
@@ -44,7 +44,8 @@ func TestBrokersKilled(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// The server serves reads, and refuses submits until a broker runs.
+// An API node starts without Kafka. It answers reads, and answers submits with 503 until a broker
+// runs.
 func TestStartWithoutKafka(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 1, Logf: t.Logf})
 	d := deployment.New(t, deployment.Options{Kafka: kafka.Addrs()})
@@ -102,9 +103,9 @@ func activeController(t *testing.T, kafka *cluster.Cluster) *cluster.Server {
 	answer, err := request.RequestWith(t.Context(), client)
 	must(t, err)
 	if answer.ErrorCode != 0 || len(answer.Topics) != 1 || len(answer.Topics[0].Partitions) != 1 {
-		t.Fatalf("describe the quorum of controllers: error %d and %d topics, want one topic with one partition", answer.ErrorCode, len(answer.Topics))
+		t.Fatalf("describe the quorum of controllers: error %d and %d topics, want error 0 and one topic with one partition", answer.ErrorCode, len(answer.Topics))
 	}
-	id := answer.Topics[0].Partitions[0].LeaderID // broker i, from 1, is kafka.Servers[i-1]
+	id := answer.Topics[0].Partitions[0].LeaderID // the broker with id i is kafka.Servers[i-1]
 	if id < 1 || int(id) > len(kafka.Servers) {
 		t.Fatalf("the active controller is broker %d, want 1 to %d", id, len(kafka.Servers))
 	}

@@ -17,7 +17,8 @@ import (
 // object is a JSON object, such as the body of POST /v1/boards.
 type object map[string]any
 
-// policies are the boards that get results, as bodies of POST /v1/boards. Users change their team.
+// policies are the bodies of POST /v1/boards for a ledger's boards. Each result has a random team, so
+// users change teams.
 var policies = []object{
 	{"policy": "BEST", "order": "LOWER_FIRST", "season": object{"schedule": "NONE"}, "attributes": []string{"team"}},
 	{"policy": "SUM", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}, "divisions": []string{"team"}},
@@ -27,16 +28,16 @@ var policies = []object{
 type board struct {
 	id, policy string
 	lowerFirst bool
-	teams      bool // ranked by team too
+	teams      bool // each team has a ladder too
 }
 
-// match identifies a result without its revision.
+// match is the key of a result. All revisions of a result have the same key.
 type match struct {
 	board    *board
 	user, id string
 }
 
-// result is one revision of a match's result, or its retraction.
+// result is one revision of a result: the original, a correction or a retraction.
 type result struct {
 	match
 	revision   int64
@@ -46,16 +47,16 @@ type result struct {
 	team       string
 }
 
-// ledger generates random results, corrections and retractions, and records all of them. The method
-// next returns some corrections before the revision that they correct, and some results twice. A
-// ledger is safe for concurrent use.
+// ledger generates random results, corrections and retractions, and records them. The method next
+// returns some revisions before earlier revisions, and some revisions twice. A ledger is safe for
+// concurrent use.
 type ledger struct {
 	boards []*board
 
 	mu      sync.Mutex
 	random  *rand.Rand
 	all     []*result
-	last    map[match]*result // the highest revision
+	last    map[match]*result // the highest revision of each match
 	pending []*result         // generated, but not returned yet
 	repeats int               // calls of next that returned an earlier result again
 }
@@ -212,7 +213,7 @@ func (b *board) ladders() []string {
 	return []string{""}
 }
 
-// json returns the form of the REST API and of Kafka messages.
+// json returns r as REST calls and Kafka messages have it.
 func (r *result) json() map[string]any {
 	v := map[string]any{"user_id": r.user, "match_id": r.id, "revision": r.revision}
 	if r.retracted {

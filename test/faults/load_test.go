@@ -13,14 +13,14 @@ import (
 )
 
 // load is a stream of results and reads. It sends results to API nodes and, as a game server may,
-// directly to Kafka. It retries each result until it is acknowledged.
+// directly to Kafka. It sends each result until the service or Kafka acknowledges the result.
 type load struct {
 	t      *testing.T
 	ledger *ledger
 	apis   []*deployment.Client
 
 	ending chan struct{} // closed when the ledger must generate no more results
-	end    func()        // closes ending at the first call
+	end    func()        // closes the channel ending; further calls change nothing
 	done   sync.WaitGroup
 
 	mu           sync.Mutex
@@ -39,7 +39,7 @@ type call struct {
 
 const pace = 100 * time.Millisecond
 
-// The load runs until [load.stop].
+// startLoad returns a load that runs until [load.stop].
 func startLoad(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*deployment.Client) *load {
 	t.Helper()
 	l := &load{t: t, ledger: ledger, apis: apis, ending: make(chan struct{}), applied: map[match]int64{}}
@@ -59,9 +59,9 @@ func startLoad(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*
 	return l
 }
 
-// send starts a goroutine that passes each of the ledger's results to a function until the function
-// succeeds.
-func (l *load) send(send func(context.Context, *result) error) {
+// send starts a goroutine that takes results from the ledger. The goroutine calls f with each result
+// until f succeeds.
+func (l *load) send(f func(context.Context, *result) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
@@ -75,7 +75,7 @@ func (l *load) send(send func(context.Context, *result) error) {
 			} else {
 				r = l.ledger.next()
 			}
-			for l.try(true, func(ctx context.Context) error { return send(ctx, r) }) != nil {
+			for l.try(true, func(ctx context.Context) error { return f(ctx, r) }) != nil {
 				if !l.wait(tick) {
 					return
 				}
@@ -87,12 +87,12 @@ func (l *load) send(send func(context.Context, *result) error) {
 	})
 }
 
-func (l *load) read(read func(context.Context) error) {
+func (l *load) read(f func(context.Context) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
 		defer tick.Stop()
 		for !l.isEnding() && l.wait(tick) {
-			_ = l.try(false, read)
+			_ = l.try(false, f)
 		}
 	})
 }
@@ -115,7 +115,7 @@ func (l *load) wait(tick *time.Ticker) bool {
 	}
 }
 
-// write is true if the call sends a result.
+// try calls f once. If write is true, success of f means that a result is acknowledged.
 func (l *load) try(write bool, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
@@ -167,7 +167,7 @@ func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) er
 	return nil
 }
 
-// Every later read must see this result.
+// After noteApplied, every read must see this revision or a later one.
 func (l *load) noteApplied(r *result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,8 +216,8 @@ func (l *load) readResult(ctx context.Context, api *deployment.Client) error {
 	return err
 }
 
-// problem returns what is wrong with the page, or "". The order and the ranks must be right, and no
-// user may be listed twice. A degraded answer must have no ranks. Any other answer must have ranks.
+// problem describes an error of the page, or returns "". The order and the ranks must be right, and
+// no user may be listed twice. Only a degraded answer has no ranks.
 func (p *page) problem(b *board) string {
 	users := map[string]bool{}
 	for i, s := range p.Standings {
@@ -232,7 +232,7 @@ func (p *page) problem(b *board) string {
 		if i > 0 {
 			before := p.Standings[i-1]
 			if s.Score != before.Score && (s.Score < before.Score) == b.lowerFirst {
-				return fmt.Sprintf("%v is listed after %v", s, before)
+				return fmt.Sprintf("%v is listed after %v, want before", s, before)
 			}
 			if s.Score == before.Score && before.Rank != nil {
 				rank = *before.Rank
@@ -286,7 +286,7 @@ func (l *load) errors() []error {
 const steadyCalls = 50
 
 // waitForRecovery waits until [steadyCalls] consecutive calls after the fault have succeeded. It
-// returns the time from the fault to the first of them.
+// returns the time from the fault to the start of the first of these calls.
 func (l *load) waitForRecovery(t *testing.T, fault time.Time) time.Duration {
 	t.Helper()
 	var delay time.Duration
@@ -312,7 +312,7 @@ func (l *load) callsSince(start time.Time) []call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var calls []call
-	for _, c := range slices.Backward(l.calls) { // nearly in the order of their ends
+	for _, c := range slices.Backward(l.calls) { // in the order of their ends, to within a second
 		if c.start.Add(c.took + time.Second).Before(start) {
 			break
 		}
@@ -336,9 +336,9 @@ func (l *load) waitForMore(t *testing.T, n int) {
 
 const stopTimeout = 2 * time.Minute
 
-// stop ends the load and returns once every result is acknowledged, within [stopTimeout]. If other
-// loads use the same ledger, call their function end first: otherwise they generate more results,
-// which this load must send.
+// stop ends the load, and waits up to [stopTimeout] until every result is acknowledged. If other
+// loads share the ledger, call load.end of each first. Otherwise those loads generate more results,
+// and this load must send some of these too.
 func (l *load) stop() {
 	l.t.Helper()
 	l.end()

@@ -9,16 +9,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// One region is killed under load. The other region applies results, and its ranks equal the
-// recount. After the killed region returns, both regions equal the recount.
+// One region is killed under load. The other region still applies results, and its ladders equal the
+// recount. After the killed region returns, the ladders of both regions equal the recount.
 func TestDataCenterLost(t *testing.T) {
 	s := seed.New(t)
 	random := rand.New(rand.NewPCG(s, 4))
 	regions := newRegions(t)
 	i := random.IntN(2)
 	lost, survivor := regions[i], regions[1-i]
-	// Both regions receive the results of the ledger "both". During the loss, only the survivor
-	// receives the results of the ledger "alone".
+	// Clients of both regions send the results of the ledger both. While one region is down, clients
+	// of the survivor send the results of the ledger alone.
 	both, alone := newLedger(t, survivor.node, "both", s), newLedger(t, survivor.node, "alone", s+1)
 	lost.waitForBoards(t, both)
 	lost.waitForBoards(t, alone)
@@ -39,7 +39,7 @@ func TestDataCenterLost(t *testing.T) {
 	load.stop()
 	check(t, alone, survivor.node)
 	during := here.figures()
-	t.Logf("%s was down for %v. Clients of %s made %d calls; %d failed. It acknowledged %d results, %d of them before it applied them. %d consecutive calls succeeded, the first started after %v",
+	t.Logf("region %s was down for %v. Clients of region %s made %d calls; %d failed. %d results were acknowledged, %d of them before they were applied. %d consecutive calls succeeded, the first started after %v",
 		lost.name, time.Since(begun).Round(time.Second), survivor.name, during.calls-before.calls, during.errors-before.errors,
 		during.acknowledged-before.acknowledged, during.accepted-before.accepted, steadyCalls, delay.Round(time.Millisecond))
 
@@ -47,7 +47,7 @@ func TestDataCenterLost(t *testing.T) {
 		must(t, server.Start(t.Context()))
 	}
 	delay = there.waitForRecovery(t, time.Now())
-	t.Logf("%s is back: %d consecutive calls succeeded, the first started after %v", lost.name, steadyCalls, delay.Round(time.Millisecond))
+	t.Logf("region %s is back: %d consecutive calls succeeded, the first started after %v", lost.name, steadyCalls, delay.Round(time.Millisecond))
 	there.waitForMore(t, 100)
 	there.end()
 	here.stop()
