@@ -27,8 +27,8 @@ func TestAdministrationOfTwoRegions(t *testing.T) {
 type administration struct {
 	t                 *testing.T
 	seed              uint64
-	acting, following *region // administrators call the region acting; the region following must get the changes
-	sealed            *board  // has the sealed season "short", with the users fay, gus and hal
+	acting, following *region // administrators call the region acting only
+	sealed            *board  // has the sealed season "short" of fay, gus and hal
 }
 
 // One region seals a season while Redis of the other region hangs. After this Redis answers again,
@@ -118,9 +118,8 @@ func (a *administration) testActs(t *testing.T) {
 }
 
 // One region's Cassandra data center is down. This region answers submits with 202 or 503, and reads
-// still have ranks. The other region bans and erases users. It answers 503 to the creation of a
-// board, and to an erasure in a sealed season. After the data center returns, both regions have all
-// changes.
+// with ranks. The other region bans and erases users, but answers 503 to a new board and to an
+// erasure in a sealed season. After the data center returns, both regions have all changes.
 func (a *administration) testDataCenterDown(t *testing.T) {
 	a.t = t
 	cut := a.following
@@ -149,7 +148,7 @@ func (a *administration) testDataCenterDown(t *testing.T) {
 	settings := sumBoard()
 	settings["board_id"] = b.id + "-2"
 	a.call(a.acting.node, http.MethodPost, "/v1/boards", settings, http.StatusServiceUnavailable)
-	if len(refused) == 0 { // after an answer of 503, the service may have applied the result or not
+	if len(refused) == 0 { // a result that got 503 may be applied or not
 		a.wantIn(a.acting, b, "all", fmt.Sprintf("1 eve %d", submits), "2 bob 8", "3 dan 7")
 	}
 	here.waitForMore(t, 100)
@@ -241,7 +240,6 @@ func (a *administration) submit(b *board, user string, points int64) {
 	a.call(a.acting.node, http.MethodPost, "/v1/boards/"+b.id+"/scores", object{"user_id": user, "match_id": "m", "points": points}, http.StatusOK)
 }
 
-// A line has a rank, a user and a score.
 func (a *administration) want(b *board, season string, lines ...string) {
 	a.t.Helper()
 	for _, r := range a.regions() {
@@ -258,7 +256,7 @@ func (a *administration) wantIn(r *region, b *board, season string, lines ...str
 		}
 		status, err := r.node.Call(ctx, http.MethodGet, "/v1/boards/"+b.id+"/scores?season="+season, nil, &answer)
 		if err != nil || status != http.StatusOK {
-			return fmt.Errorf("region %s: status %d, %s, error %w", r.name, status, answer.Message, err)
+			return fmt.Errorf("region %s: status %d, %s, error %v", r.name, status, answer.Message, err)
 		}
 		got := []string{}
 		for _, s := range answer.Data.Standings {

@@ -12,8 +12,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Each node is killed and restarted in turn. Calls continue, and no acknowledged result is lost. A
-// metric counts the nodes that are down.
+// Each node is killed and restarted in turn. Calls continue, and no acknowledged result is lost.
 func TestCassandraNodesKilled(t *testing.T) {
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
@@ -80,9 +79,8 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// The disk of one of three nodes fills up, and the node exits. After the disk gets more space, the
-// node restarts. Each of the other two nodes is down once, so that each quorum has the restarted
-// node. The ladders must equal the recount.
+// The disk of one of three nodes fills up, and the node exits. It restarts with more space. Then each
+// of the other two nodes is killed once. So the quorum must have the restarted node.
 func TestCassandraDiskFull(t *testing.T) {
 	d := newSmallDisk(t, 1<<30)
 	var data []string

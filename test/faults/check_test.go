@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// check waits until every ladder that the nodes return equals the recount: see ledger.recount. No
-// acknowledged result may be missing, and "leaderboard verify" must find no difference.
+// check waits until every ladder that the nodes return equals the recount. No acknowledged result may
+// be missing, and "leaderboard verify" must find no difference.
 func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	t.Helper()
 	for _, n := range nodes {
@@ -27,7 +27,7 @@ func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	}
 }
 
-// If degraded is true, the answers must be degraded: without ranks.
+// If degraded is true, the answers must have no ranks.
 func equalsRecount(ctx context.Context, n *deployment.Node, l *ledger, degraded bool) error {
 	for _, b := range l.boards {
 		for _, team := range b.ladders() {
@@ -110,7 +110,7 @@ func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (str
 	return string(out), 0
 }
 
-// readResult returns the result's revision, or -1 if there is no result.
+// readResult returns -1 if there is no result.
 func readResult(ctx context.Context, api *deployment.Client, m match) (int64, error) {
 	var answer struct {
 		Revision int64  `json:"revision"`

@@ -29,8 +29,8 @@ func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
 	h.check(t)
 }
 
-// On a full disk, the server answers submits with 503, and still answers reads. After a restart with
-// more space, all acknowledged results are there.
+// While the disk is full, the server answers submits with 503, and reads as before. After a restart
+// with more space, all acknowledged results are there.
 func TestEmbeddedDiskFull(t *testing.T) {
 	s := seed.New(t)
 	d := newSmallDisk(t, 160<<20)
@@ -67,7 +67,7 @@ func TestEmbeddedDiskFull(t *testing.T) {
 	}
 }
 
-// filler fills a disk with results. Their metadata is random, so it compresses poorly.
+// filler fills a disk with results with random metadata, which compresses poorly.
 type filler struct {
 	api   *deployment.Client
 	board string

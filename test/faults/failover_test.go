@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// For each board, the master in a Redis Cluster that has shard 0 of the season is killed under load.
-// The replica that takes over lacks the last updates. Right ranks return, although no season is
+// For each board, the Redis Cluster master with shard 0 of the board's season is killed under load.
+// The replica that takes over lacks the last updates. Ranks return and are right, and no season is
 // filled again.
 func TestRedisMastersKilled(t *testing.T) {
 	for _, shards := range []int{1, 3} {
@@ -42,7 +42,7 @@ func redisMastersKilled(t *testing.T, shards int) {
 		master, replica := rolesOf(t, client, servers, control)
 		load.waitForMore(t, 50)
 
-		// The paused replica must miss the next updates. Without the cut, its socket would buffer them.
+		// Pause the replica, and close its connection. Otherwise its socket buffers the next updates.
 		must(t, replica.Pause())
 		node := redis.NewClient(&redis.Options{Addr: master.Addr})
 		must(t, node.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())

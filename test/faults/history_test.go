@@ -22,9 +22,9 @@ const (
 	historyPace    = 150 * time.Millisecond
 )
 
-// histories records the calls of clients. These submit, correct, retract and read results of a few
-// users at the same time. Each user's history must be linearizable: each call has its effect at one
-// moment between its start and its end.
+// histories records concurrent calls that submit, correct, retract and read results of a few users.
+// Each user's history must be linearizable: each call has its effect at one moment between its start
+// and its end.
 type histories struct {
 	t     *testing.T
 	board string
@@ -50,8 +50,8 @@ type change struct {
 	retracted bool
 }
 
-// look is the input of an operation that reads a user's score. The answer to a submit has a score
-// too: it must include the submitted revision, or a later one.
+// look is the input of an operation that reads a user's score. An answer to a submit has a score
+// too. This score must include the submitted revision, or a later one.
 type look struct {
 	match    int
 	revision int64 // 0 if the score need not include any revision
@@ -76,8 +76,8 @@ func (p points) sight() (s sight) {
 	return s
 }
 
-// historyModel specifies a user's score on a board with the policy SUM. Porcupine uses the model to
-// check linearizability.
+// historyModel specifies a user's score on a board with the policy SUM. With it, Porcupine checks
+// linearizability.
 var historyModel = porcupine.Model{
 	Init: func() any { return points{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -147,7 +147,7 @@ func (h *histories) write(api *deployment.Client, user, client int, tick *time.T
 		ended := h.now()
 		if final {
 			h.record(user, client, c, begun, nil, ended)
-			if score != nil { // as another client's operation, because one client's operations must not overlap
+			if score != nil { // with another client id, because one client's operations must not overlap
 				h.record(user, 10+client, look{c.match, c.revision}, begun, sight{*score, true}, ended)
 			}
 			return

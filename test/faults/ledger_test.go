@@ -17,8 +17,7 @@ import (
 // object is a JSON object, such as the body of POST /v1/boards.
 type object map[string]any
 
-// policies are the bodies of POST /v1/boards for a ledger's boards. Each result has a random team, so
-// users change teams.
+// policies are the bodies of POST /v1/boards for a ledger's boards.
 var policies = []object{
 	{"policy": "BEST", "order": "LOWER_FIRST", "season": object{"schedule": "NONE"}, "attributes": []string{"team"}},
 	{"policy": "SUM", "order": "HIGHER_FIRST", "season": object{"schedule": "NONE"}, "divisions": []string{"team"}},
@@ -31,13 +30,13 @@ type board struct {
 	teams      bool // each team has a ladder too
 }
 
-// match is the key of a result. All revisions of a result have the same key.
+// match is the key of a result, for all its revisions.
 type match struct {
 	board    *board
 	user, id string
 }
 
-// result is one revision of a result: the original, a correction or a retraction.
+// result is one revision of a result, or a retraction.
 type result struct {
 	match
 	revision   int64

@@ -13,14 +13,14 @@ import (
 )
 
 // load is a stream of results and reads. It sends results to API nodes and, as a game server may,
-// directly to Kafka. It sends each result until the service or Kafka acknowledges the result.
+// directly to Kafka, until they are acknowledged.
 type load struct {
 	t      *testing.T
 	ledger *ledger
 	apis   []*deployment.Client
 
 	ending chan struct{} // closed when the ledger must generate no more results
-	end    func()        // closes the channel ending; further calls change nothing
+	end    func()        // closes the channel ending
 	done   sync.WaitGroup
 
 	mu           sync.Mutex
@@ -59,8 +59,8 @@ func startLoad(t *testing.T, d *deployment.Deployment, ledger *ledger, apis ...*
 	return l
 }
 
-// send starts a goroutine that takes results from the ledger. The goroutine calls f with each result
-// until f succeeds.
+// send starts a goroutine that calls f with results of the ledger. It repeats each call until f
+// succeeds.
 func (l *load) send(f func(context.Context, *result) error) {
 	l.done.Go(func() {
 		tick := time.NewTicker(pace)
@@ -115,7 +115,7 @@ func (l *load) wait(tick *time.Ticker) bool {
 	}
 }
 
-// try calls f once. If write is true, success of f means that a result is acknowledged.
+// try calls f once and records the call. If write is true, a success of f acknowledges a result.
 func (l *load) try(write bool, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
@@ -167,7 +167,7 @@ func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) er
 	return nil
 }
 
-// After noteApplied, every read must see this revision or a later one.
+// Every later read must see this revision or a later one.
 func (l *load) noteApplied(r *result) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,7 +286,7 @@ func (l *load) errors() []error {
 const steadyCalls = 50
 
 // waitForRecovery waits until [steadyCalls] consecutive calls after the fault have succeeded. It
-// returns the time from the fault to the start of the first of these calls.
+// returns the time from the fault to the start of these calls.
 func (l *load) waitForRecovery(t *testing.T, fault time.Time) time.Duration {
 	t.Helper()
 	var delay time.Duration
@@ -312,7 +312,7 @@ func (l *load) callsSince(start time.Time) []call {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var calls []call
-	for _, c := range slices.Backward(l.calls) { // in the order of their ends, to within a second
+	for _, c := range slices.Backward(l.calls) { // l.calls is in the order of the calls' ends, to within a second
 		if c.start.Add(c.took + time.Second).Before(start) {
 			break
 		}
@@ -337,8 +337,8 @@ func (l *load) waitForMore(t *testing.T, n int) {
 const stopTimeout = 2 * time.Minute
 
 // stop ends the load, and waits up to [stopTimeout] until every result is acknowledged. If other
-// loads share the ledger, call load.end of each first. Otherwise those loads generate more results,
-// and this load must send some of these too.
+// loads share the ledger, call their function end first: otherwise this load must also send results
+// that they still generate.
 func (l *load) stop() {
 	l.t.Helper()
 	l.end()

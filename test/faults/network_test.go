@@ -13,7 +13,7 @@ import (
 
 // After each fault, each ladder equals the recount, and the history of each user is linearizable.
 //
-// One API node and one consumer reach all servers through proxies. The other processes reach the
+// One API node and one consumer reach all servers through proxies. The other two processes reach the
 // servers directly, so results are acknowledged during the fault too.
 func TestNetworkFaults(t *testing.T) {
 	n := newNetwork(t)
@@ -32,11 +32,11 @@ type network struct {
 type link struct {
 	name  string
 	proxy *proxy
-	// cut is the shortest duration of a fault that loses the data of one direction of this link.
+	// cut is how long a fault of this link with networkFault.oneWay lasts at least.
 	cut time.Duration
 }
 
-// faultTime is the shortest duration of every other fault. It is longer than the timeouts of
+// faultTime is how long every other fault lasts at least. It is longer than the timeouts of
 // Cassandra's and Redis's clients.
 const faultTime = 20 * time.Second
 
@@ -120,12 +120,12 @@ func (n *network) goroutines(t *testing.T) []float64 {
 
 func (n *network) checkGoroutines(t *testing.T, before []float64) {
 	t.Helper()
-	const more = 100 // connections and calls come and go
+	const more = 100 // the numbers of connections and running calls vary
 	for i, node := range n.nodes() {
 		deployment.Eventually(t, func(ctx context.Context) error {
 			now, err := node.Metric(ctx, "go_goroutines")
 			if err == nil && now > before[i]+more {
-				err = fmt.Errorf("%s has %v goroutines, and had %v before the fault", node.Addr, now, before[i])
+				err = fmt.Errorf("%s has %v goroutines, want at most %v: %v more than before the fault", node.Addr, now, before[i]+more, more)
 			}
 			return err
 		})

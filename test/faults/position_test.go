@@ -17,7 +17,7 @@ type indexOutage struct {
 	api      *deployment.Node
 	consumer *deployment.Node
 	boards   []string
-	matches  int // of each user
+	matches  int // submitted so far by each user
 }
 
 const (
@@ -25,8 +25,8 @@ const (
 	outageUsers  = 400 // each on one board
 )
 
-// startIndexOutage returns when the consumer group has committed all offsets, and the position of
-// the index (see consumer/position.go) is outageUsers messages behind.
+// startIndexOutage returns when the consumer group has committed all offsets, and the index's
+// position is outageUsers messages behind.
 func startIndexOutage(t *testing.T) *indexOutage {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	d := deployment.New(t, deployment.Options{Redis: redis.Addrs()})
@@ -47,7 +47,7 @@ func startIndexOutage(t *testing.T) *indexOutage {
 		}
 		behind, err := o.consumer.Metric(ctx, "leaderboard_consumer_index_lag_messages")
 		if err == nil && (lag != 0 || behind != outageUsers) {
-			err = fmt.Errorf("%v messages are not committed and the index is %v behind, want 0 and %d", lag, behind, outageUsers)
+			err = fmt.Errorf("%v messages are not committed, want 0; the index is %v messages behind, want %d", lag, behind, outageUsers)
 		}
 		return err
 	})
@@ -66,7 +66,7 @@ func (o *indexOutage) checkBoards() {
 		deployment.Eventually(o.t, func(ctx context.Context) error {
 			got, err := readPage(ctx, o.api.Client, &board{id: id}, "")
 			if err != nil || got.Degraded || len(got.Standings) != outageUsers/outageBoards {
-				return fmt.Errorf("board %s: %d lines, degraded %v, error %w", id, len(got.Standings), got.Degraded, err)
+				return fmt.Errorf("board %s: %d lines, degraded %v, error %v; want %d lines, not degraded", id, len(got.Standings), got.Degraded, err, outageUsers/outageBoards)
 			}
 			for _, line := range got.Standings {
 				if line.Score != int64(o.matches) || line.Rank == nil || *line.Rank != 1 {
@@ -100,8 +100,9 @@ func (o *indexOutage) takeOver() *deployment.Node {
 	return next
 }
 
-// After Redis answers again, another consumer takes over. The paused consumer then resumes with
-// outdated state. Finally the other consumer is killed, and the first consumer takes over.
+// The first consumer is paused. After Redis answers again, a second consumer takes over. The first
+// consumer resumes with outdated state. When the second consumer is killed, the first consumer takes
+// over.
 func TestConsumerPausedWhileRedisHangs(t *testing.T) {
 	o := startIndexOutage(t)
 	must(t, o.consumer.Pause())

@@ -16,7 +16,7 @@ type proxy struct {
 	server *toxiproxy.ApiServer
 }
 
-// newProxy starts a proxy without an upstream server: see connect.
+// newProxy starts a proxy. The method connect sets its upstream server.
 func newProxy(t *testing.T, host string) *proxy {
 	t.Helper()
 	p := &proxy{t: t, server: toxiproxy.NewServer(toxiproxy.NewMetricsContainer(nil), zerolog.Nop())}
@@ -32,8 +32,7 @@ func (p *proxy) connect(upstream string) string {
 	return p.Listen
 }
 
-// networkFault is a fault of a network. A toxic is toxiproxy's name for a fault in one direction of
-// a link.
+// networkFault is a set of toxics. A toxic is Toxiproxy's name for a fault in one direction of a link.
 type networkFault struct {
 	name   string
 	toxics []string // the settings of each toxic, in JSON
@@ -50,7 +49,7 @@ func toxic(kind, direction, attributes string) string {
 }
 
 // The toxic reset_peer closes connections with a reset. The toxic timeout drops all data of one
-// direction: connections stay open, new ones can be opened, and neither side gets an error.
+// direction: connections stay open, clients can open connections, and neither side gets an error.
 var networkFaults = []networkFault{
 	{name: "500 ms slower", toxics: []string{toxic("latency", toServer, `"latency":250`), toxic("latency", toClient, `"latency":250`)}},
 	{name: "1 KB per second", toxics: []string{toxic("bandwidth", toServer, `"rate":1`), toxic("bandwidth", toClient, `"rate":1`)}},
@@ -68,5 +67,5 @@ func (p *proxy) add(t *testing.T, f networkFault) {
 	}
 }
 
-// clear ends all faults. Open connections with the toxic timeout are closed.
+// clear ends all faults. It closes connections that have the toxic timeout.
 func (p *proxy) clear(t *testing.T) { p.Toxics.ResetToxics(t.Context()) }

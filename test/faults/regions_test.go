@@ -17,8 +17,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// region is one of two regions. Each has its own Cassandra data center, Kafka, Redis and process,
-// and mirrors its results to the other.
+// region is one of two regions. Each region has its own Cassandra data center, Kafka, Redis and
+// process. The function mirror copies its results to the other region.
 type region struct {
 	*deployment.Deployment
 	name                    string
@@ -48,7 +48,7 @@ func newRegions(t *testing.T, flags ...string) [2]*region {
 	return regions
 }
 
-// waitForReplication waits until no data center lacks a write of another one. Until then, verify finds
+// waitForReplication waits until both data centers have all writes. Until then, verify finds
 // differences.
 func (r *region) waitForReplication(t *testing.T) {
 	t.Helper()
@@ -69,9 +69,9 @@ func (r *region) waitForBoards(t *testing.T, l *ledger) {
 	})
 }
 
-// Each result goes to a random region and is mirrored, so a correction often arrives in another
-// region than the result. Meanwhile, a board gets a division. The ladders of both regions must
-// equal the recount, and the ladders of a third deployment that gets all results.
+// Each result is sent to a random region, so a result and its correction often start in different
+// regions. After 400 of 600 results, a board gets a division. The ladders of both regions must equal
+// the recount. They must also equal the ladders of a single deployment that gets all results.
 func TestRegionsConverge(t *testing.T) {
 	s := seed.New(t)
 	regions := newRegions(t)
@@ -93,8 +93,7 @@ func TestRegionsConverge(t *testing.T) {
 	}
 	for i := range 600 {
 		if i == 400 {
-			// The index of the other region must have the seasons before the boards get the
-			// division.
+			// The other region must have loaded the seasons, so that its index must add the division.
 			deployment.Eventually(t, func(ctx context.Context) error { return hasUsers(ctx, nodes[1], ledger) })
 			addTeams(t, nodes[0], ledger)
 			addTeams(t, singleNode, singleLedger)
@@ -115,7 +114,7 @@ func TestRegionsConverge(t *testing.T) {
 				got, err := readPage(t.Context(), n.Client, b, team)
 				must(t, err)
 				if diff := cmp.Diff(text(want.Standings), text(got.Standings)); diff != "" {
-					t.Errorf("%s, team %q (-one region +%s):\n%s", b.policy, team, regions[r].name, diff)
+					t.Errorf("board with the policy %s, team %q (-single deployment +region %s):\n%s", b.policy, team, regions[r].name, diff)
 				}
 			}
 		}
@@ -134,7 +133,7 @@ func hasUsers(ctx context.Context, n *deployment.Node, l *ledger) error {
 			return err
 		}
 		if len(page.Standings) == 0 || page.Degraded {
-			return fmt.Errorf("board %s has %d users, degraded: %v", b.id, len(page.Standings), page.Degraded)
+			return fmt.Errorf("board %s has %d users, want more than 0; degraded is %v, want false", b.id, len(page.Standings), page.Degraded)
 		}
 	}
 	return nil
@@ -154,8 +153,8 @@ func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
 	}
 }
 
-// mirror copies the results of a region to another region until t ends, like MirrorMaker. Messages
-// keep partition, key, value, headers and timestamp.
+// mirror copies the results of a region to another region until t ends, like MirrorMaker. Copies have
+// the same partition, key, value, headers and timestamp.
 func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
 	t.Helper()
 	topic, mirrored := from.TopicPrefix+"match-results", region+"."+to.TopicPrefix+"match-results"

@@ -16,9 +16,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// A node restarts without the writes that it missed, and another node is killed. So each quorum has
-// a stale replica and a current replica. Readers must not see stale data, and later writes must
-// leave no orphan rows.
+// One of three nodes misses writes while it is down. It restarts, and another node is killed. So the
+// only quorum is a stale replica and a current replica. Readers must not see stale data, and later
+// writes must leave no orphan rows.
 func TestStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	ctx := t.Context()
@@ -45,8 +45,7 @@ func TestStaleReplica(t *testing.T) {
 	must(t, c.Servers[2].Start(ctx))
 	must(t, c.Servers[0].Kill())
 
-	// A read repairs the replicas that it reads. So each kind of call is the first call for some of
-	// the users.
+	// A read of a user repairs the stale replica. So each kind of call is the first call for some users.
 	s = l.open()
 	for i := range users {
 		switch user := leaderboard.UserID(name(i)); i % 4 {
@@ -93,7 +92,7 @@ type staleLadder struct {
 	results int
 }
 
-// open returns a store without cached tallies.
+// open returns a new store, which has no cached tallies.
 func (l *staleLadder) open() *cql.Store {
 	l.t.Helper()
 	var s *cql.Store

@@ -11,9 +11,8 @@ import (
 type service struct {
 	*deployment.Deployment
 	apis []*deployment.Node
-	// static is a consumer with a group instance id, so it gets its partitions back when it
-	// restarts. dynamic has no such id, so its partitions go to other members after its session
-	// times out.
+	// The consumer static has a group instance id, so it gets its partitions back when it restarts.
+	// The consumer dynamic has none. When its session times out, its partitions go to other members.
 	static, dynamic *deployment.Node
 	seed            uint64
 }
@@ -28,7 +27,7 @@ func newService(t *testing.T, o deployment.Options, flags ...string) *service {
 	return s
 }
 
-// The subtests share one service, because starting it takes a while.
+// The subtests share one service, because its start takes long.
 func TestConsumersAndRedisKilled(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	s := newService(t, deployment.Options{Redis: redis.Addrs()})

@@ -35,12 +35,12 @@ func soakLength(t *testing.T) time.Duration {
 
 const (
 	sampleInterval = 2 * time.Second
-	quietTime      = 10 * time.Second // from the recovery from one fault to the next fault
+	quietTime      = 10 * time.Second // between the recovery from a fault and the next fault
 )
 
-// Servers and a consumer fail in random order while results and bans continue and seasons are
-// sealed. Afterwards every ladder equals the recount. In the second half, no process needs more
-// memory, goroutines or file descriptors over time.
+// Servers and a consumer fail in random order. Meanwhile, clients send results and bans, and seasons
+// are sealed. Finally, every ladder equals the recount. In the second half, the memory, goroutines
+// and file descriptors of each process must not grow.
 func TestSoak(t *testing.T) {
 	length := soakLength(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
@@ -77,8 +77,8 @@ func TestSoak(t *testing.T) {
 		{"Cassandra hangs", pause(cassandra.Servers[0], 8*time.Second)},
 		{"Kafka hangs", pause(kafka.Servers[0], 8*time.Second)},
 		{"a consumer hangs", pause(s.dynamic.Server, 12*time.Second)},
-		// The usage of a new process grows at first. So this fault occurs in the first half only,
-		// and the samples come from the second half.
+		// The memory of a new process grows at first. So this fault occurs in the first half only, and
+		// the second half has the samples.
 		{"a consumer is killed and restarted", func() {
 			must(t, s.dynamic.Kill())
 			must(t, s.dynamic.Start(t.Context()))
@@ -87,7 +87,7 @@ func TestSoak(t *testing.T) {
 	random := rand.New(rand.NewPCG(s.seed, 3))
 	counts := map[string]int{}
 	usages := make([]usage, len(s.nodes()))
-	var queue []int // the faults that remain in this round; each round has every fault once, in random order
+	var queue []int // remaining faults of this round; a round has every fault once, in random order
 	for time.Since(begun) < length {
 		if len(queue) == 0 {
 			queue = random.Perm(len(faults))
@@ -139,8 +139,7 @@ type usage struct {
 	heap, goroutines, files []float64
 }
 
-// No metric has the size of the heap that survived the last garbage collection. The next collection
-// begins at about twice this size, which is a metric.
+// go_memstats_next_gc_bytes is about twice the size of the live heap. No metric has that size itself.
 func (u *usage) sample(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -169,17 +168,17 @@ func (u *usage) check(t *testing.T, process string) {
 			continue
 		}
 		first, last, flat := isFlat(s.samples, s.slack)
-		t.Logf("%s: %s: median %.0f in the first third of %d samples, %.0f in the last third", process, s.name, first, len(s.samples), last)
+		t.Logf("%s: %s: %d samples; the median of the first third is %.0f, of the last third %.0f", process, s.name, len(s.samples), first, last)
 		if !flat {
-			t.Errorf("%s: %s: grew from %.0f to %.0f, want growth by at most a fifth plus %.0f", process, s.name, first, last, s.slack)
+			t.Errorf("%s: %s grew from %.0f to %.0f, want at most %.0f", process, s.name, first, last, 1.2*first+s.slack)
 		}
 	}
 }
 
 const minSamples = 6
 
-// A flat series grows by at most a fifth plus the slack, from the median of its first third to the
-// median of its last third.
+// isFlat returns the medians of the first third and the last third of a series. The series is flat if
+// last is at most 1.2 times first, plus slack.
 func isFlat(series []float64, slack float64) (first, last float64, flat bool) {
 	if len(series) < minSamples {
 		return 0, 0, false
@@ -223,9 +222,9 @@ type soakSeasons struct {
 	board   *board
 	windows []soakWindow
 	load    *load
-	stop    func() // ends the sending of results and bans
-	// The goroutine of startSeasons writes the fields below, until stop ends the goroutine.
-	points  []map[string]int64 // by window and user
+	stop    func() // ends the goroutine of startSeasons, which sends results and bans
+	// Until stop, only this goroutine may use the fields below.
+	points  []map[string]int64 // acknowledged, by index of the window and by user
 	banned  map[string]bool
 	changes int // bans and unbans
 }
@@ -238,8 +237,8 @@ type soakWindow struct {
 const (
 	soakUsers = 20
 	soakGrace = time.Minute
-	// sealTime is the longest time from the close of a season to its seal. The service seals a
-	// season a minute after its close at the earliest, and a fault may delay the seal.
+	// sealTime is the longest time from the close of a season (its end and soakGrace) to its seal.
+	// The service waits a minute, and a fault may delay the seal.
 	sealTime = 3 * time.Minute
 )
 
@@ -251,7 +250,7 @@ func (s *service) startSeasons(t *testing.T, l *load, length time.Duration) *soa
 	for i := 0; start.Before(time.Now().Add(length)); i++ {
 		w := soakWindow{fmt.Sprint("season-", i), start, start.Add(size)}
 		if !w.end.Before(time.Now().Add(length)) {
-			w.end = w.start.Add(24 * time.Hour) // the season is open at the end of the test
+			w.end = w.start.Add(24 * time.Hour) // so that the last season is open when the test ends
 		}
 		q.windows, q.points = append(q.windows, w), append(q.points, map[string]int64{})
 		windows = append(windows, object{"id": w.id, "start": w.start.Format(time.RFC3339), "end": w.end.Format(time.RFC3339)})
@@ -333,7 +332,7 @@ func (q *soakSeasons) repeat(api *deployment.Client, path string, body object, t
 	}
 }
 
-// Each season that closed long before the end of the load must be sealed, unless it has no results.
+// A season that closed more than sealTime before ended must be sealed, unless it has no results.
 func (q *soakSeasons) check(t *testing.T, ended time.Time, nodes ...*deployment.Node) {
 	t.Helper()
 	sealed := 0
@@ -349,7 +348,7 @@ func (q *soakSeasons) check(t *testing.T, ended time.Time, nodes ...*deployment.
 				}
 				status, err := n.Call(ctx, http.MethodGet, "/v1/boards/"+q.board.id+"/scores?limit=1000&season="+w.id, nil, &answer)
 				if err != nil || status != http.StatusOK {
-					return fmt.Errorf("read season %s: status %d, error %w", w.id, status, err)
+					return fmt.Errorf("read season %s: status %d, error %v", w.id, status, err)
 				}
 				got := []string{}
 				for _, s := range answer.Data.Standings {

@@ -12,15 +12,15 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// oldCommit is the oldest build that can run beside the current build. CHANGELOG.md must name it.
-// The schema of oldCommit lacks at least one migration of the current schema.
+// oldCommit is the oldest commit that can run beside the current one. CHANGELOG.md must name it. Its
+// schema must lack a migration of the current schema.
 const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 
 // Processes are upgraded under load, in the order of docs/operations.md. No call fails, and no
-// acknowledged result is lost. An old API node stops before the balancer notices, so the balancer
-// moves some calls. A new API node uses drain_time, so the balancer notices in time.
+// acknowledged result is lost. An old API node stops at once, so the balancer sends some calls again
+// to the other node. A new API node has a drain_time, so the balancer stops using it in time.
 func TestRollingUpgrade(t *testing.T) {
-	cluster.Cassandra(t, 1) // without servers, the test is skipped before it builds programs
+	cluster.Cassandra(t, 1) // skips the test without servers, before it builds programs
 	program := deployment.Program(t)
 	s := newService(t, deployment.Options{Program: buildOld(t), Fresh: true})
 	ledger, b := s.ledger(t, "upgrade"), newBalancer(t, s.apis...)
@@ -59,7 +59,8 @@ type upgrade struct {
 	load     *load
 }
 
-// step waits until more results are acknowledged. It returns how many calls the balancer moved.
+// step calls do, and waits until more results are acknowledged. It returns how many calls the
+// balancer sent again meanwhile.
 func (u *upgrade) step(t *testing.T, name string, do func()) (moved int64) {
 	t.Helper()
 	before, movedBefore, begun := u.load.figures(), u.balancer.moved.Load(), time.Now()

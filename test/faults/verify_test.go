@@ -116,7 +116,7 @@ func newPlanter(t *testing.T, d *deployment.Deployment, b *board) *planter {
 	return p
 }
 
-// The two users have different scores and the same bucket.
+// twoRows returns rows of two users with different scores and the same bucket.
 func (p *planter) twoRows() (x, y row) {
 	p.t.Helper()
 	for bucket := range p.buckets {
@@ -163,7 +163,7 @@ func (p *planter) deleteRow(x, _ row) {
 		x.written, p.board.id, p.incarnation, x.bucket, x.standing, x.user)
 }
 
-// orphan gives user x a second row in the ladder, at the standing of user y.
+// orphan gives user x a second row in the ladder, with the column standing of user y.
 func (p *planter) orphan(x, y row) {
 	p.cql("INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, 'all', ?, '', ?, ?, ?, 1) USING TIMESTAMP ?",
 		p.board.id, p.incarnation, x.bucket, y.standing, x.user, x.written)
@@ -202,7 +202,7 @@ func (p *planter) deleteMember(x, _ row) {
 	must(p.t, p.redis.ZRem(p.t.Context(), p.ladder(), p.member(x.user)).Err())
 }
 
-// staleKey returns the sort key of user x with the standing of user y.
+// staleKey returns a sort key of user x, with the rank key and the time of user y.
 func (p *planter) staleKey(x, y row) string {
 	return strings.TrimSuffix(p.member(y.user), y.user) + x.user
 }
