@@ -20,7 +20,7 @@ func New(t testing.TB) *pebble.Store {
 	return store
 }
 
-// Store returns an empty store, which is closed when the test and its subtests are done.
+// Store returns an empty store. It is closed when t ends.
 func Store(t testing.TB) *pebble.Store {
 	t.Helper()
 	store := New(t)

@@ -27,7 +27,7 @@ func TestAdministrationOfTwoRegions(t *testing.T) {
 type administration struct {
 	t                 *testing.T
 	seed              uint64
-	acting, following *region // administrators call the region acting only
+	acting, following *region // administrators call the first region; their changes must reach the second
 	sealed            *board  // has the sealed season "short" of fay, gus and hal
 }
 
@@ -117,9 +117,10 @@ func (a *administration) testActs(t *testing.T) {
 	a.want(b, "all", "1 dan 1")
 }
 
-// One region's Cassandra data center is down. This region answers submits with 202 or 503, and reads
-// with ranks. The other region bans and erases users, but answers 503 to a new board and to an
-// erasure in a sealed season. After the data center returns, both regions have all changes.
+// One region's Cassandra data center is down. This region answers submits with 202 or 503, and
+// reads with ranks. The other region bans and erases users, but answers 503 to a new board and to
+// the erasure of a user of a sealed season. After the data center returns, both regions have all
+// changes.
 func (a *administration) testDataCenterDown(t *testing.T) {
 	a.t = t
 	cut := a.following
@@ -184,7 +185,7 @@ func (a *administration) submitWithoutStore(b *board, n int) (refused []int) {
 		cancel()
 		switch {
 		case err != nil || status != http.StatusAccepted && status != http.StatusServiceUnavailable || o.Rank != nil:
-			a.t.Errorf("a submit without the data center: status %d, %+v, error %v; want 202 or 503, without a rank", status, o, err)
+			a.t.Errorf("a submit without the data center: status %d, with a rank: %t, error %v; want 202 or 503, without a rank", status, o.Rank != nil, err)
 		case status == http.StatusServiceUnavailable:
 			refused = append(refused, i)
 		}

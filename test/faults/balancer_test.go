@@ -62,7 +62,7 @@ func newBalancer(t *testing.T, nodes ...*deployment.Node) *balancer {
 
 func (b *balancer) RoundTrip(r *http.Request) (*http.Response, error) {
 	var body []byte
-	if r.Body != nil { // ReverseProxy sets Body to nil if a call has no body
+	if r.Body != nil {
 		var err error
 		if body, err = io.ReadAll(r.Body); err != nil {
 			return nil, err

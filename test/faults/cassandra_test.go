@@ -79,8 +79,8 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// The disk of one of three nodes fills up, and the node exits. It restarts with more space. Then each
-// of the other two nodes is killed once. So the quorum must have the restarted node.
+// The disk of one of three nodes fills up, and the node exits. It restarts with more space. Then
+// each of the other two nodes is killed once, so that every quorum has the restarted node.
 func TestCassandraDiskFull(t *testing.T) {
 	d := newSmallDisk(t, 1<<30)
 	var data []string

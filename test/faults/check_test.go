@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// check waits until every ladder that the nodes return equals the recount. No acknowledged result may
-// be missing, and "leaderboard verify" must find no difference.
+// check waits until every ladder that the nodes return equals the recount. No acknowledged result
+// may be missing, and "leaderboard verify" must find no difference.
 func check(t *testing.T, l *ledger, nodes ...*deployment.Node) {
 	t.Helper()
 	for _, n := range nodes {

@@ -19,8 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// clockVariable is the environment variable with the path of a file. The file has a number of
-// seconds, in eight bytes. The program that shiftedProgram builds adds these seconds to its clock.
+// clockVariable is the environment variable with the path of a file that has a number of seconds, in
+// eight bytes. The program that shiftedProgram builds adds these seconds to its clock.
 const clockVariable = "LEADERBOARD_TEST_CLOCK"
 
 // shiftedClock replaces the first lines of [time.Now]. The file is mapped into memory, so a change
@@ -183,8 +183,8 @@ func TestClocksOfServersApart(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// After shiftServers, the servers that t starts use testdata/clock.c. Each server has a file in the
-// folder, named by its process id: see clock.step.
+// After shiftServers, the servers that t starts use testdata/clock.c. A server's process id is the
+// name of its clock's file in the folder.
 func shiftServers(t *testing.T) (folder string) {
 	t.Helper()
 	library := filepath.Join(t.TempDir(), "clock.so")

@@ -29,8 +29,8 @@ func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
 	h.check(t)
 }
 
-// While the disk is full, the server answers submits with 503, and reads as before. After a restart
-// with more space, all acknowledged results are there.
+// While the disk is full, submits get 503, and reads succeed. After a restart with more space, all
+// acknowledged results are there.
 func TestEmbeddedDiskFull(t *testing.T) {
 	s := seed.New(t)
 	d := newSmallDisk(t, 160<<20)
@@ -54,7 +54,7 @@ func TestEmbeddedDiskFull(t *testing.T) {
 	if log, err := n.Log(); err != nil || !strings.Contains(log, "free disk space") {
 		t.Errorf("the log does not contain \"free disk space\" (error %v):\n%s", err, log)
 	}
-	f.check(t, n.Client) // reads continue
+	f.check(t, n.Client)
 
 	must(t, n.Kill())
 	d.resize(t, 512<<20)
@@ -67,7 +67,7 @@ func TestEmbeddedDiskFull(t *testing.T) {
 	}
 }
 
-// filler fills a disk with results with random metadata, which compresses poorly.
+// filler fills a disk with results. Random metadata makes them hard to compress.
 type filler struct {
 	api   *deployment.Client
 	board string
@@ -138,7 +138,7 @@ func (f *filler) check(t *testing.T, api *deployment.Client) {
 		status, err := api.Call(t.Context(), http.MethodGet, "/v1/boards/"+f.board+"/scores/"+user+"?season=all&neighbors=0", nil, &answer)
 		if err != nil || status != http.StatusOK || answer.Data.Score.String() != fmt.Sprint(want) || answer.Data.Rank == nil {
 			if lost++; lost <= 5 {
-				t.Errorf("%s: status %d, %+v, error %v; want the acknowledged score %d and a rank", user, status, answer.Data, err, want)
+				t.Errorf("%s: status %d, score %s, with a rank: %t, error %v; want the acknowledged score %d and a rank", user, status, answer.Data.Score, answer.Data.Rank != nil, err, want)
 			}
 		}
 	}

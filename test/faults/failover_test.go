@@ -42,7 +42,8 @@ func redisMastersKilled(t *testing.T, shards int) {
 		master, replica := rolesOf(t, client, servers, control)
 		load.waitForMore(t, 50)
 
-		// Pause the replica, and close its connection. Otherwise its socket buffers the next updates.
+		// Pause the replica, and close its connection. Otherwise its socket buffers the next
+		// updates.
 		must(t, replica.Pause())
 		node := redis.NewClient(&redis.Options{Addr: master.Addr})
 		must(t, node.ClientKillByFilter(t.Context(), "TYPE", "replica").Err())
@@ -72,7 +73,7 @@ func redisMastersKilled(t *testing.T, shards int) {
 	check(t, ledger, s.apis...)
 }
 
-// liveGeneration returns the name of the generation that readers use: see cache/redis/lua/base.lua.
+// liveGeneration returns the name of the generation that readers use.
 func liveGeneration(t *testing.T, client redis.UniversalClient, control string) (name string) {
 	t.Helper()
 	deployment.Eventually(t, func(ctx context.Context) (err error) {

@@ -160,8 +160,7 @@ func (h *histories) write(api *deployment.Client, user, client int, tick *time.T
 	}
 }
 
-// submit returns the score in the answer, or nil. A final answer says that the service has c or a
-// later revision.
+// A final answer says that the service has c or a later revision.
 func (h *histories) submit(api *deployment.Client, user int, c change) (score *int64, final bool) {
 	ctx, cancel := context.WithTimeout(h.t.Context(), time.Minute)
 	defer cancel()

@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The brokers are killed in turn: the coordinator of the consumer group, the active controller, and
-// the others. Calls succeed again while a broker is down, and no acknowledged result is lost.
+// The brokers are killed in turn. Calls succeed again while a broker is down, and no acknowledged
+// result is lost.
 func TestBrokersKilled(t *testing.T) {
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})
 	s := newService(t, deployment.Options{Kafka: kafka.Addrs(), KafkaReplicas: 3})

@@ -30,7 +30,7 @@ type board struct {
 	teams      bool // each team has a ladder too
 }
 
-// match is the key of a result, for all its revisions.
+// match identifies a result. All revisions of a result have the same match.
 type match struct {
 	board    *board
 	user, id string
@@ -79,7 +79,6 @@ func newLedger(t *testing.T, n *deployment.Node, name string, seed uint64) *ledg
 	return l
 }
 
-// epoch is the earliest event time of the results.
 var epoch = time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
 
 func (l *ledger) next() *result {
@@ -212,7 +211,7 @@ func (b *board) ladders() []string {
 	return []string{""}
 }
 
-// json returns r as REST calls and Kafka messages have it.
+// json returns r in the format of REST calls and Kafka messages.
 func (r *result) json() map[string]any {
 	v := map[string]any{"user_id": r.user, "match_id": r.id, "revision": r.revision}
 	if r.retracted {

@@ -27,7 +27,7 @@ type load struct {
 	calls        []call
 	acknowledged int
 	accepted     int             // acknowledged before they were applied
-	wrong        []string        // answers that are wrong even while servers fail
+	wrong        []string        // see note
 	applied      map[match]int64 // the highest revision that an answer reported as applied
 }
 
@@ -115,7 +115,7 @@ func (l *load) wait(tick *time.Ticker) bool {
 	}
 }
 
-// try calls f once and records the call. If write is true, a success of f acknowledges a result.
+// try calls f once and records the call. If write is true, f sends a result of the ledger.
 func (l *load) try(write bool, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
 	defer cancel()
@@ -150,7 +150,7 @@ func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) er
 		return err
 	}
 	if o.Rank != nil && *o.Rank < 1 {
-		l.note("submit %v: rank is %d, want at least 1", r, *o.Rank)
+		l.note("submit match %s of %s: the rank is %d, want at least 1", r.id, r.user, *o.Rank)
 	}
 	switch {
 	case status == http.StatusAccepted:
@@ -162,7 +162,7 @@ func (l *load) submit(ctx context.Context, api *deployment.Client, r *result) er
 	case o.Status == "APPLIED" || o.Status == "DUPLICATE" || o.Status == "SUPERSEDED":
 		l.noteApplied(r)
 	default:
-		l.note("submit %v: unexpected outcome %+v", r, o)
+		l.note("submit match %s of %s: unexpected status %q in the answer", r.id, r.user, o.Status)
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func (l *load) errors() []error {
 const steadyCalls = 50
 
 // waitForRecovery waits until [steadyCalls] consecutive calls after the fault have succeeded. It
-// returns the time from the fault to the start of these calls.
+// returns the time from the fault to the first of these calls.
 func (l *load) waitForRecovery(t *testing.T, fault time.Time) time.Duration {
 	t.Helper()
 	var delay time.Duration

@@ -14,7 +14,7 @@ type resultWriter struct{ client *kgo.Client }
 
 func newResultWriter(t *testing.T, brokers []string) resultWriter {
 	t.Helper()
-	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...)) // the default partitioner chooses the same partition for a key as Java's client
+	client, err := kgo.NewClient(kgo.SeedBrokers(brokers...)) // the default partitioner maps keys to partitions like Java's client
 	must(t, err)
 	t.Cleanup(client.Close)
 	return resultWriter{client}

@@ -9,16 +9,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// One region is killed under load, and restarted later. Before the restart, the ladders of the other
-// region equal the recount. After the restart, the ladders of both regions equal the recount.
+// One region is killed under load. The ladders of the other region equal the recount. After the
+// killed region has restarted, all ladders equal the recount.
 func TestDataCenterLost(t *testing.T) {
 	s := seed.New(t)
 	random := rand.New(rand.NewPCG(s, 4))
 	regions := newRegions(t)
 	i := random.IntN(2)
 	lost, survivor := regions[i], regions[1-i]
-	// Both regions get results of the ledger "both". While one region is down, the survivor also gets
-	// the results of the ledger "alone".
+	// Both regions get results of the ledger "both". While one region is down, the survivor also
+	// gets the results of the ledger "alone".
 	both, alone := newLedger(t, survivor.node, "both", s), newLedger(t, survivor.node, "alone", s+1)
 	lost.waitForBoards(t, both)
 	lost.waitForBoards(t, alone)

@@ -32,11 +32,11 @@ type network struct {
 type link struct {
 	name  string
 	proxy *proxy
-	// cut is how long a fault of this link with networkFault.oneWay lasts at least.
+	// cut is the minimum duration of a fault with oneWay set: see networkFault.
 	cut time.Duration
 }
 
-// faultTime is how long every other fault lasts at least. It is longer than the timeouts of
+// faultTime is the minimum duration of the other faults. It is longer than the timeouts of
 // Cassandra's and Redis's clients.
 const faultTime = 20 * time.Second
 

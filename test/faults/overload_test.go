@@ -129,12 +129,12 @@ func TestRedisHangs(t *testing.T) {
 		_, err := read(ctx, i%boardCount)
 		return err
 	})
-	burst(t, api.Client, results, boards, "while Redis hangs")
+	burst(t, api.Client, results, boards, "without Redis")
 	during := waitForApplied(t, consumer, 3*results)
 	waited, reads := slow()
 	t.Logf("%d results of %d boards were applied in %v with Redis, and in %v while Redis hung; of %d reads, %d waited for more than 2 s", results, boardCount, before.Round(time.Millisecond), during.Round(time.Millisecond), reads, waited)
-	// An update of the index times out after 5 s, and the consumer makes 32 updates at a time. If each
-	// of the 320 boards waited for a timeout, the updates would take 50 s.
+	// An update of the index times out after 5 s, and the consumer makes 32 updates at a time. If
+	// each of the 320 boards waited for a timeout, the updates would take 50 s.
 	if limit := 3*before + 15*time.Second; during > limit {
 		t.Errorf("results were applied in %v while Redis hung, want at most %v", during, limit)
 	}
@@ -146,7 +146,7 @@ func TestRedisHangs(t *testing.T) {
 
 const readers = 20
 
-// readersOf starts readers that call read until the function stop is called. Its result slow counts
+// readersOf starts readers that call read until stop is called. The result slow of stop counts the
 // reads of more than two seconds.
 func readersOf(t *testing.T, read func(ctx context.Context, i int) error) (stop func() (slow, all int)) {
 	var mu sync.Mutex

@@ -17,7 +17,7 @@ type indexOutage struct {
 	api      *deployment.Node
 	consumer *deployment.Node
 	boards   []string
-	matches  int // submitted so far by each user
+	matches  int // of each user so far
 }
 
 const (

@@ -32,7 +32,8 @@ func (p *proxy) connect(upstream string) string {
 	return p.Listen
 }
 
-// networkFault is a set of toxics. A toxic is Toxiproxy's name for a fault in one direction of a link.
+// networkFault is a set of toxics. A toxic is Toxiproxy's name for a fault in one direction of a
+// link.
 type networkFault struct {
 	name   string
 	toxics []string // the settings of each toxic, in JSON

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// Redis is killed and restarts empty. Later it is flushed. Only while Redis is down, all answers lack
+// Redis is killed and restarts empty. Later it is flushed. While Redis is down, answers have no
 // ranks.
 func testRedisLost(t *testing.T, s *service, server *cluster.Server) {
 	ledger := s.ledger(t, "redis")

@@ -18,7 +18,7 @@ import (
 )
 
 // region is one of two regions. Each region has its own Cassandra data center, Kafka, Redis and
-// process. The function mirror copies its results to the other region.
+// process. The function mirror copies results to the other region.
 type region struct {
 	*deployment.Deployment
 	name                    string
@@ -69,9 +69,9 @@ func (r *region) waitForBoards(t *testing.T, l *ledger) {
 	})
 }
 
-// Each result is sent to a random region, so a result and its correction often start in different
-// regions. After 400 of 600 results, a board gets a division. The ladders of both regions must equal
-// the recount. They must also equal the ladders of a single deployment that gets all results.
+// Each result is sent to a random region, so a result and its correction often enter different
+// regions. After 400 of 600 results, a board gets a division. The ladders of both regions must
+// equal the recount. They must also equal the ladders of a single deployment that gets all results.
 func TestRegionsConverge(t *testing.T) {
 	s := seed.New(t)
 	regions := newRegions(t)
@@ -93,7 +93,7 @@ func TestRegionsConverge(t *testing.T) {
 	}
 	for i := range 600 {
 		if i == 400 {
-			// The other region must have loaded the seasons, so that its index must add the division.
+			// The division must reach an index that has already loaded the seasons.
 			deployment.Eventually(t, func(ctx context.Context) error { return hasUsers(ctx, nodes[1], ledger) })
 			addTeams(t, nodes[0], ledger)
 			addTeams(t, singleNode, singleLedger)
@@ -153,8 +153,8 @@ func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
 	}
 }
 
-// mirror copies the results of a region to another region until t ends, like MirrorMaker. Copies have
-// the same partition, key, value, headers and timestamp.
+// mirror copies the results of a region to another region until t ends, like MirrorMaker. Copies
+// have the same partition, key, value, headers and timestamp.
 func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
 	t.Helper()
 	topic, mirrored := from.TopicPrefix+"match-results", region+"."+to.TopicPrefix+"match-results"

@@ -16,9 +16,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// One of three nodes misses writes while it is down. It restarts, and another node is killed. So the
-// only quorum is a stale replica and a current replica. Readers must not see stale data, and later
-// writes must leave no orphan rows.
+// One of three nodes misses writes while it is down. It restarts, and another node is killed. So
+// the only quorum is a stale replica and a current replica. Readers must not see stale data, and
+// later writes must leave no orphan rows.
 func TestStaleReplica(t *testing.T) {
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	ctx := t.Context()
@@ -45,7 +45,8 @@ func TestStaleReplica(t *testing.T) {
 	must(t, c.Servers[2].Start(ctx))
 	must(t, c.Servers[0].Kill())
 
-	// A read of a user repairs the stale replica. So each kind of call is the first call for some users.
+	// A read of a user repairs the stale replica. So each kind of call is the first call for some
+	// users.
 	s = l.open()
 	for i := range users {
 		switch user := leaderboard.UserID(name(i)); i % 4 {
@@ -128,7 +129,6 @@ func (l *staleLadder) checkPlace(e leaderboard.Entry) {
 	}
 }
 
-// check compares all ladders with l.want, and reports orphan rows.
 func (l *staleLadder) check(s *cql.Store) {
 	l.t.Helper()
 	for _, team := range []string{"", "red", "blue"} {

@@ -38,9 +38,9 @@ const (
 	quietTime      = 10 * time.Second // between the recovery from a fault and the next fault
 )
 
-// Servers and a consumer fail in random order. Meanwhile, clients send results and bans, and seasons
-// are sealed. Finally, every ladder equals the recount. In the second half, the memory, goroutines
-// and file descriptors of each process must not grow.
+// Servers and a consumer fail in random order. Meanwhile, clients send results and bans, and
+// seasons are sealed. Finally, every ladder equals the recount. In the second half, the memory,
+// goroutines and file descriptors of each process must not grow.
 func TestSoak(t *testing.T) {
 	length := soakLength(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
@@ -77,8 +77,8 @@ func TestSoak(t *testing.T) {
 		{"Cassandra hangs", pause(cassandra.Servers[0], 8*time.Second)},
 		{"Kafka hangs", pause(kafka.Servers[0], 8*time.Second)},
 		{"a consumer hangs", pause(s.dynamic.Server, 12*time.Second)},
-		// The memory of a new process grows at first. So this fault occurs in the first half only, and
-		// the second half has the samples.
+		// The memory of a new process grows at first. So this fault occurs in the first half only,
+		// and the samples are taken in the second half.
 		{"a consumer is killed and restarted", func() {
 			must(t, s.dynamic.Kill())
 			must(t, s.dynamic.Start(t.Context()))
@@ -139,7 +139,8 @@ type usage struct {
 	heap, goroutines, files []float64
 }
 
-// go_memstats_next_gc_bytes is about twice the size of the live heap. No metric has that size itself.
+// go_memstats_next_gc_bytes is about twice the size of the live heap. No metric has that size
+// itself.
 func (u *usage) sample(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -170,15 +171,15 @@ func (u *usage) check(t *testing.T, process string) {
 		first, last, flat := isFlat(s.samples, s.slack)
 		t.Logf("%s: %s: %d samples; the median of the first third is %.0f, of the last third %.0f", process, s.name, len(s.samples), first, last)
 		if !flat {
-			t.Errorf("%s: %s grew from %.0f to %.0f, want at most %.0f", process, s.name, first, last, 1.2*first+s.slack)
+			t.Errorf("%s: %s: grew from %.0f to %.0f, want at most %.0f", process, s.name, first, last, 1.2*first+s.slack)
 		}
 	}
 }
 
 const minSamples = 6
 
-// isFlat returns the medians of the first third and the last third of a series. The series is flat if
-// last is at most 1.2 times first, plus slack.
+// isFlat returns the medians of the first third and the last third of a series. The series is flat
+// if last is at most 1.2 times first, plus slack.
 func isFlat(series []float64, slack float64) (first, last float64, flat bool) {
 	if len(series) < minSamples {
 		return 0, 0, false
@@ -223,7 +224,7 @@ type soakSeasons struct {
 	windows []soakWindow
 	load    *load
 	stop    func() // ends the goroutine of startSeasons, which sends results and bans
-	// Until stop, only this goroutine may use the fields below.
+	// Until stop returns, only this goroutine may use the fields below.
 	points  []map[string]int64 // acknowledged, by index of the window and by user
 	banned  map[string]bool
 	changes int // bans and unbans
@@ -238,7 +239,7 @@ const (
 	soakUsers = 20
 	soakGrace = time.Minute
 	// sealTime is the longest time from the close of a season (its end and soakGrace) to its seal.
-	// The service waits a minute, and a fault may delay the seal.
+	// The service waits at least a minute, and a fault may delay the seal.
 	sealTime = 3 * time.Minute
 )
 
@@ -332,7 +333,8 @@ func (q *soakSeasons) repeat(api *deployment.Client, path string, body object, t
 	}
 }
 
-// A season that closed more than sealTime before ended must be sealed, unless it has no results.
+// A season that closed more than sealTime before the load ended must be sealed, unless it has no
+// results.
 func (q *soakSeasons) check(t *testing.T, ended time.Time, nodes ...*deployment.Node) {
 	t.Helper()
 	sealed := 0

@@ -20,7 +20,7 @@ const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 // acknowledged result is lost. An old API node stops at once, so the balancer sends some calls again
 // to the other node. A new API node has a drain_time, so the balancer stops using it in time.
 func TestRollingUpgrade(t *testing.T) {
-	cluster.Cassandra(t, 1) // skips the test without servers, before it builds programs
+	cluster.Cassandra(t, 1) // skips the test, before it builds programs, if there are no servers
 	program := deployment.Program(t)
 	s := newService(t, deployment.Options{Program: buildOld(t), Fresh: true})
 	ledger, b := s.ledger(t, "upgrade"), newBalancer(t, s.apis...)
@@ -54,7 +54,7 @@ func TestRollingUpgrade(t *testing.T) {
 }
 
 type upgrade struct {
-	program  string // path of the new program
+	program  string
 	balancer *balancer
 	load     *load
 }

@@ -163,7 +163,7 @@ func (p *planter) deleteRow(x, _ row) {
 		x.written, p.board.id, p.incarnation, x.bucket, x.standing, x.user)
 }
 
-// orphan gives user x a second row in the ladder, with the column standing of user y.
+// orphan adds a row of user x to the ladder, with the standing of row y.
 func (p *planter) orphan(x, y row) {
 	p.cql("INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, 'all', ?, '', ?, ?, ?, 1) USING TIMESTAMP ?",
 		p.board.id, p.incarnation, x.bucket, y.standing, x.user, x.written)
