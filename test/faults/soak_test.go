@@ -87,7 +87,7 @@ func TestSoak(t *testing.T) {
 	random := rand.New(rand.NewPCG(s.seed, 3))
 	counts := map[string]int{}
 	usages := make([]usage, len(s.nodes()))
-	var queue []int // remaining faults of this round; a round has every fault once, in random order
+	var queue []int // the rest of this round, which has every fault once, in random order
 	for time.Since(begun) < length {
 		if len(queue) == 0 {
 			queue = random.Perm(len(faults))
@@ -139,8 +139,7 @@ type usage struct {
 	heap, goroutines, files []float64
 }
 
-// go_memstats_next_gc_bytes is about twice the size of the live heap. No metric has that size
-// itself.
+// go_memstats_next_gc_bytes is about twice the size of the live heap. No metric has the size.
 func (u *usage) sample(t *testing.T, n *deployment.Node) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -179,7 +178,7 @@ func (u *usage) check(t *testing.T, process string) {
 const minSamples = 6
 
 // isFlat returns the medians of the first third and the last third of a series. The series is flat
-// if last is at most 1.2 times first, plus slack.
+// if the second median is at most 1.2 times the first, plus slack.
 func isFlat(series []float64, slack float64) (first, last float64, flat bool) {
 	if len(series) < minSamples {
 		return 0, 0, false

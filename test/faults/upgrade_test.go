@@ -59,8 +59,7 @@ type upgrade struct {
 	load     *load
 }
 
-// step calls do, and waits until more results are acknowledged. It returns how many calls the
-// balancer sent again meanwhile.
+// step calls do, and waits until more results are acknowledged. The balancer sent moved calls again.
 func (u *upgrade) step(t *testing.T, name string, do func()) (moved int64) {
 	t.Helper()
 	before, movedBefore, begun := u.load.figures(), u.balancer.moved.Load(), time.Now()

@@ -92,7 +92,7 @@ type planter struct {
 	session     *gocql.Session
 	redis       *redis.Client
 	board       *board
-	prefix      string // the prefix of the index's Redis keys
+	prefix      string // of the index's Redis keys
 	incarnation int    // of the board's season, from the column edition
 	buckets     int
 }
