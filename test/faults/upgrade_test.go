@@ -59,7 +59,8 @@ type upgrade struct {
 	load     *load
 }
 
-// step calls do, and waits until more results are acknowledged. The balancer sent moved calls again.
+// step calls do, and waits until more results are acknowledged. It counts the calls that the balancer
+// sent again.
 func (u *upgrade) step(t *testing.T, name string, do func()) (moved int64) {
 	t.Helper()
 	before, movedBefore, begun := u.load.figures(), u.balancer.moved.Load(), time.Now()
