@@ -146,8 +146,8 @@ func TestRedisHangs(t *testing.T) {
 
 const readers = 20
 
-// readersOf starts readers that call read until stop is called. The result slow of stop counts the
-// reads of more than two seconds.
+// readersOf starts readers, which call the function read. The function stop ends the readers. Its
+// result slow counts the reads of more than two seconds.
 func readersOf(t *testing.T, read func(ctx context.Context, i int) error) (stop func() (slow, all int)) {
 	var mu sync.Mutex
 	var slow, all int

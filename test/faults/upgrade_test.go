@@ -12,13 +12,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// oldCommit is the oldest commit that can run beside the current one. CHANGELOG.md must name it. Its
-// schema must lack a migration of the current schema.
+// oldCommit is the oldest commit that can run beside the current one. CHANGELOG.md must name it.
+// Its schema must lack a migration of the current schema.
 const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 
 // Processes are upgraded under load, in the order of docs/operations.md. No call fails, and no
-// acknowledged result is lost. An old API node stops at once, so the balancer sends some calls again
-// to the other node. A new API node has a drain_time, so the balancer stops using it in time.
+// acknowledged result is lost. An old API node stops at once, so the balancer sends some calls
+// again to the other node. A new API node has a drain_time, so the balancer stops using it in time.
 func TestRollingUpgrade(t *testing.T) {
 	cluster.Cassandra(t, 1) // skips the test, before it builds programs, if there are no servers
 	program := deployment.Program(t)
@@ -59,8 +59,8 @@ type upgrade struct {
 	load     *load
 }
 
-// step calls do, and waits until more results are acknowledged. It counts the calls that the balancer
-// sent again.
+// step calls the function do, waits for more acknowledged results, and counts the calls that the
+// balancer sent again.
 func (u *upgrade) step(t *testing.T, name string, do func()) (moved int64) {
 	t.Helper()
 	before, movedBefore, begun := u.load.figures(), u.balancer.moved.Load(), time.Now()
