@@ -48,7 +48,7 @@ func newRegions(t *testing.T, flags ...string) [2]*region {
 	return regions
 }
 
-// waitForReplication waits until both data centers have all writes. Until then, verify finds
+// waitForReplication waits until both data centers have all writes. Before, verify finds
 // differences.
 func (r *region) waitForReplication(t *testing.T) {
 	t.Helper()
@@ -154,7 +154,7 @@ func addTeams(t *testing.T, n *deployment.Node, l *ledger) {
 }
 
 // mirror copies the results of a region to another region until t ends, like MirrorMaker. Copies
-// have the same partition, key, value, headers and timestamp.
+// keep partition, key, value, headers and timestamp.
 func mirror(t *testing.T, region string, from, to *deployment.Deployment) {
 	t.Helper()
 	topic, mirrored := from.TopicPrefix+"match-results", region+"."+to.TopicPrefix+"match-results"

@@ -37,7 +37,7 @@ func TestRollingUpgrade(t *testing.T) {
 		waitForResults(t, consumer)
 	}
 	for _, api := range s.apis {
-		api.Flags = append(api.Flags, "--drain-time=3s") // the old process has no such flag
+		api.Flags = append(api.Flags, "--drain-time=3s") // the old process runs without this flag
 		u.step(t, "API node upgraded", func() { u.restart(t, api) })
 	}
 	for _, api := range s.apis {
