@@ -110,7 +110,7 @@ func runVerify(t *testing.T, n *deployment.Node, b *board, flags ...string) (str
 	return string(out), 0
 }
 
-// readResult returns -1 if there is no result.
+// readResult returns -1 if no result exists.
 func readResult(ctx context.Context, api *deployment.Client, m match) (int64, error) {
 	var answer struct {
 		Revision int64  `json:"revision"`

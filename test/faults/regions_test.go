@@ -48,7 +48,7 @@ func newRegions(t *testing.T, flags ...string) [2]*region {
 	return regions
 }
 
-// waitForReplication waits until both data centers have all writes. Before, verify finds
+// waitForReplication waits until both data centers have all writes. Until then, verify finds
 // differences.
 func (r *region) waitForReplication(t *testing.T) {
 	t.Helper()
