@@ -70,6 +70,13 @@ func (x *Index) complete(ctx context.Context, season *seasonIndex, control, serv
 			state.complete = true
 			return state, nil
 		}
+		// The senders' states must be newer than the homes' states: see doubt.go.
+		if reports, state, err = c.report(ctx); err != nil || reports == nil {
+			return state, err
+		}
+		for _, n := range all {
+			n.report = reports[n.sender][n.home]
+		}
 		if state.changed, err = c.advance(ctx, state.live, all); err != nil || state.changed {
 			return state, err
 		}

@@ -90,7 +90,8 @@ import (
 //   - Order. A home accepts a delivery only if the delivery has exactly the adopted terms, and leaves no
 //     gap. So the received items are always the first items that the sender sent in these terms. The home
 //     refuses late deliveries of former terms, and the sender ignores acknowledgements of former terms.
-//     adopt.lua changes the home's terms only if no other process has changed them since the report.
+//     A process reads the home's terms, and then the sender's terms. adopt.lua changes the home's terms
+//     only if no other process has changed them since. So the adopted terms never go back.
 //   - The home has the older copy: it has received fewer items than the sender counts as acknowledged.
 //     restate.lua makes the sender send the missing items again.
 //   - The sender has the older copy. adopt.lua finds the items that both sides have. It moves the home's
