@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 // the shards of a season may answer at different moments.
 const mixedReason = "shards are read concurrently, but not at one moment"
 
-// suites runs the two suites of the contract, with sizes that suit an index behind a network. The
-// first suite measures the index with metrics, as a server does.
+// suites runs the two test suites of the contract [leaderboard.Index]. In the first suite, the index
+// has metrics around it, as in the server.
 func suites(t *testing.T, addrs []string, shards, histories int, limits cachetest.Limits) {
 	open := func(tb testing.TB) leaderboard.Index { return openUnclosed(tb, options(addrs, shards)) }
 	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }
@@ -46,7 +46,7 @@ func suites(t *testing.T, addrs []string, shards, histories int, limits cachetes
 	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, sizes) })
 }
 
-// options returns options with a key prefix of the test's own.
+// options returns options with a random key prefix.
 func options(addrs []string, shards int) Options {
 	return Options{
 		Redis:  &goredis.UniversalOptions{Addrs: addrs, DialTimeout: time.Second, DialerRetries: 1, ReadTimeout: 2 * time.Second},
@@ -153,24 +153,24 @@ func remove(tb testing.TB, x *Index) {
 	}
 }
 
-// One address of a Redis Cluster is enough, such as the configuration endpoint of a managed
-// cluster, even if the server answers only after Open.
+// If Options have only one address of a Redis Cluster, the index still uses the whole cluster. This
+// also holds if no server answers before Open ends.
 func TestOneAddressOfACluster(t *testing.T) {
 	o := options(cluster.RedisCluster(t)[:1], 0)
 	x := openIndex(t, o)
 	season, s := x.season(testSeason), newStore(100)
 	must(t, x.Rebuild(t.Context(), testBoard, testSeason, epoch, s.scan))
 	if _, ok := x.client().(*goredis.ClusterClient); !ok || len(*season.control.Load()) != 1 {
-		t.Errorf("the client is a %T, the season has %d shards; want a client of a cluster, and the default of 1", x.client(), len(*season.control.Load()))
+		t.Errorf("the client is a %T, the season has %d shards; want a ClusterClient, and the default of 1 shard", x.client(), len(*season.control.Load()))
 	}
 	late, err := newIndex(o)
 	must(t, err)
 	t.Cleanup(func() { must(t, late.Close()) })
 	unreachable := errors.New("unreachable")
-	late.unfit.Store(&unreachable)
+	late.unfit.Store(&unreachable) // like Open, if no server answers
 	late.inspectUntilFit()
 	if _, ok := late.client().(*goredis.ClusterClient); !ok || late.unfit.Load() != nil {
-		t.Errorf("after Redis answers, the client is a %T and the index is unfit: %v; want a client of a cluster and a fit index", late.client(), late.unfit.Load())
+		t.Errorf("after inspectUntilFit, the client is a %T and unfit is %v; want a ClusterClient and nil", late.client(), late.unfit.Load())
 	}
 }
 

@@ -65,7 +65,7 @@ func ladder(t testing.TB, entries map[leaderboard.UserID]leaderboard.Entry, d le
 	return out
 }
 
-// checkLadders checks that all ladders of the index are those that follow from entries.
+// checkLadders compares all ladders of the index with the ladders of entries.
 func checkLadders(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderboard.Entry) {
 	t.Helper()
 	divisions := map[leaderboard.Division]bool{{}: true}
@@ -98,8 +98,8 @@ func checkLadders(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderb
 	}
 }
 
-// The scripts work in a miniredis, a Redis in the test's process. A miniredis does not report its
-// identity, so Open refuses it. The suites of the contract and the tests of faults need real servers.
+// The Lua scripts also work in a miniredis (see openLocal). Other tests need a real server, because Open
+// refuses a server that does not report its identity, such as a miniredis.
 func TestScriptsInProcess(t *testing.T) {
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
@@ -148,7 +148,7 @@ func TestScriptsInProcess(t *testing.T) {
 	}
 }
 
-// Reads of seasons that do not exist leave no state in the process.
+// Index.seasons never shrinks. Reads of seasons that do not exist add nothing to it.
 func TestUnknownSeasonsLeaveNoState(t *testing.T) {
 	x := openLocal(t, 2)
 	for i := range 100 {
@@ -165,7 +165,7 @@ func TestUnknownSeasonsLeaveNoState(t *testing.T) {
 		return n
 	}
 	if n := countStates(); n != 0 {
-		t.Errorf("the index keeps the states of %d seasons, want none", n)
+		t.Errorf("Index.seasons has %d seasons, want none", n)
 	}
 	if err := x.Rebuild(t.Context(), testBoard, testSeason, epoch, sequence(nil)); err != nil {
 		t.Fatal(err)
@@ -173,6 +173,6 @@ func TestUnknownSeasonsLeaveNoState(t *testing.T) {
 	x.seasons.Clear() // as in a new process
 	x.queried.Purge()
 	if loaded, err := x.Loaded(t.Context(), testSeason); !loaded || err != nil || countStates() != 1 {
-		t.Errorf("Loaded = %v, %v, want true, nil; the index keeps the states of %d seasons, want 1", loaded, err, countStates())
+		t.Errorf("Loaded = %v, %v, want true, nil; Index.seasons has %d seasons, want 1", loaded, err, countStates())
 	}
 }

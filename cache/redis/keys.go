@@ -12,20 +12,20 @@ import (
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// hash distributes rank keys over their homes (see lua/base.lua).
+// hash distributes rank keys over shards. The chosen shard is the rank key's home: see lua/base.lua.
 func hash(s string) uint32 {
 	sum := sha1.Sum([]byte(s))
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// bucketHash distributes users over the buckets of a shard (see lua/base.lua). Scripts compute
-// the same hash.
+// bucketHash distributes a shard's users over buckets, the hashes that hold the users' records (see
+// lua/base.lua). Scripts compute it too.
 func bucketHash(user string) uint32 {
 	sum := sha1.Sum([]byte(user))
 	return binary.BigEndian.Uint32(sum[4:])
 }
 
-// bucketNumber returns the number of the bucket for a hash, like the function bucket in lua/base.lua.
+// bucketNumber returns the number of the bucket for a bucketHash, like the function bucket in lua/base.lua.
 func bucketNumber(hash uint32, buckets int) int {
 	m := 1
 	for m < buckets {
@@ -38,8 +38,8 @@ func bucketNumber(hash uint32, buckets int) int {
 	return i
 }
 
-// escape returns s as a part of a key's hash tag. It encodes only the characters that end a
-// part or the tag, so that people can read the key.
+// escape returns s as a part of a key's hash tag. A slash separates parts, and braces enclose the tag.
+// So escape encodes only '/', '{', '}' and '%', and people can read the key.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -53,11 +53,11 @@ func escape(s string) string {
 	return b.String()
 }
 
-// controlKey returns the control key of a shard: the key of the hash with the shard's state
-// (see lua/base.lua). The shard's other keys begin with the control key. Processes learn the
-// number of shards from shard 0, so its control key does not depend on this number. The slots
-// of the shards lie at about equal distances. Servers own ranges of slots, so they get about
-// equal numbers of a season's shards.
+// controlKey returns the control key of a shard: the key of its control hash (see lua/base.lua).
+// The shard's other keys begin with the control key. Processes read the number of shards from
+// shard 0, so the control key of shard 0 does not depend on this number. The slots of the shards
+// have about equal distances, and each server owns a range of slots. So servers get about equal
+// numbers of a season's shards.
 func controlKey(prefix string, s leaderboard.SeasonKey, shard, shards int) string {
 	name := escape(string(s.Board)) + "/" + escape(string(s.Season))
 	zero := fmt.Sprintf("%s{%s/0}", prefix, name)

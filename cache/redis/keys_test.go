@@ -10,7 +10,7 @@ import (
 )
 
 func TestSlotEqualsClusterKeyslot(t *testing.T) {
-	// The check value of CRC-16/XMODEM, and slots that CLUSTER KEYSLOT returns.
+	// 0x31c3 is the check value of CRC-16/XMODEM. CLUSTER KEYSLOT returned the other slots.
 	for tag, want := range map[string]int{"123456789": 0x31c3 % slots, "": 0, "foo": 12182, "user1000": 3443} {
 		if got := slot(tag); got != want {
 			t.Errorf("slot(%q) = %d, want %d", tag, got, want)
@@ -30,7 +30,7 @@ func TestShardsAreSpreadOverSlots(t *testing.T) {
 				_, rest, _ := strings.Cut(key, "{")
 				tag, after, _ := strings.Cut(rest, "}")
 				if after != "" || seen[slot(tag)] {
-					t.Fatalf("key %q has text behind its tag, or shares its slot with another shard, want neither", key)
+					t.Fatalf("key %q must end with its hash tag, and no other shard may have the same slot", key)
 				}
 				seen[slot(tag)] = true
 				perNode[slot(tag)*nodes/slots]++

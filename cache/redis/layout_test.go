@@ -15,8 +15,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// A season in the first layout of keys, which had one hash for all users and two sorted sets per
-// ladder, counts as not loaded. The next Rebuild frees its keys.
+// In the first layout of keys, a generation had one hash of users, and two sorted sets for each ladder.
+// A season in this layout counts as not loaded, and the next Rebuild frees its keys.
 func TestAnOlderLayoutIsRebuilt(t *testing.T) {
 	ctx := t.Context()
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(50)
@@ -55,23 +55,24 @@ func TestAnOlderLayoutIsRebuilt(t *testing.T) {
 }
 
 // If a script fails half-way, the field busy of the shard's control hash (see lua/base.lua) stays 1.
-// The next script detects this, and the season is unavailable until a Rebuild.
+// The next script finds the 1 and empties the shard, so the season is unavailable until a Rebuild.
 func TestAScriptThatFailsHalfWayIsDetected(t *testing.T) {
 	for _, shards := range []int{1, 3} {
 		x, s := openIndex(t, options([]string{cluster.Redis(t)}, shards)), newStore(100)
 		s.rebuild(t, x)
 		r := rawLive(t, x, 0)
+		// Replace the first leaf of the overall ladder, so that a script fails when it changes the leaf.
 		must(t, x.client().Del(t.Context(), r.at+"0l").Err())
 		must(t, x.client().Set(t.Context(), r.at+"0l", "not a sorted set", 0).Err())
 		var failed *call
-		for i := 0; failed == nil; i++ { // the first user of shard 0
+		for i := 0; failed == nil; i++ { // find a user of shard 0
 			e := entry(fmt.Sprint("user ", i), 2, 1000, "")
 			if control := *x.season(testSeason).control.Load(); shardOf(e.User, shards) == 0 {
 				failed = newCall(updateScript, control, 0, append([]any{"", 0, "", 0}, entryArgs(&e)...)...)
 			}
 		}
 		if err := x.run(t.Context(), []*call{failed}); err == nil {
-			t.Fatal("the update succeeded on a key of another type; the test needs an update that fails")
+			t.Fatal("the update succeeded although the leaf is not a sorted set")
 		}
 		checkUnavailable(t, x)
 		s.rebuild(t, x)
@@ -79,7 +80,8 @@ func TestAScriptThatFailsHalfWayIsDetected(t *testing.T) {
 	}
 }
 
-// A shard rejects a batch of a Rebuild if it lacks the previous batch. It accepts a repeated batch.
+// A Rebuild numbers the batches of entries for a shard. The shard rejects batch n if it lacks batch n-1.
+// It accepts a repeated batch.
 func TestASkippedBatchIsDetected(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(100)
 	g := beginGeneration(t, x)
@@ -96,14 +98,14 @@ func TestASkippedBatchIsDetected(t *testing.T) {
 		}
 	}
 	must(t, x.abandon(t.Context(), g.control, g.name))
-	must(t, x.run(t.Context(), []*call{g.lease(0)}))
+	must(t, x.run(t.Context(), []*call{g.lease(0)})) // releases the lease
 	s.rebuild(t, x)
 	checkLadders(t, x, s.entries)
 }
 
-// Redis packs small sorted sets and hashes. On a server that packs fewer members than by default,
-// Open logs a warning, and the index is correct. The index is also correct with ids that are too long
-// to be packed.
+// Redis packs small sorted sets and hashes (listpack). If settings make a server pack fewer members than
+// by default, Open logs a warning, and the index is correct. The index is also correct if user ids are
+// too long to be packed.
 func TestServersThatPackLess(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(c.Addrs(), 1)
@@ -130,7 +132,7 @@ func TestServersThatPackLess(t *testing.T) {
 	}
 }
 
-// Large answers are read in pieces, and are complete.
+// Several scripts read a page of more than pieceStandings standings, and the page is complete.
 func TestLargeAnswersAreReadInPieces(t *testing.T) {
 	const users = 5000
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(users)
@@ -140,6 +142,6 @@ func TestLargeAnswersAreReadInPieces(t *testing.T) {
 	want := ladder(t, s.entries, leaderboard.Division{})
 	got, v, err := x.PageAfter(context.Background(), l, want[99].SortKey(), users)
 	if err != nil || v.Size != users || len(got) != users-100 || got[0] != want[100] || got[len(got)-1] != want[users-1] {
-		t.Errorf("PageAfter returned %d standings of %d, error %v, want %d of %d", len(got), v.Size, err, users-100, users)
+		t.Errorf("PageAfter returned %d standings of a ladder of %d, error %v, want %d of %d, nil", len(got), v.Size, err, users-100, users)
 	}
 }

@@ -18,13 +18,13 @@ const (
 	pollTimeout  = 5 * time.Second
 )
 
-// serverState is the state of a server, or the sum of several.
+// serverState is the state of a server, or of several together: see add.
 type serverState struct {
 	used, limit   float64 // bytes; limit is 0 if memory is unlimited
 	keys          float64
 	evicted, slow float64 // counted since the start of the server
 	replicas      float64
-	lag           float64 // bytes that the replica furthest behind lacks
+	lag           float64 // bytes of replication that the slowest replica has not received
 	masters       float64 // masters that answered
 }
 
@@ -39,14 +39,13 @@ func (s *serverState) add(o serverState) {
 	s.masters += o.masters
 }
 
-// metrics are the metrics of the servers and of the shards.
 type metrics struct {
 	mu     sync.Mutex
 	state  serverState // the zero value while Redis does not answer
-	shards shardCounts // the zero value until the first census ends
+	shards shardCounts // the zero value until the first census (see census.go) ends
 }
 
-// reader returns a function that calls read while no other goroutine changes the metrics.
+// reader returns a function that locks mu and calls the function read.
 func (m *metrics) reader(read func(*metrics) float64) func() float64 {
 	return func() float64 {
 		m.mu.Lock()
@@ -55,7 +54,7 @@ func (m *metrics) reader(read func(*metrics) float64) func() float64 {
 	}
 }
 
-// register registers the metrics of the index.
+// register registers the metrics of the servers and connections.
 func (x *Index) register(reg prometheus.Registerer) {
 	const namespace, subsystem = "leaderboard", "redis"
 	f := promauto.With(reg)
@@ -85,7 +84,7 @@ func (x *Index) register(reg prometheus.Registerer) {
 		Help: "Calls that found no free connection in time."}, stats(func(s *goredis.PoolStats) uint32 { return s.Timeouts }))
 }
 
-// poll calls read at once, and then in intervals, until the index is closed.
+// poll calls the function read at once, and again after each interval, until Close.
 func (x *Index) poll(interval time.Duration, read func()) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
@@ -122,7 +121,7 @@ func (x *Index) readServers() serverState {
 		}
 	}
 	if c, ok := x.client().(*goredis.ClusterClient); ok {
-		_ = c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { // the sum includes the masters that answered
+		_ = c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { // ignore errors: the sum has the masters that answered
 			add(ctx, m)
 			return nil
 		})

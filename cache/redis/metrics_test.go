@@ -44,8 +44,8 @@ func TestStatesOfMastersAdd(t *testing.T) {
 	}
 }
 
-// metricsOf returns a function that reads the servers as pollServers does, and returns the
-// metrics of the index by name.
+// metricsOf returns a function. A call of this function reads the servers, as pollServers does, and
+// returns the metrics of the index by name.
 func metricsOf(t *testing.T, x *Index, reg *prometheus.Registry) func() map[string]float64 {
 	return func() map[string]float64 {
 		t.Helper()
@@ -63,7 +63,7 @@ func metricsOf(t *testing.T, x *Index, reg *prometheus.Registry) func() map[stri
 	}
 }
 
-// The metrics have the state of a real server: its replica, its keys and its slow log.
+// The metrics show the replica, the keys and the slow log of a real server.
 func TestMetricsOfAServerWithAReplica(t *testing.T) {
 	ctx, reg := t.Context(), prometheus.NewRegistry()
 	master := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs()[0]
@@ -73,7 +73,7 @@ func TestMetricsOfAServerWithAReplica(t *testing.T) {
 	x := openIndex(t, o)
 	read := metricsOf(t, x, reg)
 	if m := read(); m["masters"] != 1 || m["replicas"] != 0 || m["max_memory_bytes"] != 0 || m["evicted_keys"] != 0 {
-		t.Errorf("the metrics of a new server are %v, want one master without replicas, maxmemory and evictions", m)
+		t.Errorf("the metrics of a new server are %v; want masters 1, and replicas, max_memory_bytes and evicted_keys 0", m)
 	}
 	replicaClient := goredis.NewClient(&goredis.Options{Addr: replica})
 	defer replicaClient.Close()
@@ -86,13 +86,13 @@ func TestMetricsOfAServerWithAReplica(t *testing.T) {
 		keys, err := names(ctx, x)
 		must(t, err)
 		if m := read(); m["masters"] != 1 || m["replicas"] != 1 || m["keys"] != float64(len(keys)) || len(keys) == 0 || m["slow_commands"] < 10 || m["used_memory_bytes"] < 1<<19 || m["connections"] < 1 {
-			return fmt.Errorf("the metrics are %v, want one master with a replica, the %d keys of the index, 10 slow commands, its memory and a connection", m, len(keys))
+			return fmt.Errorf("the metrics are %v; want masters 1, replicas 1, keys %d, and at least 10 slow_commands, 524288 used_memory_bytes and 1 connections", m, len(keys))
 		}
 		return nil
 	})
 }
 
-// The metrics show that a server with the wrong maxmemory-policy has removed keys.
+// If a server evicts keys, because its maxmemory-policy is wrong, the metrics show this.
 func TestMetricsOfAServerThatEvicts(t *testing.T) {
 	ctx, reg := t.Context(), prometheus.NewRegistry()
 	o := options(cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs(), 1)
@@ -103,7 +103,7 @@ func TestMetricsOfAServerThatEvicts(t *testing.T) {
 	must(t, x.client().ConfigSet(ctx, "maxmemory", strconv.FormatInt(limit, 10)).Err())
 	must(t, x.client().ConfigSet(ctx, "maxmemory-policy", "allkeys-lru").Err())
 	value := strings.Repeat("x", 1<<16)
-	for i := range 100 { // 6 MiB
+	for i := range 100 { // 6 MiB, of which 2 fit
 		must(t, x.client().Set(ctx, fmt.Sprint(x.o.Prefix, i), value, 0).Err())
 	}
 	if m := metricsOf(t, x, reg)(); m["evicted_keys"] < 1 || m["max_memory_bytes"] != float64(limit) || m["keys"] >= 100 {

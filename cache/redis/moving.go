@@ -12,11 +12,11 @@ import (
 // refuseMoving is a hook on the client of each server of a cluster. It refuses commands for a slot that
 // is being moved to this server.
 //
-// While a slot moves, its keys are on two servers. If a key is not on the first server any more, the
-// server redirects the client with ASK, and go-redis then sends the command ASKING and the script to
-// the second server. There, the script would treat keys that have not arrived yet as missing, and
-// could write wrong trees of sort keys. Without ASKING, scripts fail until the slot has moved. On the
-// first server, scripts fail too, before their first change (see check_slot in lua/server.lua).
+// While a slot moves, some of its keys are on the old server, and some on the new one. If the old server
+// no longer has the key of a script, it answers ASK. go-redis would then send ASKING and the script to
+// the new server. There, the script would treat keys that have not arrived yet as missing, and could
+// write wrong trees of sort keys. This hook makes the script fail instead. On the old server, scripts fail
+// before their first change (see check_slot in lua/server.lua).
 type refuseMoving struct{}
 
 var _ goredis.Hook = refuseMoving{}

@@ -11,10 +11,10 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// excerpt asks every shard for its part of an excerpt around a cut (see excerpt.go). It also
-// returns the sort key of user, or "" if user is empty or not in the ladder. If kind is "u" and
-// the user is not in the ladder, the returned excerpt is nil. lua/part.lua describes the kinds
-// of cuts.
+// excerpt reads an excerpt: standings around a cut, which is a point between two standings (see
+// excerpt.go). The parameter kind is the kind of the cut (see lua/part.lua). The method also returns
+// the sort key of user, or "" if user is empty or not in the ladder. If kind is "u" and the user is
+// not in the ladder, the excerpt is nil.
 func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.UserID) (*excerpt, string, error) {
 	calls := make([]*call, r.shards())
 	for i := range calls {
@@ -49,7 +49,7 @@ func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.Us
 	case "u":
 		cut = sortKey
 	case "i":
-		cut = "" // the keys begin at the cut
+		cut = "" // callers pass above 0, so all keys are behind the cut
 	}
 	return join(cut, r.keyBytes, parts), sortKey, fault(calls)
 }
@@ -75,8 +75,8 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return x.sharePage(ctx, pageQuery{ladder: l, position: min(max(position, 1), maxPosition) - 1, n: n, counts: countsOf(methods)})
 }
 
-// PageAfter implements [leaderboard.Ranker]. The empty key precedes all keys, and a proper prefix
-// of a sort key precedes every key that begins with it. Concurrent equal calls share one read.
+// PageAfter implements [leaderboard.Ranker]. If after is only the beginning of sort keys, or empty,
+// these sort keys follow after. Concurrent equal calls share one read.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.sharePage(ctx, pageQuery{ladder: l, position: -1, after: after, n: n, counts: countsOf(methods)})
 }
@@ -138,8 +138,8 @@ func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standi
 // server.
 const pieceStandings = 1000
 
-// extend appends the standings after out, up to q.n in all, in pieces. Each piece shows the
-// ladder at a later moment. The ranks continue the ranks of out.
+// extend reads the standings that follow out, in pieces, and appends them until out has q.n standings.
+// Each piece shows the ladder at a later moment. Its ranks continue the ranks of out.
 func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Standing, v leaderboard.View) ([]leaderboard.Standing, leaderboard.View, error) {
 	for len(out) < q.n {
 		var part []leaderboard.Standing
@@ -163,13 +163,12 @@ func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Stand
 	return out, v, nil
 }
 
-// nearTop is for seasons of several shards. If the number of standings before a page is at most
-// nearTop or the page's size, readPage reads and skips these standings. Otherwise it calls
-// [reader.readDeep].
+// nearTop is for seasons of several shards. If a page begins at most nearTop standings, or one page,
+// below the top, readPage also reads the standings before the page. Otherwise it calls [reader.readDeep].
 const nearTop = 100
 
-// pageBehind returns up to n standings behind a cut (see [excerpt]), without the first skip
-// standings.
+// pageBehind returns up to n standings behind a cut (see [excerpt]). It omits the nearest ones. The
+// parameter skip is their number.
 func (r *reader) pageBehind(cut string, skip, n int) ([]leaderboard.Standing, error) {
 	for _, ask := range []int{requestSize(skip+n, r.shards()), skip + n} {
 		w, _, err := r.excerpt("k", cut, 0, ask, "")
@@ -201,7 +200,8 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 		}
 		return n, v, nil
 	}
-	for range attempts { // a second attempt is needed only if the user moves between the two answers
+	// Read the user's position, then a page. If the user moves between the two, read both again.
+	for range attempts {
 		v, err := ask(0, 0)
 		if err == nil {
 			place := n.Standings[0].Ranks.Ordinal
@@ -219,8 +219,8 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return leaderboard.Neighborhood{}, leaderboard.View{}, fmt.Errorf("redis: %v: %w", l, errUnstable)
 }
 
-// around returns the standings around a user: at most above standings before the user's own
-// standing, and at most below standings that begin with it.
+// around returns the standings around a user. The parameter above limits the standings before the
+// user's own standing. The parameter below limits the other standings, which include the user's own.
 func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, error) {
 	kind, cut := "u", ""
 	if r.shards() > 1 {
@@ -234,7 +234,7 @@ func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.
 			countAbove, countBelow = above, below
 		}
 		if kind == "k" && cut == "" {
-			countAbove, countBelow = 0, 0 // only the user's sort key is needed
+			countAbove, countBelow = 0, 0 // first read the user's sort key
 		}
 		w, sortKey, err := r.excerpt(kind, cut, countAbove, countBelow, user)
 		if err != nil {
@@ -266,28 +266,28 @@ func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.
 const (
 	pivotsPerShard = 16
 	estimateRounds = 4 // rounds in which readDeep estimates positions
-	// maxReach bounds the likely distance from a pivot to the position. Within this distance, readDeep
-	// reads all standings between the pivot and the position. Otherwise it reads only the pivot.
+	// maxReach bounds the standings that readDeep reads between a pivot and the wanted position. If the
+	// distance is probably greater, readDeep reads only the pivot.
 	maxReach = 1024
 )
 
-// readDeep returns n standings of a ladder of several shards, beginning at a position, which
-// counts from 0. A hash distributes the standings before the position over the shards. So the
-// number of these standings in each shard is nearly known.
+// readDeep returns n standings of a ladder of several shards, from a position, which counts from 0.
+// A hash distributes users over shards. So each shard has about the same number of the standings
+// before the position.
 //
-// A round has two round trips. The first round trip reads pivots. The pivots of a shard are
-// standings near the likely place of the position in this shard. The second round trip reads an
-// excerpt around the best pivot. The position of the excerpt is exact, because all shards count the
-// standings before its cut. If the excerpt does not contain the wanted standings, the counts of the
-// excerpt narrow the search.
+// A round of the search has two round trips. The first round trip reads the pivots of each shard: some
+// standings near the likely end of these standings. The second round trip reads an excerpt whose cut is
+// the pivot that is probably nearest to the position. All shards count their standings before
+// the cut, so the position of the cut is exact. If the excerpt lacks the wanted standings, these
+// counts narrow the search.
 //
-// After estimateRounds rounds, readDeep stops estimating and reads pivots evenly over the
-// remaining range. Each further round then leaves at most about a quarter of this range, for
-// any distribution of the standings.
+// After estimateRounds rounds, readDeep stops estimating, and distributes the pivots evenly over the
+// remaining range. Each further round leaves at most about a quarter of this range, even if the
+// standings are distributed unevenly.
 func (r *reader) readDeep(position int64, n int) ([]leaderboard.Standing, error) {
 	shards := r.shards()
 	bounds := make([]bracket, shards) // for each shard: proven bounds of its number of standings before the position
-	aim := make([]bracket, shards)    // for each shard: the positions between which to read pivots
+	aim := make([]bracket, shards)    // for each shard: the range of positions in which to read pivots
 	mean := float64(position) / float64(shards)
 	spread := 5*math.Sqrt(mean) + 1
 	for i := range bounds {
@@ -307,7 +307,7 @@ func (r *reader) readDeep(position int64, n int) ([]leaderboard.Standing, error)
 		}
 		cut, estimate, doubt := choosePivot(pivots, bounds, position)
 		distance := position - estimate
-		countAbove, countBelow := 0, 1 // at least the pivot, for its exact position
+		countAbove, countBelow := 0, 1 // read at least the pivot
 		if doubt+max(distance, -distance) <= maxReach {
 			countAbove, countBelow = int(max(-distance, 0)+doubt), int(max(distance, 0)+doubt)+n
 			if round < estimateRounds {
@@ -327,7 +327,7 @@ func (r *reader) readDeep(position int64, n int) ([]leaderboard.Standing, error)
 	return nil, errUnstable
 }
 
-// bracket is a range that contains a number: lo to hi, both included.
+// bracket bounds an unknown number: it is at least lo and at most hi.
 type bracket struct{ lo, hi int64 }
 
 // clampTo returns the common part of b and o. If b and o have no common number, clampTo returns the
@@ -343,7 +343,7 @@ type pivot struct {
 	key      string
 }
 
-// pivots reads standings of each shard at even distances within aim.
+// pivots reads pivots of each shard at even distances within aim.
 func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	calls := make([]*call, r.shards())
 	for i, b := range aim {
@@ -369,9 +369,8 @@ func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	return out, sizes, fault(calls)
 }
 
-// placement describes how many standings of a shard precede a key, as far as the shard's
-// pivots show this. The number is in the bracket. guess is an estimate of the number, and
-// variance is the variance of the estimate.
+// placement describes the number of standings of a shard that precede a key. The shard's pivots
+// prove the bounds in bracket. guess is an estimate of the number, with the given variance.
 type placement struct {
 	bracket
 	guess    int64
@@ -379,7 +378,7 @@ type placement struct {
 }
 
 // placementOf returns the placement of key in a shard with the given pivots. Earlier rounds
-// have proven that bound contains the number.
+// have proven bound.
 func placementOf(pivots []pivot, bound bracket, key string) placement {
 	j, equal := slices.BinarySearchFunc(pivots, key, func(p pivot, key string) int { return cmp.Compare(p.key, key) })
 	p := placement{bracket: bound}
@@ -403,14 +402,14 @@ func placementOf(pivots []pivot, bound bracket, key string) placement {
 	default:
 		p.guess = (p.lo + p.hi) / 2
 		gap := float64(p.hi - p.lo)
-		p.variance = gap * gap / 12
+		p.variance = gap * gap / 12 // of a uniform distribution
 	}
 	return p
 }
 
 // choosePivot chooses the pivot that is likely nearest to position in the ladder. It returns
 // the pivot's sort key, an estimate of its position, and the likely error of the estimate. It
-// also narrows bounds to what the pivots prove.
+// also narrows bounds as far as the pivots prove.
 func choosePivot(pivots [][]pivot, bounds []bracket, position int64) (string, int64, int64) {
 	var all []string
 	for _, list := range pivots {
@@ -431,7 +430,7 @@ func choosePivot(pivots [][]pivot, bounds []bracket, position int64) (string, in
 			sum.lo, sum.hi = sum.lo+p.lo, sum.hi+p.hi
 			sum.guess, sum.variance = sum.guess+p.guess, sum.variance+p.variance
 		}
-		if sum.hi <= position { // at most sum.hi standings precede k, so k is not behind the position
+		if sum.hi <= position { // k is not behind the position, so the standings before k are also before the position
 			for i := range bounds {
 				bounds[i].lo = min(max(bounds[i].lo, places[i].lo), bounds[i].hi)
 			}
@@ -468,7 +467,7 @@ func (r *reader) narrow(bounds, aim []bracket, w *excerpt, position int64, round
 			aim[i] = bounds[i]
 			continue
 		}
-		// A shard's share of the distance is its share of the remaining range.
+		// Divide the distance among the shards in proportion to their remaining ranges.
 		shardDistance := float64(distance) * float64(bounds[i].hi-bounds[i].lo) / float64(remaining)
 		spread := 5*math.Sqrt(math.Abs(shardDistance)) + 8
 		target := float64(w.parts[i].cut) + shardDistance

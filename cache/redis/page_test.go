@@ -28,8 +28,8 @@ func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
 	}{
 		"many different scores": {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(1 << 50) }, 3},
 		"few different scores":  {func(rng *rand.Rand, i, shard int) int64 { return rng.Int64N(5) }, 3},
-		// A hash never distributes users like this: shard 3 has the highest scores, and each
-		// other shard has its own range of scores.
+		// Shard 3 has the highest scores, and each other shard has its own range of scores. A hash never
+		// distributes users like this, so the estimates of readDeep are wrong.
 		"a range of scores for each shard": {func(rng *rand.Rand, i, shard int) int64 {
 			if shard == 3 {
 				return 1<<40 + rng.Int64N(1<<30)
@@ -162,7 +162,7 @@ func TestTrips(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		o := options([]string{cluster.Redis(t)}, shards)
 		o.Hints = users
-		// The first index sends the scripts to the server, so the test checks only the second index.
+		// The first index also sends the texts of scripts, so the test checks only the second index.
 		for i, x := range []*Index{openIndex(t, o), openIndex(t, o)} {
 			s.rebuild(t, x)
 			tripCount := countTrips(x)
@@ -170,7 +170,7 @@ func TestTrips(t *testing.T) {
 				before := tripCount.Load()
 				must(t, q.ask(t.Context(), x))
 				got := tripCount.Load() - before
-				x.background.Wait() // its trips follow the answer to the call, so they do not count
+				x.background.Wait() // trips after the answer do not count
 				if want := []int64{q.one, q.several}[min(shards-1, 1)]; i == 1 && got != want {
 					t.Errorf("%s, %d shards: %d trips, want %d", q.name, shards, got, want)
 				}
@@ -179,7 +179,7 @@ func TestTrips(t *testing.T) {
 	}
 }
 
-// slowTrips is a hook that counts round trips, and makes each command that is sent alone take
+// slowTrips is a hook that counts round trips, and makes each command outside a pipeline take
 // at least 20 ms.
 type slowTrips struct{ trips }
 
@@ -191,8 +191,8 @@ func (s *slowTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 }
 
 // Concurrent reads of one page share a round trip, and so do concurrent reads of the ranks of
-// different users. The round trip begins after all these reads were called, so a read that
-// follows an Update sees the update.
+// different users. The round trip begins after the calls of all these reads. So a read that begins
+// after the end of an Update sees the new entries.
 func TestConcurrentReadsShareATrip(t *testing.T) {
 	const readers, rounds = 50, 5
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(20)
@@ -211,7 +211,7 @@ func TestConcurrentReadsShareATrip(t *testing.T) {
 			}
 			standings, v, err := x.Standings(ctx, l, []leaderboard.UserID{user})
 			if err == nil && (len(standings) != 1 || standings[0].User != user) {
-				err = fmt.Errorf("the answer about %s is about %v", user, standings)
+				err = fmt.Errorf("asked for the standing of %s, got %v", user, standings)
 			}
 			return standings, v, err
 		},
@@ -226,13 +226,12 @@ func TestConcurrentReadsShareATrip(t *testing.T) {
 					all.Go(func() {
 						got, v, err := read(t.Context(), i)
 						if err != nil || v.Size != 21 || got[0].User == "first" && (got[0].Key != testBoard.ScorePrefix(leaderboard.Score(score), epoch) || got[0].Ranks.Ordinal != 1) {
-							t.Errorf("round %d: got %v of %d standings, error %v; want 21, and user \"first\" with rank 1 and score %d", round, got, v.Size, err, score)
+							t.Errorf("round %d: got %v, ladder size %d, error %v; want size 21, and if the standing is of \"first\", rank 1 and score %d", round, got, v.Size, err, score)
 						}
 					})
 				}
 				all.Wait()
-				// The first reader may be alone in its trip. Readers that the system delays may need
-				// further trips.
+				// One trip may serve only the first reader. Readers that start late may need further trips.
 				if n := tripCount.Load() - before; n > 6 {
 					t.Errorf("round %d: %d trips for %d concurrent reads, want at most 6", round, n, readers)
 				}

@@ -16,7 +16,7 @@ var (
 	errNotLoaded = fmt.Errorf("not loaded: %w", leaderboard.ErrRankUnavailable)
 	// errUnsynced means that the season lacks an Update of this process.
 	errUnsynced = fmt.Errorf("an update has failed and is not repeated yet: %w", leaderboard.ErrRankUnavailable)
-	// errAgain means that the attempt gave no answer, and the caller must repeat the question.
+	// errAgain means that one attempt gave no answer. The method answer then makes another attempt.
 	errAgain = fmt.Errorf("the index was replaced during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
 	// errUnstable means that many attempts on one generation gave no consistent answer.
 	errUnstable = fmt.Errorf("the standings changed during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
@@ -25,14 +25,14 @@ var (
 const (
 	// attempts bounds the attempts at one question.
 	attempts = 32
-	// outboxAge is the age at which a reader delivers the items in an outbox (see
-	// lua/base.lua). A writer delivers its items at once, so the writer of older items has
-	// probably died.
+	// outboxAge is the age at which a reader delivers the items in an outbox: the messages from one
+	// shard to another (see lua/base.lua). Writers deliver items at once. So if an item is older,
+	// its writer has probably died.
 	outboxAge = 250 * time.Millisecond
 	// batchUsers bounds the users of one round trip if the season has several shards.
 	batchUsers = 256
-	// rankedUsers and countedKeys bound the users with ranks and the keys that one script
-	// looks up, because a script blocks its server.
+	// rankedUsers bounds the users whose ranks one script reads, if the season has one shard.
+	// countedKeys bounds the keys that one script counts. A script blocks its server.
 	rankedUsers = 32
 	countedKeys = 16
 )
@@ -45,14 +45,14 @@ type reader struct {
 	ladder  string
 	counts  string // what the scripts have to count: see lua/read.lua
 	control []string
-	drained bool // this reader has delivered old outboxes, which it does at most once
-	rolled  bool // this reader has called rollForward because of a missing shard, which it does at most once
+	drained bool // this reader has delivered old items, which it does at most once
+	rolled  bool // checkShards has called rollForward, which it does at most once
 
 	keyBytes int // of a rank key
 	view     leaderboard.View
 }
 
-// countsOf returns the letters of the counts that ranks of the given methods need.
+// countsOf returns the letters of the counts (see lua/read.lua) that ranks of the given methods need.
 func countsOf(methods []leaderboard.Method) string {
 	letters := ""
 	if len(methods) == 0 || slices.Contains(methods, leaderboard.Competition) {
@@ -65,7 +65,7 @@ func countsOf(methods []leaderboard.Method) string {
 }
 
 // answer calls f until f does not return errAgain, up to attempts times. The parameter counts
-// has the letters of the counts that f uses.
+// has the letters of the counts that f uses: see countsOf.
 func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, counts string, f func(*reader) error) (leaderboard.View, error) {
 	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: ladderName(l.Division), counts: counts}
 	var err error
@@ -119,9 +119,9 @@ func (s sizes) total() int64 {
 	return n
 }
 
-// ask makes calls in one round trip and reads the header of every answer (see lua/read.lua).
-// The caller must pass at least one call for each shard. If the answers are not of one
-// generation, ask returns errAgain.
+// ask sends calls in one round trip and reads the header of every answer (see lua/read.lua).
+// The caller must pass at least one call for each shard. If the shards answer from different
+// generations, ask returns errAgain.
 func (r *reader) ask(calls []*call) (sizes, error) {
 	if err := r.x.run(r.ctx, calls); err != nil {
 		return nil, err
@@ -177,8 +177,8 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	return parts, nil
 }
 
-// checkShards returns errAgain if shard 0 has another number of shards, or if another shard may not
-// have made the generation of shard 0 live yet: see rollForward.
+// checkShards returns errAgain if the season has another number of shards than r. It also returns
+// errAgain after rollForward: other shards may lack the live generation of shard 0.
 func (r *reader) checkShards(calls []*call) error {
 	zero := calls[0] // of shard 0
 	if zero.status == statusShards {
@@ -199,9 +199,9 @@ func (r *reader) checkShards(calls []*call) error {
 	return r.rollForward(calls, generations)
 }
 
-// rollForward makes the live generation of shard 0 live in the other shards too,
-// because shard 0 decides. The process that made the generation live in shard 0 is still
-// doing the same in the other shards, or has died.
+// rollForward makes the live generation of shard 0 live in the other shards too. A Rebuild makes its
+// generation live in shard 0 first. The process of this Rebuild may have died before it reached the
+// other shards.
 func (r *reader) rollForward(asked []*call, generations []string) error {
 	var calls []*call
 	for i, c := range asked {
@@ -209,7 +209,7 @@ func (r *reader) rollForward(asked []*call, generations []string) error {
 			calls = append(calls, newCall(flipScript, r.control, c.shard, generations[0]))
 		}
 	}
-	if len(calls) == 0 { // shard 0 changed between two calls
+	if len(calls) == 0 { // two calls found different generations in shard 0
 		return errAgain
 	}
 	if err := r.x.run(r.ctx, calls); err != nil {
@@ -316,9 +316,9 @@ func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string,
 	return sortKeys, counted, nil
 }
 
-// reconcile makes counts of rank keys consistent with counts of standings. The home of a
-// rank key (see lua/base.lua) receives a change shortly after the standings have changed.
-// So the count of rank keys may be of an earlier moment than the count of standings.
+// reconcile makes counts of rank keys consistent with counts of standings. The home of a rank key
+// is the shard that counts it (see lua/base.lua). An update changes the home shortly after the
+// standings. So the count of rank keys may be older than the count of standings.
 func reconcile(counted map[string]*keyCounts) {
 	last := &keyCounts{}
 	for _, k := range slices.Sorted(maps.Keys(counted)) {
@@ -328,8 +328,7 @@ func reconcile(counted map[string]*keyCounts) {
 	}
 }
 
-// limitDistinct limits the count distinct to the counts that are possible with this number of
-// standings.
+// limitDistinct limits a number of rank keys to the range that is possible for a number of standings.
 func limitDistinct(distinct, standings int64) int64 {
 	return max(min(distinct, standings), min(standings, 1))
 }
@@ -399,7 +398,7 @@ func (x *Index) readStandings(ctx context.Context, l leaderboard.Ladder, users [
 		var err error
 		answered := out
 		view, err = x.answer(ctx, l, counts, func(r *reader) (err error) {
-			// A failed attempt returns nil. Keep out, because the next attempt appends to out.
+			// Do not assign to out: a failed attempt returns nil, and the next one needs out.
 			answered, err = r.appendRanked(out, batch)
 			return err
 		})
@@ -413,9 +412,9 @@ func (x *Index) readStandings(ctx context.Context, l leaderboard.Ladder, users [
 	}
 }
 
-// appendRanked appends the standings of users to out. With several shards, the other shards
-// need a user's sort key to count the standings before it. Therefore appendRanked takes the
-// sort keys from the cache, and repeats the question if a cached sort key is wrong.
+// appendRanked appends the standings of users to out. Only the user's shard knows the user's sort key,
+// but every shard needs the sort key to count the standings before it. So with several shards,
+// appendRanked sends cached sort keys, and repeats the question if one is wrong.
 func (r *reader) appendRanked(out []leaderboard.Standing, users []leaderboard.UserID) ([]leaderboard.Standing, error) {
 	cachedKeys := make([]string, len(users))
 	if r.shards() > 1 {

@@ -64,7 +64,7 @@ func BenchmarkScale(b *testing.B) {
 }
 
 // scaleUser returns the user of a score among n scores. Different scores have different users,
-// because n is smaller than the multiplier, which is a prime.
+// because the multiplier is a prime greater than n.
 func scaleUser(n, score int64) leaderboard.UserID {
 	return leaderboard.UserID(benchUser(int(score * 2_654_435_761 % n)))
 }

@@ -63,16 +63,16 @@ var (
 	ownerScript     = load("base", "server", "write", "owner")
 )
 
-// The first element of every script's answer. lua/base.lua describes generations and fences.
+// Every script's answer begins with one of these statuses. lua/base.lua describes generations and fences.
 const (
 	statusOK     = iota
 	statusNone   // the shard is empty
-	statusShards // the season has another number of shards, which follows
+	statusShards // the season has another number of shards; this number is the next element
 	statusLost   // the shard is lost: a script failed half-way, or its keys have another layout
-	statusFenced // a newer generation exists; its fence follows
-	statusFormat // a rank key has a wrong length; the length of the board's rank keys follows
+	statusFenced // a newer generation exists; its fence is the next element
+	statusFormat // a rank key has a wrong length; the right length is the next element
 	statusGap    // earlier batches or pieces are missing
-	statusDoubt  // the server has changed, and the shard may lack updates: see doubt.go
+	statusDoubt  // the shard is in doubt: see doubt.go
 )
 
 // call is one run of a script on one shard, and its answer.
@@ -122,8 +122,9 @@ func (r *reply) list() []any {
 	return v
 }
 
-// sortKeys returns the sort keys in a list of strings. In each string, zero bytes separate the
-// sort keys (see lua/part.lua). A rank key has keyBytes bytes.
+// sortKeys returns the sort keys in a list of strings. In each string, a zero byte separates sort
+// keys (see lua/part.lua). Only the rank key (keyBytes bytes) and the time of a sort key can also have
+// zero bytes.
 func (r *reply) sortKeys(keyBytes int) (out []string) {
 	for list := (reply{rest: r.list()}); len(list.rest) > 0; r.fault = r.fault || list.fault {
 		for rest := list.str(); rest != ""; {
@@ -149,7 +150,7 @@ func (r *reply) strings() []string {
 	return out
 }
 
-// run makes calls in one round trip: one pipeline per server, all servers concurrently. If
+// run sends calls in one round trip: one pipeline per server, all servers concurrently. If
 // servers do not know a script, a second round trip sends its text. run returns the first
 // error. The other calls may have succeeded.
 func (x *Index) run(ctx context.Context, calls []*call) error {
@@ -202,7 +203,7 @@ func (c *call) eval(ctx context.Context, client goredis.Cmdable) *goredis.Cmd {
 	return client.Eval(ctx, c.script.text, c.keys, c.args...)
 }
 
-// send makes calls in one round trip and sets cmd in each call. The parameter do is evalSHA or
+// send sends calls in one round trip and sets cmd in each call. The parameter do is evalSHA or
 // eval.
 func (x *Index) send(ctx context.Context, calls []*call, do func(*call, context.Context, goredis.Cmdable) *goredis.Cmd) {
 	if len(calls) == 1 {

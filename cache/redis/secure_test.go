@@ -66,13 +66,13 @@ func TestRejectedCredentials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	open := miniredis.RunT(t)
+	plain := miniredis.RunT(t)
 	secured := miniredis.NewMiniRedis()
 	if err := secured.StartTLS(config); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(secured.Close)
-	for _, server := range []*miniredis.Miniredis{open, secured} {
+	for _, server := range []*miniredis.Miniredis{plain, secured} {
 		server.RequireUserAuth("ada", "secret")
 	}
 	clientFiles := &certs.Client{CA: ca.File, Cert: pair.Cert, Key: pair.Key}
@@ -84,9 +84,9 @@ func TestRejectedCredentials(t *testing.T) {
 		master         string
 		want           string // text in the error; empty if the credentials are correct
 	}{
-		{"a password", open.Addr(), "ada", "secret", nil, "", ""},
+		{"a password", plain.Addr(), "ada", "secret", nil, "", ""},
 		{"a password over TLS", secured.Addr(), "ada", "secret", clientFiles, "", ""},
-		{"a wrong password", open.Addr(), "ada", "wrong", nil, "", "correct redis.username and redis.password: WRONGPASS"},
+		{"a wrong password", plain.Addr(), "ada", "wrong", nil, "", "correct redis.username and redis.password: WRONGPASS"},
 		{"a wrong password over TLS", secured.Addr(), "ada", "wrong", clientFiles, "", "correct redis.username and redis.password: WRONGPASS"},
 		{"no password", refusingServer(t, "NOAUTH Authentication required."), "", "", nil, "", "correct redis.username and redis.password: NOAUTH"},
 		{"another authority", secured.Addr(), "ada", "secret", &certs.Client{CA: other.File}, "", "redis.tls.ca"},

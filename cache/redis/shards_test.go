@@ -28,8 +28,9 @@ func (s *store) rebuildWith(ctx context.Context, x *Index, shards int) error {
 	return x.Rebuild(ctx, boardOf(shards), testSeason, epoch, s.scan)
 }
 
-// The number of shards changes again and again. Meanwhile two processes update the season, and one of
-// them reads pages: every page is complete. Afterwards the contents of the index are as after a Rebuild.
+// Rebuilds change the number of shards several times. Meanwhile two processes, x and y, update the season,
+// and y reads pages. Every page is complete. After each change, x equals an index that has had this
+// number of shards from the beginning.
 func TestTheNumberOfShardsChanges(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)
@@ -67,7 +68,7 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 					for ctx.Err() == nil {
 						got, v, err := y.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 20)
 						if err != nil || len(got) != 20 || v.Size < 200 {
-							t.Errorf("a page during a change to %d shards: %d standings of %d, error %v; want 20", shards, len(got), v.Size, err)
+							t.Errorf("a page during a change to %d shards: %d standings of %d, error %v; want 20 of at least 200", shards, len(got), v.Size, err)
 							return
 						}
 						reads.Add(1)
@@ -87,7 +88,7 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 				fresh := openIndex(t, o)
 				for name, index := range map[string]*Index{"the process that rebuilt": x, "another process": y, "a new process": fresh} {
 					if loaded, err := index.Loaded(t.Context(), testSeason); !loaded || err != nil || !index.Fits(boardOf(shards), testSeason) || index.Fits(boardOf(shards+1), testSeason) {
-						t.Errorf("%s: loaded %v, error %v, fits %d shards: %v; want true, nil and true, and no fit to %d shards", name, loaded, err, shards, index.Fits(boardOf(shards), testSeason), shards+1)
+						t.Errorf("%s: Loaded = %v, %v, want true, nil; Fits with %d shards = %v, want true; Fits with %d shards must be false", name, loaded, err, shards, index.Fits(boardOf(shards), testSeason), shards+1)
 					}
 					checkLadders(t, index, s.entries)
 				}
@@ -106,9 +107,9 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 	}
 }
 
-// A process dies while it changes the number of shards: during the fill, or after it made the new
-// generation live in shard 0 only. The index stays exact, and the next Rebuild frees the keys that
-// the process left.
+// A process dies while it changes the number of shards: after the fill, or after it has made (flipped)
+// the new generation live in shard 0 only. The index stays exact, and the next Rebuild frees the keys
+// that the process left.
 func TestAProcessDiesWhileItChangesTheNumberOfShards(t *testing.T) {
 	smallTrees(t)
 	for _, change := range [][2]int{{1, 3}, {3, 1}, {3, 4}} {
@@ -126,7 +127,7 @@ func TestAProcessDiesWhileItChangesTheNumberOfShards(t *testing.T) {
 					must(t, g.verify(t.Context()))
 					must(t, x.run(t.Context(), []*call{newCall(flipScript, g.control, 0, g.name)}))
 				}
-				must(t, x.run(t.Context(), []*call{g.lease(0)}))
+				must(t, x.run(t.Context(), []*call{g.lease(0)})) // the lease ends
 				s.update(t, x, entry("user 2", 2, 80, "F"))
 				checkLadders(t, x, s.entries)
 				checkLadders(t, openIndex(t, o), s.entries)
@@ -143,8 +144,8 @@ func TestAProcessDiesWhileItChangesTheNumberOfShards(t *testing.T) {
 	}
 }
 
-// A shard that only the old generation has is lost while the number of shards changes. Writers may
-// then not update the new generation, so the change fails.
+// While the number of shards changes, writers learn of the new generation from the old shards. If an old
+// shard is lost, writers may not update the new generation, so the Rebuild fails.
 func TestAShardIsLostWhileTheNumberOfShardsChanges(t *testing.T) {
 	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 3)), newStore(100)
 	s.rebuild(t, x)
@@ -160,8 +161,8 @@ func TestAShardIsLostWhileTheNumberOfShardsChanges(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// An Update of a process fails before the process knows the number of shards. Loaded learns the
-// number from Redis.
+// If an Update fails before its process knows the season's number of shards, Loaded reads the number
+// from Redis.
 func TestLoadedLearnsTheNumberOfShards(t *testing.T) {
 	o := options([]string{cluster.Redis(t)}, 3)
 	x, s := openIndex(t, o), newStore(30)

@@ -12,8 +12,7 @@ import (
 // a script blocks its server.
 const surveyPiece = 16
 
-// Survey implements [leaderboard.Ranker]. With several shards, it reads the ladder once
-// for each position.
+// Survey implements [leaderboard.Ranker]. With several shards, it reads a page for each position.
 func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
 	if len(*x.peek(l.SeasonKey).control.Load()) > 1 {
 		return leaderboard.SurveyByPages(ctx, x, l, q, methods...)

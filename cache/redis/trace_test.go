@@ -12,8 +12,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// A span has the name of the command, and no arguments. A span is not failed if a key does not exist, if
-// the server needs the text of a script, or if the server does not know an option of new connections.
+// A span has the name of its command, and no arguments. Its status is not Error if a key does not exist, if
+// the server needs the text of a script, or if the server does not know a subcommand of CLIENT.
 func TestCommandsAreTraced(t *testing.T) {
 	server := miniredis.RunT(t)
 	client := goredis.NewClient(&goredis.Options{Addr: server.Addr()})
@@ -25,7 +25,7 @@ func TestCommandsAreTraced(t *testing.T) {
 	client.Set(ctx, "mallory", 1, 0)
 	client.Get(ctx, "nobody")
 	client.EvalSha(ctx, strings.Repeat("0", 40), []string{"mallory"})
-	client.LPush(ctx, "mallory", 1) // the key holds a string
+	client.LPush(ctx, "mallory", 1) // fails: the key holds a string
 	pipe := client.Pipeline()
 	pipe.Get(ctx, "mallory")
 	pipe.EvalSha(ctx, strings.Repeat("0", 40), []string{"mallory"})
