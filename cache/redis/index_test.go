@@ -32,8 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(cluster.Main(m))
 }
 
-// mixedReason is the reason for the limit MixedMoments: Redis has no snapshot across slots, so
-// the shards of a season may answer at different moments.
+// mixedReason is the reason for MixedMoments of [cachetest.Limits]. Redis has no snapshot across slots.
 const mixedReason = "shards are read concurrently, but not at one moment"
 
 // suites runs the two test suites of the contract [leaderboard.Index]. In the first suite, the index
@@ -89,7 +88,6 @@ func (x temporary) Close() error {
 // trips is a hook that counts the round trips of a client, without handshakes of new connections.
 type trips struct{ atomic.Int64 }
 
-// countTrips returns a count of the round trips that x makes after this call.
 func countTrips(x *Index) *trips {
 	n := &trips{}
 	x.client().AddHook(n)
@@ -153,8 +151,8 @@ func remove(tb testing.TB, x *Index) {
 	}
 }
 
-// If Options have only one address of a Redis Cluster, the index still uses the whole cluster. This
-// also holds if no server answers before Open ends.
+// The index uses a whole Redis Cluster even if Options have only one of its addresses, and even if no
+// server answers while Open runs.
 func TestOneAddressOfACluster(t *testing.T) {
 	o := options(cluster.RedisCluster(t)[:1], 0)
 	x := openIndex(t, o)

@@ -18,14 +18,14 @@ func hash(s string) uint32 {
 	return binary.BigEndian.Uint32(sum[:])
 }
 
-// bucketHash distributes a shard's users over buckets, the hashes that hold the users' records (see
-// lua/base.lua). Scripts compute it too.
+// bucketHash distributes a shard's users over buckets, as lua/update.lua does. A bucket is a Redis hash
+// of users' records: see lua/base.lua.
 func bucketHash(user string) uint32 {
 	sum := sha1.Sum([]byte(user))
 	return binary.BigEndian.Uint32(sum[4:])
 }
 
-// bucketNumber returns the number of the bucket for a bucketHash, like the function bucket in lua/base.lua.
+// bucketNumber returns the same number as the function bucket in lua/base.lua.
 func bucketNumber(hash uint32, buckets int) int {
 	m := 1
 	for m < buckets {
@@ -38,8 +38,8 @@ func bucketNumber(hash uint32, buckets int) int {
 	return i
 }
 
-// escape returns s as a part of a key's hash tag. A slash separates parts, and braces enclose the tag.
-// So escape encodes only '/', '{', '}' and '%', and people can read the key.
+// escape returns s as a part of a key's hash tag. It encodes slashes, which separate parts, and braces,
+// which enclose the tag.
 func escape(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -55,9 +55,9 @@ func escape(s string) string {
 
 // controlKey returns the control key of a shard: the key of its control hash (see lua/base.lua).
 // The shard's other keys begin with the control key. Processes read the number of shards from
-// shard 0, so the control key of shard 0 does not depend on this number. The slots of the shards
-// have about equal distances, and each server owns a range of slots. So servers get about equal
-// numbers of a season's shards.
+// shard 0, so the control key of shard 0 does not depend on this number. The slots of a season's
+// shards are about equally far apart. Each server owns a range of slots, so servers get about equal
+// numbers of these shards.
 func controlKey(prefix string, s leaderboard.SeasonKey, shard, shards int) string {
 	name := escape(string(s.Board)) + "/" + escape(string(s.Season))
 	zero := fmt.Sprintf("%s{%s/0}", prefix, name)

@@ -61,11 +61,11 @@ func TestAScriptThatFailsHalfWayIsDetected(t *testing.T) {
 		x, s := openIndex(t, options([]string{cluster.Redis(t)}, shards)), newStore(100)
 		s.rebuild(t, x)
 		r := rawLive(t, x, 0)
-		// Replace the first leaf of the overall ladder, so that a script fails when it changes the leaf.
+		// The update will fail at the first leaf of the overall ladder's tree (see lua/tree.lua).
 		must(t, x.client().Del(t.Context(), r.at+"0l").Err())
 		must(t, x.client().Set(t.Context(), r.at+"0l", "not a sorted set", 0).Err())
 		var failed *call
-		for i := 0; failed == nil; i++ { // find a user of shard 0
+		for i := 0; failed == nil; i++ {
 			e := entry(fmt.Sprint("user ", i), 2, 1000, "")
 			if control := *x.season(testSeason).control.Load(); shardOf(e.User, shards) == 0 {
 				failed = newCall(updateScript, control, 0, append([]any{"", 0, "", 0}, entryArgs(&e)...)...)
@@ -103,9 +103,9 @@ func TestASkippedBatchIsDetected(t *testing.T) {
 	checkLadders(t, x, s.entries)
 }
 
-// Redis packs small sorted sets and hashes (listpack). If settings make a server pack fewer members than
-// by default, Open logs a warning, and the index is correct. The index is also correct if user ids are
-// too long to be packed.
+// Redis packs small sorted sets and hashes (listpack). If a server packs fewer members than by default,
+// Open logs a warning. The index is correct on this server, and with user ids that are too long to be
+// packed.
 func TestServersThatPackLess(t *testing.T) {
 	c := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	o := options(c.Addrs(), 1)

@@ -121,7 +121,7 @@ func (x *Index) readServers() serverState {
 		}
 	}
 	if c, ok := x.client().(*goredis.ClusterClient); ok {
-		_ = c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { // ignore errors: the sum has the masters that answered
+		_ = c.ForEachMaster(ctx, func(ctx context.Context, m *goredis.Client) error { // the function add ignores errors
 			add(ctx, m)
 			return nil
 		})
@@ -153,7 +153,7 @@ func parseInfo(info string) serverState {
 	var s serverState
 	var offset, furthest float64
 	number := func(text string) float64 {
-		n, _ := strconv.ParseFloat(text, 64) // 0 if it is not a number
+		n, _ := strconv.ParseFloat(text, 64)
 		return n
 	}
 	for line := range strings.Lines(info) {

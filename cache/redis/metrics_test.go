@@ -44,8 +44,8 @@ func TestStatesOfMastersAdd(t *testing.T) {
 	}
 }
 
-// metricsOf returns a function. A call of this function reads the servers, as pollServers does, and
-// returns the metrics of the index by name.
+// metricsOf returns a function. This function reads the servers, as pollServers does, and returns the
+// metrics of the index by name.
 func metricsOf(t *testing.T, x *Index, reg *prometheus.Registry) func() map[string]float64 {
 	return func() map[string]float64 {
 		t.Helper()
@@ -63,7 +63,6 @@ func metricsOf(t *testing.T, x *Index, reg *prometheus.Registry) func() map[stri
 	}
 }
 
-// The metrics show the replica, the keys and the slow log of a real server.
 func TestMetricsOfAServerWithAReplica(t *testing.T) {
 	ctx, reg := t.Context(), prometheus.NewRegistry()
 	master := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs()[0]
@@ -92,7 +91,7 @@ func TestMetricsOfAServerWithAReplica(t *testing.T) {
 	})
 }
 
-// If a server evicts keys, because its maxmemory-policy is wrong, the metrics show this.
+// If the maxmemory-policy makes a server evict keys, the metrics show the evictions.
 func TestMetricsOfAServerThatEvicts(t *testing.T) {
 	ctx, reg := t.Context(), prometheus.NewRegistry()
 	o := options(cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs(), 1)

@@ -12,9 +12,9 @@ import (
 )
 
 // excerpt reads an excerpt: standings around a cut, which is a point between two standings (see
-// excerpt.go). The parameter kind is the kind of the cut (see lua/part.lua). The method also returns
-// the sort key of user, or "" if user is empty or not in the ladder. If kind is "u" and the user is
-// not in the ladder, the excerpt is nil.
+// excerpt.go). kind is the way in which the string cut names this point: see lua/part.lua. The method
+// also returns the sort key of user, or "" if user is empty or not in the ladder. If kind is "u" and
+// the user is not in the ladder, the excerpt is nil.
 func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.UserID) (*excerpt, string, error) {
 	calls := make([]*call, r.shards())
 	for i := range calls {
@@ -49,12 +49,11 @@ func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.Us
 	case "u":
 		cut = sortKey
 	case "i":
-		cut = "" // callers pass above 0, so all keys are behind the cut
+		cut = "" // above is 0 here, so all keys are behind the cut
 	}
 	return join(cut, r.keyBytes, parts), sortKey, fault(calls)
 }
 
-// pageQuery is a question of Page or PageAfter. Concurrent equal questions share a read.
 type pageQuery struct {
 	ladder   leaderboard.Ladder
 	position int64               // of the first standing, from 0; -1 in a question of PageAfter
@@ -75,8 +74,8 @@ func (x *Index) Page(ctx context.Context, l leaderboard.Ladder, position int64, 
 	return x.sharePage(ctx, pageQuery{ladder: l, position: min(max(position, 1), maxPosition) - 1, n: n, counts: countsOf(methods)})
 }
 
-// PageAfter implements [leaderboard.Ranker]. If after is only the beginning of sort keys, or empty,
-// these sort keys follow after. Concurrent equal calls share one read.
+// PageAfter implements [leaderboard.Ranker]. Sort keys that begin with after, but are longer,
+// follow it. So an empty after requests the first page. Concurrent equal calls share one read.
 func (x *Index) PageAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	return x.sharePage(ctx, pageQuery{ladder: l, position: -1, after: after, n: n, counts: countsOf(methods)})
 }
@@ -142,21 +141,21 @@ const pieceStandings = 1000
 // Each piece shows the ladder at a later moment. Its ranks continue the ranks of out.
 func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Standing, v leaderboard.View) ([]leaderboard.Standing, leaderboard.View, error) {
 	for len(out) < q.n {
-		var part []leaderboard.Standing
+		var piece []leaderboard.Standing
 		var err error
 		limit := min(q.n-len(out), pieceStandings)
 		v, err = x.answer(ctx, q.ladder, q.counts, func(r *reader) (err error) {
-			part, err = r.pageBehind(string(out[len(out)-1].SortKey())+"\x00", 0, limit)
+			piece, err = r.pageBehind(string(out[len(out)-1].SortKey())+"\x00", 0, limit)
 			return err
 		})
 		if err != nil {
 			return nil, v, err
 		}
-		for _, s := range part {
+		for _, s := range piece {
 			s.RankAfter(&out[len(out)-1])
 			out = append(out, s)
 		}
-		if len(part) < limit {
+		if len(piece) < limit {
 			break
 		}
 	}
@@ -167,15 +166,15 @@ func (x *Index) extend(ctx context.Context, q pageQuery, out []leaderboard.Stand
 // below the top, readPage also reads the standings before the page. Otherwise it calls [reader.readDeep].
 const nearTop = 100
 
-// pageBehind returns up to n standings behind a cut (see [excerpt]). It omits the nearest ones. The
-// parameter skip is their number.
-func (r *reader) pageBehind(cut string, skip, n int) ([]leaderboard.Standing, error) {
-	for _, ask := range []int{requestSize(skip+n, r.shards()), skip + n} {
+// pageBehind returns up to n standings, from an offset behind a cut (see [excerpt]). The offset counts
+// standings.
+func (r *reader) pageBehind(cut string, offset, n int) ([]leaderboard.Standing, error) {
+	for _, ask := range []int{requestSize(offset+n, r.shards()), offset + n} {
 		w, _, err := r.excerpt("k", cut, 0, ask, "")
 		if err != nil {
 			return nil, err
 		}
-		out, ok, err := w.standings(r, w.search(cut)+skip, n)
+		out, ok, err := w.standings(r, w.search(cut)+offset, n)
 		if ok || err != nil {
 			return out, err
 		}
@@ -220,7 +219,7 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 }
 
 // around returns the standings around a user. The parameter above limits the standings before the
-// user's own standing. The parameter below limits the other standings, which include the user's own.
+// user's own standing. The parameter below limits the user's own standing and those after it.
 func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, error) {
 	kind, cut := "u", ""
 	if r.shards() > 1 {
@@ -266,7 +265,7 @@ func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.
 const (
 	pivotsPerShard = 16
 	estimateRounds = 4 // rounds in which readDeep estimates positions
-	// maxReach bounds the standings that readDeep reads between a pivot and the wanted position. If the
+	// maxReach bounds the standings between a pivot and the wanted position that readDeep reads. If the
 	// distance is probably greater, readDeep reads only the pivot.
 	maxReach = 1024
 )
@@ -275,15 +274,14 @@ const (
 // A hash distributes users over shards. So each shard has about the same number of the standings
 // before the position.
 //
-// A round of the search has two round trips. The first round trip reads the pivots of each shard: some
-// standings near the likely end of these standings. The second round trip reads an excerpt whose cut is
-// the pivot that is probably nearest to the position. All shards count their standings before
-// the cut, so the position of the cut is exact. If the excerpt lacks the wanted standings, these
-// counts narrow the search.
+// A round of the search has two round trips. The first one reads pivots: in each shard, standings near
+// the place where the page probably begins. The second one reads an excerpt whose cut is the pivot that
+// is probably nearest to the position. All shards count their standings before the cut, so the position
+// of the cut is exact. If the excerpt lacks the wanted standings, these counts narrow the search.
 //
 // After estimateRounds rounds, readDeep stops estimating, and distributes the pivots evenly over the
-// remaining range. Each further round leaves at most about a quarter of this range, even if the
-// standings are distributed unevenly.
+// remaining ranges of the shards. Each further round leaves at most about a quarter of these ranges, for
+// any distribution of the standings.
 func (r *reader) readDeep(position int64, n int) ([]leaderboard.Standing, error) {
 	shards := r.shards()
 	bounds := make([]bracket, shards) // for each shard: proven bounds of its number of standings before the position
@@ -305,11 +303,11 @@ func (r *reader) readDeep(position int64, n int) ([]leaderboard.Standing, error)
 		for i := range bounds {
 			bounds[i] = bounds[i].clampTo(bracket{0, sizes[i]})
 		}
-		cut, estimate, doubt := choosePivot(pivots, bounds, position)
+		cut, estimate, margin := choosePivot(pivots, bounds, position)
 		distance := position - estimate
 		countAbove, countBelow := 0, 1 // read at least the pivot
-		if doubt+max(distance, -distance) <= maxReach {
-			countAbove, countBelow = int(max(-distance, 0)+doubt), int(max(distance, 0)+doubt)+n
+		if margin+max(distance, -distance) <= maxReach {
+			countAbove, countBelow = int(max(-distance, 0)+margin), int(max(distance, 0)+margin)+n
 			if round < estimateRounds {
 				countAbove, countBelow = requestSize(countAbove, shards), requestSize(countBelow, shards)
 			}
@@ -343,7 +341,7 @@ type pivot struct {
 	key      string
 }
 
-// pivots reads pivots of each shard at even distances within aim.
+// The method pivots reads pivots of each shard, at even distances within aim.
 func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 	calls := make([]*call, r.shards())
 	for i, b := range aim {
@@ -377,8 +375,8 @@ type placement struct {
 	variance float64
 }
 
-// placementOf returns the placement of key in a shard with the given pivots. Earlier rounds
-// have proven bound.
+// placementOf returns the placement of key in a shard with the given pivots. The parameter
+// bound has the bounds from earlier rounds.
 func placementOf(pivots []pivot, bound bracket, key string) placement {
 	j, equal := slices.BinarySearchFunc(pivots, key, func(p pivot, key string) int { return cmp.Compare(p.key, key) })
 	p := placement{bracket: bound}
@@ -394,7 +392,7 @@ func placementOf(pivots []pivot, bound bracket, key string) placement {
 	}
 	switch {
 	case j == 0 && len(pivots) > 0:
-		p.guess = min(p.hi, pivots[0].position) // the key precedes all pivots that were read, and is likely near the first one
+		p.guess = min(p.hi, pivots[0].position) // the key precedes all pivots, and is probably near the first one
 		p.variance = 1
 	case j == len(pivots) && len(pivots) > 0:
 		p.guess = p.lo
@@ -419,7 +417,7 @@ func choosePivot(pivots [][]pivot, bounds []bracket, position int64) (string, in
 	}
 	slices.Sort(all)
 	var best string
-	var estimate, doubt int64
+	var estimate, margin int64
 	nearest := int64(math.MaxInt64)
 	for _, k := range all {
 		var sum placement
@@ -440,10 +438,10 @@ func choosePivot(pivots [][]pivot, bounds []bracket, position int64) (string, in
 			}
 		}
 		if distance := max(sum.guess-position, position-sum.guess); distance < nearest {
-			nearest, best, estimate, doubt = distance, k, sum.guess, int64(2*math.Sqrt(sum.variance))+2
+			nearest, best, estimate, margin = distance, k, sum.guess, int64(2*math.Sqrt(sum.variance))+2
 		}
 	}
-	return best, estimate, doubt
+	return best, estimate, margin
 }
 
 // narrow tightens bounds by the counts of an excerpt that does not contain the position. It

@@ -191,7 +191,7 @@ func (s *slowTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 }
 
 // Concurrent reads of one page share a round trip, and so do concurrent reads of the ranks of
-// different users. The round trip begins after the calls of all these reads. So a read that begins
+// different users. The shared round trip begins after all these calls. So a read that begins
 // after the end of an Update sees the new entries.
 func TestConcurrentReadsShareATrip(t *testing.T) {
 	const readers, rounds = 50, 5

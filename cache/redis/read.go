@@ -14,8 +14,7 @@ import (
 var (
 	// errNotLoaded means that Redis answers but does not hold the season.
 	errNotLoaded = fmt.Errorf("not loaded: %w", leaderboard.ErrRankUnavailable)
-	// errUnsynced means that the season lacks an Update of this process.
-	errUnsynced = fmt.Errorf("an update has failed and is not repeated yet: %w", leaderboard.ErrRankUnavailable)
+	errUnsynced  = fmt.Errorf("an update has failed and is not repeated yet: %w", leaderboard.ErrRankUnavailable)
 	// errAgain means that one attempt gave no answer. The method answer then makes another attempt.
 	errAgain = fmt.Errorf("the index was replaced during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
 	// errUnstable means that many attempts on one generation gave no consistent answer.
@@ -23,7 +22,6 @@ var (
 )
 
 const (
-	// attempts bounds the attempts at one question.
 	attempts = 32
 	// outboxAge is the age at which a reader delivers the items in an outbox: the messages from one
 	// shard to another (see lua/base.lua). Writers deliver items at once. So if an item is older,
@@ -32,7 +30,7 @@ const (
 	// batchUsers bounds the users of one round trip if the season has several shards.
 	batchUsers = 256
 	// rankedUsers bounds the users whose ranks one script reads, if the season has one shard.
-	// countedKeys bounds the keys that one script counts. A script blocks its server.
+	// countedKeys bounds the keys that one script counts. Both are small, because a script blocks its server.
 	rankedUsers = 32
 	countedKeys = 16
 )
@@ -164,7 +162,7 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	if len(overdue) > 0 && !r.drained {
 		r.drained = true
 		refused, err := r.x.drain(r.ctx, r.season, r.control, "", overdue)
-		if err == nil && refused {
+		if err == nil && refused { // a home lacks earlier items, which complete sends
 			_, err = r.x.complete(r.ctx, r.season, r.control, nil)
 		}
 		if err != nil {
@@ -177,8 +175,8 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	return parts, nil
 }
 
-// checkShards returns errAgain if the season has another number of shards than r. It also returns
-// errAgain after rollForward: other shards may lack the live generation of shard 0.
+// checkShards returns errAgain if the season has another number of shards than r expects. If shards may
+// lack the live generation of shard 0, checkShards calls rollForward.
 func (r *reader) checkShards(calls []*call) error {
 	zero := calls[0] // of shard 0
 	if zero.status == statusShards {
@@ -190,7 +188,7 @@ func (r *reader) checkShards(calls []*call) error {
 		return nil
 	}
 	r.rolled = true
-	generations := make([]string, len(calls)) // empty for the shards behind
+	generations := make([]string, len(calls)) // empty for shards that are behind
 	for i, c := range calls {
 		if !behind(c) {
 			generations[i], _ = zero.rest[0].(string)
@@ -246,7 +244,6 @@ type lookup struct {
 	keys  []string
 }
 
-// lookups returns the calls that read the sort keys of users and the counts of keys.
 func (r *reader) lookups(users []leaderboard.UserID, keys []string) []lookup {
 	limit := batchUsers
 	if r.shards() == 1 {
@@ -335,14 +332,12 @@ func limitDistinct(distinct, standings int64) int64 {
 
 func rankKey(sortKey string, keyBytes int) string { return sortKey[:min(len(sortKey), keyBytes)] }
 
-// rankQuery is a question of Standings about one user. Concurrent questions about the same ladder
-// share a read.
+// rankQuery is a question of Standings about one user.
 type rankQuery struct {
 	ladder leaderboard.Ladder
 	counts string // see lua/read.lua
 }
 
-// rankAnswer is the answer about one user to a rankQuery.
 type rankAnswer struct {
 	user     leaderboard.UserID
 	standing leaderboard.Standing
@@ -351,8 +346,8 @@ type rankAnswer struct {
 }
 
 // Standings implements [leaderboard.Ranker]. Concurrent calls that each ask about one user share
-// one read, which begins after the last of these calls began. A script about several users takes
-// less time than a script for each of them.
+// one read, which begins after the last of these calls began. One script about several users
+// takes less time than a script for each user.
 func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID, methods ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	if len(users) != 1 {
 		return x.readStandings(ctx, l, users, countsOf(methods))
@@ -398,7 +393,7 @@ func (x *Index) readStandings(ctx context.Context, l leaderboard.Ladder, users [
 		var err error
 		answered := out
 		view, err = x.answer(ctx, l, counts, func(r *reader) (err error) {
-			// Do not assign to out: a failed attempt returns nil, and the next one needs out.
+			// Do not assign to out: a failed attempt returns nil, and the next attempt needs out.
 			answered, err = r.appendRanked(out, batch)
 			return err
 		})

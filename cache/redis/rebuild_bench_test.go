@@ -19,7 +19,7 @@ import (
 // BenchmarkRebuild measures a Rebuild of one shard, from entries in standing order and in random
 // order. It reports users per second, the processor time of the server and of the process for each
 // user, the bytes of a user, and the greatest growth of the heap. LEADERBOARD_BENCH_USERS is the number
-// of users. Other load on the machine changes the users per second, but hardly the processor times.
+// of users. On a busy machine, compare the processor times: the greater one bounds the users per second.
 func BenchmarkRebuild(b *testing.B) {
 	n := benchUsers(b)
 	for _, tt := range []struct {

@@ -63,15 +63,16 @@ var (
 	ownerScript     = load("base", "server", "write", "owner")
 )
 
-// Every script's answer begins with one of these statuses. lua/base.lua describes generations and fences.
+// Every script's answer begins with a status. After some statuses, a number n follows. lua/base.lua
+// describes generations and fences.
 const (
 	statusOK     = iota
 	statusNone   // the shard is empty
-	statusShards // the season has another number of shards; this number is the next element
+	statusShards // the season has n shards, not the number that the caller expects
 	statusLost   // the shard is lost: a script failed half-way, or its keys have another layout
-	statusFenced // a newer generation exists; its fence is the next element
-	statusFormat // a rank key has a wrong length; the right length is the next element
-	statusGap    // earlier batches or pieces are missing
+	statusFenced // the generation was replaced, or another process holds the lease; n is the newest fence, or 0
+	statusFormat // a rank key has a wrong length; it must have n bytes
+	statusGap    // earlier batches, or pieces of a bulk load, are missing
 	statusDoubt  // the shard is in doubt: see doubt.go
 )
 
@@ -83,7 +84,7 @@ type call struct {
 	args   []any
 	cmd    *goredis.Cmd
 	status int
-	failed bool // no answer
+	failed bool // there is no valid answer
 	reply
 }
 
@@ -123,8 +124,8 @@ func (r *reply) list() []any {
 }
 
 // sortKeys returns the sort keys in a list of strings. In each string, a zero byte separates sort
-// keys (see lua/part.lua). Only the rank key (keyBytes bytes) and the time of a sort key can also have
-// zero bytes.
+// keys (see lua/part.lua). A sort key itself can have zero bytes only in its rank key (keyBytes bytes)
+// and its time.
 func (r *reply) sortKeys(keyBytes int) (out []string) {
 	for list := (reply{rest: r.list()}); len(list.rest) > 0; r.fault = r.fault || list.fault {
 		for rest := list.str(); rest != ""; {

@@ -110,7 +110,7 @@ func TestRejectedCredentials(t *testing.T) {
 			switch {
 			case tt.want != "":
 				if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), tt.addr) || strings.Contains(err.Error(), "\n") {
-					t.Errorf("Open = %v, want one line with %q", err, tt.want)
+					t.Errorf("Open = %v, want one line with %q and %s", err, tt.want, tt.addr)
 				}
 			case err == nil || !strings.Contains(err.Error(), "'info' command"): // miniredis does not support this form of INFO
 				t.Errorf("Open = %v, want only the error of the INFO command", err)
@@ -171,7 +171,7 @@ func TestSecuredCluster(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			x, err := Open(t.Context(), optionsWith(tt.change))
 			if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), addrs[0]) || strings.Contains(err.Error(), "\n") {
-				t.Errorf("Open = %v, want one line with %q", err, tt.want)
+				t.Errorf("Open = %v, want one line with %q and %s", err, tt.want, addrs[0])
 			}
 			if x != nil {
 				_ = x.Close()

@@ -17,7 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// boardOf returns the test board with a number of shards.
 func boardOf(shards int) *leaderboard.Board {
 	b := *testBoard
 	b.Shards = shards
@@ -28,9 +27,8 @@ func (s *store) rebuildWith(ctx context.Context, x *Index, shards int) error {
 	return x.Rebuild(ctx, boardOf(shards), testSeason, epoch, s.scan)
 }
 
-// Rebuilds change the number of shards several times. Meanwhile two processes, x and y, update the season,
-// and y reads pages. Every page is complete. After each change, x equals an index that has had this
-// number of shards from the beginning.
+// Rebuilds change the number of shards. Meanwhile two processes, x and y, update the season, and y reads
+// pages. Every page is complete. After each change, x equals a new index with this number of shards.
 func TestTheNumberOfShardsChanges(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// surveyPiece bounds the positions, percents and keys, together, that one script reads, because
-// a script blocks its server.
+// surveyPiece bounds the sum of the positions, percents and keys in one script, because a script blocks
+// its server.
 const surveyPiece = 16
 
 // Survey implements [leaderboard.Ranker]. With several shards, it reads a page for each position.
