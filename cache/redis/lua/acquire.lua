@@ -7,16 +7,16 @@
 --   length of rank keys
 --   time as of which the caller reads the store
 --   a fence that the new generation's fence must exceed
---   a fence above which a live generation of S shards is recent enough for the caller,
---   unless it has copies of older shards
+--   a fence F. The script begins no generation if the live one has a fence above F, S shards and
+--   no copied records
 --   the tag of the board
---   the number of shards that the board asks for. If it is 0, a recorded number is kept
---   pairs of a partition of the log and an offset: see begin
+--   the board's own number of shards. If it is 0, S becomes the recorded number, if any
+--   pairs of a partition of the log and an offset: see begin in write.lua
 -- Returns one of:
---   OK, the generation, its fence, its number of shards; the live generation, its number of shards,
---   its length of rank keys; the field leftS or 0;
---   OK, '', 0, the number of shards, the live generation, which is recent enough: none was begun;
---   FENCED and the newest fence: another process holds the lease.
+--   OK, the generation, its fence, its number of shards; the live generation or '', its number of
+--   shards, its length of rank keys; the former value of leftS, or 0
+--   OK, '', 0, the number of shards, the live generation: no generation was begun
+--   FENCED and the newest fence: another process holds the lease
 local token, ttl, nonce, kb, at, above = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local c = read_control()
 if ARGV[11] == '0' and c.S then S = c.S end

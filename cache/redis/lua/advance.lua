@@ -1,14 +1,13 @@
 -- Records positions of the log: see doubt.go. ARGV[3] is the server on which the caller's updates of
 -- the shard were made, or '' if there were none. Then come triples of a partition and two offsets. The
--- caller states that it has made the updates of the messages from the first offset on, before the
--- second offset.
--- Returns OK and the server. But the script records nothing if
+-- caller has made the updates of the messages at the first offset and later, before the second offset.
+-- Returns OK and the server. The script records nothing, and returns DOUBT, if
 --   1. the shard is in doubt, or
 --   2. the caller's updates were made on another server, or
 --   3. the recorded offset of a partition is less than the caller's first offset, so updates between
---      the two may be missing.
--- Then the script returns DOUBT, the present server, 1 in the third case, otherwise 0, and for each
--- partition the recorded offset, or -1.
+--      these offsets may be missing.
+-- After DOUBT come the present server, 1 in the third case, otherwise 0, and for each partition the
+-- recorded offset. If there is none: -1, or in case 3 alone, the caller's second offset.
 local c, refusal = enter(true)
 if refusal then return refusal end
 local at, known, gap = T .. ':at', {}, 0
@@ -24,7 +23,7 @@ if not moved and gap == 0 then
   end
   return {OK, c.server}
 end
-if not moved then -- an unknown position lets any offset follow
+if not moved then -- without a recorded offset, the partition has no gap
   for i, offset in ipairs(known) do
     if offset < 0 then known[i] = tonumber(ARGV[3 * i + 3]) end
   end

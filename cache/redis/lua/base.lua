@@ -1,6 +1,6 @@
 -- Every script begins with this file. scripts.go lists the files that follow.
--- To define the functions of a file takes time in each run of a script. Often a script can
--- answer before it reaches its last file. So each file comes as late as possible.
+-- Each run takes time to define a file's functions, and often a script can answer before it
+-- reaches its last file. So each file comes as late as possible.
 --
 -- KEYS[1] is the control hash of one shard of a season. The shard's other keys
 -- begin with this key, so they share its hash tag and slot. ARGV[1] is the number
@@ -11,8 +11,8 @@
 -- number of shards that its caller expects: see enter in write.lua.
 --
 -- A generation is one fill of the season by a Rebuild, in keys of its own. Its name
--- begins with its fence, a number that is greater for each new generation. It ends with c if the
--- Rebuild copied the records of some shards from the generation before: see users.lua.
+-- begins with its fence, a number that grows with each new generation. The name ends with c if the
+-- Rebuild copied records of the previous generation: see users.lua.
 --
 -- A shard holds a rank key if it has a standing with the rank key. Each rank key has a home: the
 -- shard that counts it once for all shards. The hash of the rank key determines the home. When
@@ -21,23 +21,24 @@
 -- the home, which acknowledges them. Both shards keep the items for a while, because a server may
 -- lose its last writes: see channel.lua.
 --
--- The fields of the control hash are:
---   S, nS     number of shards of live and of next
---   leftS     in shard 0: the number of shards of a former live generation, until all are freed
---   maxS      the greatest number of shards so far
---   fence     fence of the newest generation
+-- Fields of the control hash:
 --   live      the generation that readers use
 --   next      the generation that is being built
---   id        the layout and the server that the shard was written on: see identity. If the
---             shard is on another server now, it is in doubt: see server.lua
+--   S, nS     number of shards of live and of next
+--   leftS     in shard 0: the old number of shards, if a Rebuild changes it, until the old shards
+--             are freed
+--   maxS      the greatest number of shards so far
+--   fence     fence of the newest generation
+--   id        the layout, and the server that the shard was written on: see server.lua. If the
+--             shard is on another server now, it is in doubt
 --   seen      when a script last found the shard on that server
---   tag, ntag the rules of the board of live and next, as the Rebuild knew them
+--   tag, ntag identify the board's rules at the Rebuild of live and of next: see tagOf in doubt.go
 --   busy      1 while a script changes the shard, otherwise 0. If a script finds 1, an
 --             earlier script failed half-way, and the shard is lost. Without this
 --             field, the shard counts as empty, and free.lua frees live and next
 --   aside     a generation that only its Rebuild uses, in the form of dead: see bulk.lua
---   dead      generations for free.lua: for each, a name and a number of buckets, both followed
---             by a space
+--   dead      generations that free.lua must free: for each, the name and the number of buckets,
+--             both followed by a space
 --   kb, asof, buckets     of live: length of rank keys, time of the last change,
 --             number of buckets
 --   nkb, nasof, nbuckets  the same of next
@@ -52,18 +53,24 @@
 --   :0… :1…   the tree of a ladder's sort keys: see tree.lua
 --   :0k… :1k… the tree of a ladder's rank keys whose home is this shard, if S > 1. A string is a
 --             rank key and a byte, the number of a shard that holds the rank key
---   :b :p     a mark and bits of a bulk load: see bulk.lua
---   :x :x0 :x1…  set, numbers of the blocks of sorted entries that a bulk load keeps; the blocks
---   :o:SHARD  list, the outbox: the last items for SHARD. Some of them are acknowledged
+--   :b :p     exist during a bulk load: see bulk.lua
+--   :x        set, numbers of the blocks of sorted entries that a bulk load keeps
+--   :x0 :x1…  these blocks
+--   :o:SHARD  list, the outbox: the last items for SHARD, acknowledged or not
 --   :i:SHARD  list, the last items from SHARD
 --   :d:SHARD  list, items from SHARD that SHARD must state again: see channel.lua
---   :w        hash, counters. users: the records; standings: those of all ladders;
---             keys: the strings in the trees of rank keys; batch: the number of the
---             last batch of a Rebuild; sN: the items for shard N; oN: those that shard N
---             acknowledged; iN: the items received from shard N; untold: items that are
---             not acknowledged; oldest: the time of the last acknowledgement, or of the
---             first item after all were acknowledged. For eN, fN, tN, pN, qN, mark and
---             server, see channel.lua
+--   :w        hash:
+--     users      number of records
+--     standings  number of standings in all ladders
+--     keys       number of strings in the trees of rank keys
+--     batch      the last batch of a Rebuild
+--     sN         number of items for shard N so far
+--     oN         number of items that shard N acknowledged
+--     iN         number of items received from shard N
+--     untold     number of items that are not acknowledged
+--     oldest     time of the last acknowledgement, or of the first item after all were
+--                acknowledged
+--     eN, fN, tN, pN, qN, mark, server: see channel.lua
 -- A record is a byte with the length of the version, and the version without leading zero
 -- bytes. If the user is ranked, a prefix and the numbers of the ladders of the user's
 -- divisions follow, LADDER bytes for each number. A prefix is a rank key and achieved_at: a

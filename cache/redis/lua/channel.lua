@@ -4,9 +4,8 @@
 -- correct after a loss.
 --
 -- The sender's items are divided into terms: a new term begins when the sender is on another
--- server (see identity in server.lua). A text describes a term by a number and a name, each
--- followed by a space. The items after this number, up to the number of the next term, are of this
--- term. The fields of the hash :w are:
+-- server (see identity in server.lua). A text has, for each term, the number of the last item before
+-- the term, and the term's name, each followed by a space. The fields of the hash :w are:
 --   eN        as the sender: the terms of the channel to shard N, oldest first; absent if the only
 --             term is the one in which the generation was filled
 --   fN        as the home: the terms of the channel from shard N, as adopt.lua last recorded them
@@ -14,8 +13,8 @@
 --   server    the server of the present term
 --   mark      the time at which items were last removed
 --   pN, qN    oN and iN at that time
-local KEEP = 30000000 -- fewest microseconds for which items are kept
-local LIMIT = 65536 -- most acknowledged items of a channel that are kept
+local KEEP = 30000000 -- minimum time to keep items, in microseconds
+local LIMIT = 65536 -- most acknowledged items that a channel keeps
 
 -- terms returns a list of the terms in the text e. Each has the fields start and name.
 local function terms(e)
@@ -26,8 +25,8 @@ local function terms(e)
   return list
 end
 
--- begin_term begins a new term of all channels from this shard, unless it has begun already. It removes
--- the terms of items that are not kept any more.
+-- begin_term begins a new term of all channels from this shard, unless the term of this server has begun.
+-- It removes the terms whose items have all been removed.
 local function begin_term(g, server)
   local w = key(g, 'w')
   if call('HGET', w, 'server') == server then return end

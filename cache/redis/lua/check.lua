@@ -1,11 +1,11 @@
--- Counts what this shard holds of the generation ARGV[3], which is being built.
--- Returns OK, then pairs of the number written and the number found, for
--- standings and rank keys, then the number of the last batch.
+-- Counts the standings and rank keys of the generation ARGV[3], which is being built.
+-- Returns OK, the numbers of standings written and found, the same numbers of rank
+-- keys, and the number of the last batch.
 local c, refusal = enter()
 if refusal then return refusal end
 local g = ARGV[3]
 if c.next ~= g then return {FENCED, c.fence} end
-local function size(at)
+local function size(at) -- of a tree: see tree.lua
   local n = tonumber(call('HGET', at .. 's', 't') or 0)
   if n == 0 then n = call('BITCOUNT', at .. 'c') end
   if n == 0 then n = call('ZCARD', at .. 'l') end
