@@ -16,8 +16,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// smallTrees makes leaves, groups and pieces so small that a few hundred users split and
-// join all of them. The sizes are restored when the test ends.
+// smallTrees reduces the sizes of leaves, groups (see lua/tree.lua), buckets and steps of free.lua.
+// A few hundred users then split and join all leaves and groups.
 func smallTrees(t *testing.T) {
 	t.Helper()
 	small := strings.NewReplacer("local BITS = 96", "local BITS = 8", "local GROUP = 256", "local GROUP = 8", "local USERS = 64", "local USERS = 4", "local PIECE = 400", "local PIECE = 10")
@@ -39,7 +39,6 @@ type raw struct {
 	at  string // the beginning of the names of the generation's keys
 }
 
-// rawLive returns the reader of a shard's live generation.
 func rawLive(t testing.TB, x *Index, shard int) raw {
 	t.Helper()
 	control := (*x.season(testSeason).control.Load())[shard]
@@ -55,7 +54,8 @@ func (r raw) zset(key string) []string {
 	return all
 }
 
-// leaves returns the names of a tree's groups, and the names of the leaves of each group, all in order.
+// leaves returns the names of the groups of a tree, and of the leaves of each group, in order. The
+// parameter tree is the tree's name, such as 0 or 0k (see lua/base.lua).
 func (r raw) leaves(tree string) (groups []string, leaves map[string][]string) {
 	r.t.Helper()
 	leaves = map[string][]string{}
@@ -70,20 +70,21 @@ func (r raw) leaves(tree string) (groups []string, leaves map[string][]string) {
 	return groups, leaves
 }
 
-// ones returns the number of ones among each leaf's bits, and checks that the ones come first.
+// ones returns each leaf's number of ones in a key c or f (see lua/tree.lua). It checks that each leaf's
+// ones come before its zeros.
 func (r raw) ones(key string, leaves, perLeaf int) []int {
 	r.t.Helper()
 	text, err := r.x.client().GetRange(r.ctx, r.at+key, 0, -1).Result()
 	must(r.t, err)
 	counts := make([]int, leaves)
 	if n := perLeaf / 8 * leaves; len(text) > n {
-		r.t.Fatalf("the bits %q have %d bytes, want at most %d", key, len(text), n)
+		r.t.Fatalf("the key %q has %d bytes, want at most %d", key, len(text), n)
 	}
 	for i := range text {
 		leaf := i / (perLeaf / 8)
 		counts[leaf] += bits.OnesCount8(text[i])
 		if n := bits.LeadingZeros8(^text[i]); n != bits.OnesCount8(text[i]) || n > 0 && counts[leaf]-n != i%(perLeaf/8)*8 {
-			r.t.Fatalf("bits of leaf %d in %q: %08b has a zero before a one", leaf, key, text[i])
+			r.t.Fatalf("leaf %d in the key %q has a zero bit before a one, in or before the byte %08b", leaf, key, text[i])
 		}
 	}
 	return counts
@@ -91,10 +92,9 @@ func (r raw) ones(key string, leaves, perLeaf int) []int {
 
 // checkTree checks a tree of rank keys or sort keys: the order of its strings, the size of its
 // leaves and groups, and all its counts. The tree must have the sizes of smallTrees, and rank keys
-// of 8 bytes. If follow is true, checkTree also checks the counts of followers: strings with the
-// rank key of the string before.
+// of 8 bytes. If follow is true, checkTree also checks the counts of followers (see lua/tree.lua).
 func (r raw) checkTree(tree string, follow bool) {
-	const keyBytes, perLeaf, perGroup = 8, 8, 8
+	const keyBytes, perLeaf, perGroup = 8, 8, 8 // a join may add a leaf to a full group
 	r.t.Helper()
 	groups, leaves := r.leaves(tree)
 	var all []string
@@ -103,7 +103,7 @@ func (r raw) checkTree(tree string, follow bool) {
 	for i, g := range groups {
 		names := leaves[g]
 		if names[0] != g || len(groups) > 1 && len(names) < 2 || len(names) > perGroup+1 {
-			r.t.Fatalf("group %d, %q, has %d leaves and begins with %q, want at most %d leaves, at least 2 if the tree has several groups, and the group's name first", i, g, len(names), names[0], perGroup+1)
+			r.t.Fatalf("group %d, %q, has %d leaves, the first %q, want the group's name as the first, and 2 to %d leaves, or 1 in a single group", i, g, len(names), names[0], perGroup+1)
 		}
 		n, f := 0, 0
 		var strings, counts []int
@@ -115,7 +115,7 @@ func (r raw) checkTree(tree string, follow bool) {
 			leafFollowers := 0
 			for _, k := range members {
 				if len(all) > 0 && (all[len(all)-1] >= k || k < name) {
-					r.t.Fatalf("leaf %d, %q: %q follows %q, want ascending strings, none less than the name", j, name, k, all[len(all)-1])
+					r.t.Fatalf("leaf %d, %q: %q comes after %q, want ascending strings, none less than the leaf's name", j, name, k, all[len(all)-1])
 				}
 				if len(all) > 0 && rankKey(all[len(all)-1], keyBytes) == rankKey(k, keyBytes) {
 					leafFollowers++
@@ -130,17 +130,17 @@ func (r raw) checkTree(tree string, follow bool) {
 			break
 		}
 		if got := r.ones(tree+"c"+g, len(names), perLeaf); !slices.Equal(got, strings) {
-			r.t.Fatalf("group %q counts %v strings, want %v", g, got, strings)
+			r.t.Fatalf("group %q counts %v strings in its leaves, want %v", g, got, strings)
 		}
 		if got := r.ones(tree+"f"+g, len(names), perLeaf); follow && !slices.Equal(got, counts) {
-			r.t.Fatalf("group %q counts %v followers, want %v", g, got, counts)
+			r.t.Fatalf("group %q counts %v followers in its leaves, want %v", g, got, counts)
 		}
 	}
 	r.checkSums(tree, map[string][]int{"": stringCounts, "f": followerCounts}, follow)
 }
 
-// checkSums checks the Fenwick trees of a tree's groups. The parameter groups has the counts of
-// each group: of its strings with the key "", and of its followers with the key "f".
+// checkSums checks the Fenwick trees over the groups of a tree. groups[""] has the number of strings
+// of each group, and groups["f"] the number of followers.
 func (r raw) checkSums(tree string, groups map[string][]int, follow bool) {
 	r.t.Helper()
 	sums, err := r.x.client().HGetAll(r.ctx, r.at+tree+"s").Result()
@@ -159,12 +159,12 @@ func (r raw) checkSums(tree string, groups map[string][]int, follow bool) {
 				want += values[j]
 			}
 			if got, err := strconv.Atoi(sums[fmt.Sprint(kind, n)]); (err != nil || got != want) && (kind == "" || follow) {
-				r.t.Fatalf("the sum %s%d of %d groups is %q, want %d", kind, n, len(values), sums[fmt.Sprint(kind, n)], want)
+				r.t.Fatalf("the sum %s%d in a tree of %d groups is %q, want %d", kind, n, len(values), sums[fmt.Sprint(kind, n)], want)
 			}
 			total += v
 		}
 		if got := sums[map[string]string{"": "t", "f": "ft"}[kind]]; got != fmt.Sprint(total) && (kind == "" || follow) {
-			r.t.Fatalf("the total of kind %q is %s, want %d", kind, got, total)
+			r.t.Fatalf("the total %st is %q, want %d", kind, got, total)
 		}
 	}
 }
@@ -188,7 +188,7 @@ func splitAndJoin(t *testing.T, x *Index, rng *rand.Rand, scores int64) {
 	const users = 900
 	s := &store{entries: map[leaderboard.UserID]leaderboard.Entry{}}
 	version := uint64(0)
-	change := func(n int, share float64) { // share is the part of the entries that is ranked; the other entries are hidden
+	change := func(n int, share float64) { // makes n Updates; share is the part of the entries that is not hidden
 		t.Helper()
 		for range n {
 			var batch []leaderboard.Entry
@@ -238,7 +238,6 @@ func splitAndJoin(t *testing.T, x *Index, rng *rand.Rand, scores int64) {
 	}
 }
 
-// checkPages compares random pages and excerpts with the ladder that follows from s.
 func checkPages(t *testing.T, x *Index, s *store, rng *rand.Rand) {
 	t.Helper()
 	l := leaderboard.Ladder{SeasonKey: testSeason}

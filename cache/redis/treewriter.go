@@ -5,41 +5,41 @@ import (
 	"slices"
 )
 
-// treeWriter writes a new tree (see lua/tree.lua) from strings in order. It keeps only the
-// strings that are not in a job yet (see job in bulk.go), and the counts of two groups.
+// treeWriter writes a new tree (see lua/tree.lua) from strings in order. It keeps in memory only the
+// strings that are in no job yet (see job in bulk.go), and the counts of groups.
 type treeWriter struct {
 	b      *bulk
 	part   *portion
 	at     string // the beginning of the names of the tree's keys
 	follow bool   // whether the tree counts followers
 
-	// The open leaf is the last one.
+	// The open leaf is the last leaf, to which the method add adds strings.
 	leaf    string   // its name
-	n, f    int      // its strings and its followers
+	n, f    int      // its numbers of strings and followers
 	longest int      // the length of its longest string
-	strings []string // its strings that are not in a command yet
-	last    string   // the last string of the tree
+	strings []string // its strings that are in no command yet
+	last    string   // last string of the tree
 
-	leaves int         // all leaves
-	closed []command   // the commands that are not in a job yet
-	names  []string    // leaves of the last group that the next job adds to the directory
-	group  groupCounts // the last group
-	before groupCounts // the group before it
-	sums   []int       // strings of the closed groups
-	fsums  []int       // followers of the closed groups
+	leaves int         // of the tree
+	closed []command   // commands that are in no job yet
+	names  []string    // leaves that the next job adds to the directory (key d) of the last group
+	group  groupCounts // last group
+	before groupCounts // previous group
+	sums   []int       // strings of each closed group
+	fsums  []int       // followers of each closed group
 }
 
-// groupCounts are the closed leaves of a group.
+// groupCounts has the counts of a group's closed leaves.
 type groupCounts struct {
 	name           string
 	leaves         int
 	strings        int
 	followers      int
-	counts, follow []byte // bits of each leaf
+	counts, follow []byte // the values of the keys c and f
 }
 
-// leafSize returns the number of strings of a leaf whose longest string has the given length.
-// Leaves of four fifths of the greatest size leave room for new strings.
+// leafSize returns the number of strings that treeWriter puts into a leaf whose longest string has the
+// given length. A fifth of the leaf remains free for new strings.
 func leafSize(longest int) int { return max(min(treeSizes.bits, leafBytes/(longest+4)), 8) * 4 / 5 }
 
 // add adds a string, which must be greater than the previous one.
@@ -64,8 +64,8 @@ func (t *treeWriter) add(s string) error {
 	return t.b.keep(int64(len(s)) + 40)
 }
 
-// separator returns the shortest name of a leaf whose first string is b, if the leaf before
-// ends with a.
+// separator returns the shortest prefix of b that is greater than a. It names a leaf that begins
+// with b, after a leaf that ends with a.
 func separator(a, b string) string {
 	for i := range len(b) {
 		if i == len(a) || a[i] != b[i] {
@@ -97,8 +97,8 @@ func setOnes(b []byte, n int) {
 	}
 }
 
-// take makes a command of the open leaf's strings that are not in a command yet. The last string
-// comes first, because Redis searches for a string's place from the beginning of the leaf.
+// take makes a command of the open leaf's strings that are in no command yet. The strings are in
+// descending order. Redis searches a leaf from its beginning, so it finds each string's place at once.
 func (t *treeWriter) take() {
 	if len(t.strings) == 0 {
 		return
@@ -112,9 +112,9 @@ func (t *treeWriter) take() {
 	t.strings = nil
 }
 
-// flush makes a job of all strings that are not in a job yet. The job adds each leaf to the group's
-// directory before it writes the leaf's strings, so free.lua finds the leaf. Jobs of the tree may be
-// executed in any order. A tree of one leaf has no directory.
+// flush makes a job of all strings that are in no job yet, and of the commands in more. The job adds
+// each leaf to the group's directory before it writes the leaf's strings, so free.lua finds the leaf. Jobs
+// of the tree may be executed in any order. A tree of one leaf has no directory.
 func (t *treeWriter) flush(more ...command) error {
 	t.take()
 	if len(t.closed)+len(more) == 0 {
@@ -148,7 +148,6 @@ func (t *treeWriter) closeGroup() error {
 	return nil
 }
 
-// setCounts returns the commands that write the counts of a group.
 func (t *treeWriter) setCounts(g *groupCounts) []command {
 	all := []command{{1, []any{"SET", t.at + "c" + g.name, g.counts}}}
 	if g.followers > 0 {
@@ -157,14 +156,14 @@ func (t *treeWriter) setCounts(g *groupCounts) []command {
 	return all
 }
 
-// finish ends the tree. It returns the commands, if any, that must follow all other jobs.
+// finish ends the tree. It returns the commands that must be executed after all jobs.
 func (t *treeWriter) finish() (last []command, err error) {
 	if t.leaves <= 1 {
 		return nil, t.flush()
 	}
 	t.close()
 	if t.group.leaves == 1 && len(t.sums) > 0 {
-		// A tree of several groups has no group of one leaf. The leaf joins the group before.
+		// In a tree of several groups, no group may have only one leaf.
 		if err := t.flush(); err != nil {
 			return nil, err
 		}
@@ -178,7 +177,7 @@ func (t *treeWriter) finish() (last []command, err error) {
 	return last, nil
 }
 
-// join moves the only leaf of the last group to the group before it.
+// join moves the only leaf of the last group to the previous group.
 func (t *treeWriter) join() []command {
 	g, one, n := t.before, t.group, len(t.sums)
 	all := []command{

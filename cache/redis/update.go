@@ -15,39 +15,40 @@ import (
 )
 
 const (
-	// batchMoves bounds the moves of users in ladders in one call, because a call blocks the
-	// server. An entry with more moves has its own call.
+	// batchMoves is the maximum number of moves in one call, which blocks the server. A move changes
+	// a user's place in one ladder. An entry with more moves has its own call.
 	batchMoves = 8
-	// batchSorted bounds the entries in one call of a Rebuild whose entries are in standing order.
+	// batchSorted is the maximum number of entries in one call of a Rebuild, if the season has one
+	// shard and the entries are in standing order.
 	batchSorted = 64
-	// maxItems is the maximum number of items of one outbox in an answer. It equals ITEMS in
-	// lua/update.lua.
+	// maxItems is the maximum number of items of one outbox (see lua/base.lua) in an answer. It
+	// equals ITEMS in lua/update.lua.
 	maxItems = 1000
 	// ackArgs is the number of arguments of an acknowledgement: see lua/update.lua.
 	ackArgs = 4
-	// refusedItems is the answer of the deliver script if it refuses items.
+	// refusedItems is the answer of the deliver script for items that it refuses.
 	refusedItems = -2
 	// flushDelay is the time that acknowledgements wait for an update that can carry them.
 	flushDelay = 20 * time.Millisecond
-	// unsyncedTimeout bounds an Update of a season in which an earlier Update is missing.
+	// unsyncedTimeout bounds an Update if an earlier failed Update of the season is not repaired.
 	unsyncedTimeout = 100 * time.Millisecond
 	// maxMissed is the maximum number of entries of failed Updates that a process keeps.
 	maxMissed = 1 << 17
-	// missedChunk is the number of missed entries in one round trip.
+	// missedChunk is the maximum number of these entries that are repeated in one round trip.
 	missedChunk = 128
-	// maxRepeats is the number of attempts to repeat failed Updates before the data of their season
-	// is dropped. While a server of the season is silent, no attempt is made: see gates.
+	// maxRepeats is the number of consecutive failed repetitions after which the data of a season is
+	// dropped. While a server of the season does not answer, nothing is repeated: see gates.
 	maxRepeats = 3
 )
 
-// Update implements [leaderboard.Index]. The end of ctx does not stop it, because
-// the store already has the entries.
+// Update implements [leaderboard.Index]. The end of ctx does not stop it: the store already has
+// the entries, so the index needs them too.
 //
 // Errors: [leaderboard.ErrFormat] if a rank key has a wrong length, and
 // [leaderboard.ErrRankUnavailable] if Redis does not take the entries within
 // [Options.UpdateTimeout]. The season is then unavailable in this process. As soon as Redis
-// answers, this process repeats the Update, and the season is available again. If Redis rejects
-// the entries, or if the process has missed more than maxMissed entries, the season is
+// answers, this process repeats the Update, and the season is available again. If the repetitions
+// fail, or if this process's failed Updates have more than maxMissed entries, the season is
 // unavailable to all processes until a Rebuild.
 func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Time, entries []leaderboard.Entry) error {
 	season := x.season(s)
@@ -56,7 +57,7 @@ func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Tim
 		args[i] = entryArgs(&entries[i])
 	}
 	timeout := x.o.UpdateTimeout
-	if season.unsynced() { // a repair will follow, so writers need not wait
+	if season.unsynced() { // if this Update fails, repair repeats it too
 		timeout = min(timeout, unsyncedTimeout)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
@@ -86,9 +87,9 @@ func (x *Index) Update(ctx context.Context, s leaderboard.SeasonKey, at time.Tim
 	return nil
 }
 
-// retry calls f until f succeeds or fails for good, or ctx is done. The intervals between the calls
-// grow and have jitter. Only [leaderboard.ErrRankUnavailable] is retried, but not errOvertaken and
-// errSilent, which wrap it. retry returns the last error of f, even if ctx is done.
+// retry calls f until f succeeds or fails for good, or ctx is done. retry returns the last error of f,
+// even if ctx is done. Only [leaderboard.ErrRankUnavailable] is retried, but not errOvertaken and
+// errSilent, which wrap it.
 func retry(ctx context.Context, f func() error) (err error) {
 	intervals := backoff.NewExponentialBackOff()
 	intervals.InitialInterval, intervals.MaxInterval = 20*time.Millisecond, time.Second
@@ -117,9 +118,9 @@ func entryArgs(e *leaderboard.Entry) []any {
 // maxLadderName is the largest length of a ladder's name: update.lua reads it from a byte.
 const maxLadderName = 255
 
-// ladderName returns the name of a division's ladder in Redis. The name of a crossed
-// division may be too long. A zero byte and a hash of the name then replace it. No other
-// name has a zero byte, because names are printable.
+// ladderName returns the name of a division's ladder in Redis. If the name of a crossed division
+// is too long, ladderName returns a zero byte and a hash of the name. No division's name has a
+// zero byte, because these names are printable.
 func ladderName(d leaderboard.Division) string {
 	name := d.String()
 	if len(name) <= maxLadderName {
@@ -129,8 +130,8 @@ func ladderName(d leaderboard.Division) string {
 	return "\x00" + string(hash[:])
 }
 
-// countMoves returns approximately the number of moves in ladders that an entry needs. args are
-// the arguments of the entry.
+// countMoves returns approximately the number of moves in ladders that an entry needs. The
+// parameter args has the result of entryArgs.
 func countMoves(args []any) int {
 	n := 1
 	for d := args[4].([]byte); len(d) > 0; n++ {
@@ -139,10 +140,9 @@ func countMoves(args []any) int {
 	return n
 }
 
-// updateCalls returns the calls that write entries to their shards.
 func updateCalls(season *seasonIndex, control []string, at string, entries []leaderboard.Entry, args [][]any) []*call {
-	groups := make([][]any, len(control)) // arguments of each shard's next call
-	size := make([]int, len(control))     // moves in ladders of the shard's next call
+	groups := make([][]any, len(control)) // by shard: arguments of the next call
+	size := make([]int, len(control))     // by shard: moves of the next call
 	var calls []*call
 	send := func(shard int, entries []any) {
 		acks := season.takeAcknowledgements(shard, len(control))
@@ -173,10 +173,9 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 	return calls
 }
 
-// update writes entries to their shards in one round trip. If this makes items for the homes of
-// rank keys (see lua/base.lua), a second round trip delivers the items. While a Rebuild changes
-// the number of shards, update then also writes the entries to the shards of the generation that
-// is being built.
+// update writes entries to their shards in one round trip. If the shards have items for the homes
+// of rank keys (see lua/base.lua), a second round trip delivers the items. While a Rebuild changes
+// the number of shards, update also writes the entries to the shards of the new generation.
 func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entries []leaderboard.Entry, args [][]any) error {
 	control := *season.control.Load()
 	calls := updateCalls(season, control, at, entries, args)
@@ -187,8 +186,8 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 		return err
 	}
 	if slices.ContainsFunc(calls, func(c *call) bool { return c.shard != 0 && (c.status == statusNone || c.status == statusLost) }) {
-		// Usually the season is not loaded, so the update has nothing to do. But shard 0 may know
-		// another number of shards.
+		// If the season is not loaded, the update has nothing to do. But the season may have another
+		// number of shards, which shard 0 knows.
 		first := newCall(updateScript, control, 0, "", 0, "", 0)
 		if err := x.run(ctx, []*call{first}); err != nil {
 			return err
@@ -222,7 +221,6 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 	return errors.Join(formatFault(calls), err)
 }
 
-// formatFault returns an error if a shard rejected the length of a rank key.
 func formatFault(calls []*call) error {
 	for _, c := range calls {
 		if c.status == statusFormat {
@@ -241,12 +239,12 @@ type delivery struct {
 	items  []string
 }
 
-// sent has the answers of calls of the update script.
+// sent has answers of the update script.
 type sent struct {
 	items     []delivery // the outboxes
-	building  string     // the name of the generation that is being built
+	building  string     // the generation that is being built
 	garbage   bool       // whether the free script has work
-	newShards int        // the number of shards of building, if it differs from that of the calls
+	newShards int        // building's number of shards, or 0 if the calls expect this number
 }
 
 // readSent reads answers of the update script. If season is not nil, readSent records in it which
@@ -265,7 +263,7 @@ func readSent(season *seasonIndex, calls []*call) (s sent) {
 		for len(c.rest) > 0 && !c.fault {
 			r := reply{rest: c.list()}
 			n := delivery{channel{r.str(), c.shards(), c.shard, int(r.int())}, r.str(), r.int(), r.strings()}
-			// Calls of one shard may return the same items; the last call returns all of them.
+			// Calls of one shard may return the same items. The last call returns all of them.
 			if i := slices.IndexFunc(s.items, func(o delivery) bool { return o.channel == n.channel }); i >= 0 {
 				s.items[i] = n
 			} else {
@@ -277,8 +275,8 @@ func readSent(season *seasonIndex, calls []*call) (s sent) {
 }
 
 // deliver sends deliveries to the homes of their rank keys. It makes one round trip, unless an
-// outbox has more than maxItems. It reports whether a home refused items, because the home has other
-// terms of the channel (see lua/channel.lua), or lacks earlier items.
+// outbox has more than maxItems items. It reports whether a home refused items. A home refuses items if
+// it has other terms of the channel (see lua/channel.lua), or lacks earlier items.
 func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []string, all []delivery) (refused bool, err error) {
 	if len(all) == 0 {
 		return false, nil
@@ -305,7 +303,7 @@ func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []stri
 	}
 	for _, c := range calls {
 		if c.status != statusOK {
-			continue // the receiving shard is lost, so the season is not loaded and the items are obsolete
+			continue // the home has lost the generation, so the items are obsolete
 		}
 		season.noteUpdate(c.shard, c.shards(), c.str())
 		for _, n := range sent[c.shard] {
@@ -330,9 +328,8 @@ func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []stri
 	return refused, nil
 }
 
-// drain reads the outboxes of shards and delivers them. If generation is empty, it delivers the outboxes of
-// all generations. Otherwise it delivers only the outboxes of generation, which must be the generation that
-// is being built.
+// drain reads the outboxes of shards and delivers the items. If the parameter generation is not empty,
+// drain reads only the outboxes of this generation, which must be the generation that is being built.
 func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string, generation string, shards []int) (refused bool, err error) {
 	calls := make([]*call, len(shards))
 	for i, shard := range shards {
@@ -366,8 +363,8 @@ func (x *Index) acknowledge(season *seasonIndex, c channel, a acknowledgement) {
 	}
 }
 
-// takeAcknowledgements removes the acknowledgements for a sending shard of a generation with the given
-// number of shards. It returns each of them as ackArgs arguments of the update script.
+// takeAcknowledgements removes the acknowledgements for a sending shard, and returns them as arguments
+// of the update script. The parameter shards is the generation's number of shards.
 func (s *seasonIndex) takeAcknowledgements(shard, shards int) []any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -389,7 +386,7 @@ func (x *Index) flush(season *seasonIndex) {
 	defer cancel()
 	season.mu.Lock()
 	season.flushing = false
-	senders := map[[2]int]bool{} // a number of shards, and the number of a shard
+	senders := map[[2]int]bool{} // number of shards, number of the sending shard
 	for c := range season.acks {
 		senders[[2]int{c.shards, c.sender}] = true
 	}
@@ -409,9 +406,10 @@ func (x *Index) flush(season *seasonIndex) {
 // missed has the entries of a season's failed Updates until they are repeated.
 type missed struct {
 	entries   map[leaderboard.UserID]leaderboard.Entry // the newest version of each entry
-	changedAt time.Time                                // the latest changedAt of these Updates
-	attempts  int                                      // failed attempts in succession
-	// dropAt is the number of failed Updates when the process gave up repeating them.
+	changedAt time.Time                                // the latest of these Updates
+	attempts  int                                      // consecutive failed repetitions
+	// dropAt is the season's number of failures when the process gave up. While dropAt exceeds the
+	// number of repaired failures, the season's data must be dropped.
 	dropAt int
 }
 
@@ -430,7 +428,7 @@ func (x *Index) fail(season *seasonIndex, at time.Time, entries []leaderboard.En
 	}
 }
 
-// miss keeps the entries of the latest failure. The caller must hold season.mu.
+// miss keeps the entries of a failed Update. The caller must hold season.mu.
 func (x *Index) miss(season *seasonIndex, at time.Time, entries []leaderboard.Entry) {
 	m := &season.missed
 	if m.entries == nil {
@@ -457,9 +455,8 @@ func (x *Index) giveUp(season *seasonIndex) {
 	season.missed = missed{dropAt: season.failures}
 }
 
-// repair repeats the failed Updates of a season. If that fails, repair drops the data of the
-// season, which makes it unavailable to every process. If a Rebuild repairs the season first,
-// repair changes nothing.
+// repair repeats the failed Updates of a season. If the repetitions fail, repair drops the data of
+// the season for all processes. If a Rebuild repairs the season first, repair changes nothing.
 func (x *Index) repair(season *seasonIndex) {
 	_ = retry(x.ctx, func() error {
 		for {
@@ -470,7 +467,7 @@ func (x *Index) repair(season *seasonIndex) {
 	})
 }
 
-// repairStep reports whether the season is repaired. If not, it makes one step of the repair. It
+// repairStep reports whether the season is repaired. Otherwise it makes one step of the repair. It
 // returns [leaderboard.ErrRankUnavailable] if the step failed.
 func (x *Index) repairStep(season *seasonIndex) (repaired bool, err error) {
 	season.mu.Lock()
@@ -502,8 +499,8 @@ func (x *Index) repairStep(season *seasonIndex) (repaired bool, err error) {
 	return false, x.repeat(ctx, season, at, chunk)
 }
 
-// repeat repeats the Updates of entries. After maxRepeats failures in succession, it decides that
-// the data of the season is dropped. Failures while a slot is moved do not count.
+// repeat repeats the Updates of entries. After maxRepeats consecutive failures, it decides that
+// the data of the season must be dropped. Failures while a slot is moved do not count.
 func (x *Index) repeat(ctx context.Context, season *seasonIndex, at time.Time, entries []leaderboard.Entry) error {
 	args := make([][]any, len(entries))
 	for i := range entries {
@@ -515,7 +512,7 @@ func (x *Index) repeat(ctx context.Context, season *seasonIndex, at time.Time, e
 	m := &season.missed
 	if err != nil {
 		if m.attempts++; isMoving(err) {
-			m.attempts = 0 // no process reads old ranks meanwhile
+			m.attempts = 0
 		}
 		if m.attempts >= maxRepeats {
 			x.giveUp(season)
@@ -552,7 +549,7 @@ func (x *Index) lose(season *seasonIndex, failures int) error {
 	defer cancel()
 	calls := callEach(dropScript, *season.control.Load(), "lose")
 	_ = x.run(ctx, calls)
-	// One empty shard makes the whole season unavailable.
+	// One answer is enough, because one empty shard makes the whole season unavailable.
 	if !slices.ContainsFunc(calls, func(c *call) bool { return !c.failed }) {
 		return leaderboard.ErrRankUnavailable
 	}
@@ -576,9 +573,8 @@ func (x *Index) markRepaired(season *seasonIndex, failures int) {
 
 // freeDead frees, in the background, all data that the shards no longer need. It runs at most
 // once per LeaseTTL. If a process holds the lease, a Rebuild is running, so freeDead does
-// nothing. Otherwise the Rebuild of the generation that is being built has died, so freeDead
-// first abandons this generation (see abandon). The parameter generation is its name, or empty if no
-// generation is being built.
+// nothing. The parameter generation is the one that is being built, or empty. If no process holds
+// the lease, the Rebuild of this generation has died, so freeDead first abandons the generation.
 func (x *Index) freeDead(season *seasonIndex, control []string, generation string) {
 	season.mu.Lock()
 	defer season.mu.Unlock()
@@ -601,8 +597,8 @@ func (x *Index) freeDead(season *seasonIndex, control []string, generation strin
 	})
 }
 
-// free frees the data that the shards no longer need. It works in pieces. Each piece blocks
-// its server for less than a millisecond.
+// free frees the data that the shards no longer need. Each call blocks its server for less than a
+// millisecond.
 func (x *Index) free(ctx context.Context, control []string) error {
 	calls := callEach(freeScript, control, 0)
 	for len(calls) > 0 {
