@@ -265,6 +265,12 @@ func (s *store) keepUp(ctx context.Context, x *Index) error {
 // moveSlot moves the slot of a key to another master of a cluster, as redis-cli --cluster reshard does.
 func moveSlot(t testing.TB, x *Index, key string) {
 	t.Helper()
+	beginMove(t, x, key)()
+}
+
+// beginMove begins to move a slot, and returns a function that moves its keys.
+func beginMove(t testing.TB, x *Index, key string) (finish func()) {
+	t.Helper()
 	c := x.client().(*goredis.ClusterClient)
 	slot, err := c.ClusterKeySlot(t.Context(), key).Result()
 	must(t, err)
@@ -288,23 +294,50 @@ func moveSlot(t testing.TB, x *Index, key string) {
 	from, to := id(source), id(target)
 	must(t, target.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "IMPORTING", from).Err())
 	must(t, source.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "MIGRATING", to).Err())
-	host, port, err := net.SplitHostPort(target.Options().Addr)
-	must(t, err)
-	for {
-		keys, err := source.ClusterGetKeysInSlot(t.Context(), int(slot), 10).Result()
+	return func() {
+		host, port, err := net.SplitHostPort(target.Options().Addr)
 		must(t, err)
-		if len(keys) == 0 {
-			break
+		for {
+			keys, err := source.ClusterGetKeysInSlot(t.Context(), int(slot), 10).Result()
+			must(t, err)
+			if len(keys) == 0 {
+				break
+			}
+			args := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
+			for _, key := range keys {
+				args = append(args, key)
+			}
+			must(t, source.Do(t.Context(), args...).Err())
 		}
-		args := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
-		for _, key := range keys {
-			args = append(args, key)
+		for _, m := range []*goredis.Client{target, source} {
+			must(t, m.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", to).Err())
 		}
-		must(t, source.Do(t.Context(), args...).Err())
 	}
-	for _, m := range []*goredis.Client{target, source} {
-		must(t, m.Do(t.Context(), "CLUSTER", "SETSLOT", slot, "NODE", to).Err())
+}
+
+// While a slot moves, updates of its shard fail. So reads fail too, although no key has moved yet.
+func TestReadsFailWhileASlotMoves(t *testing.T) {
+	x, s := openIndex(t, options(addrsOf(cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})), 1)), newStore(50)
+	s.rebuild(t, x)
+	must(t, s.keepUp(t.Context(), x))
+	finish := beginMove(t, x, (*x.season(testSeason).control.Load())[0])
+	if page, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10); err == nil {
+		t.Errorf("a page has %d standings while the slot moves, want an error", len(page))
 	}
+	e := entry("user 1", 2, 7, "F")
+	s.put(e)
+	if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{e}); !isMoving(err) {
+		t.Errorf("an update while the slot moves has the error %v, want the server's error about a key that is not local", err)
+	}
+	finish()
+	eventually(t, "the season is available", func(ctx context.Context) error {
+		if err := s.keepUp(ctx, x); err != nil || !x.Synced() {
+			return errors.Join(err, leaderboard.ErrRankUnavailable)
+		}
+		_, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
+		return err
+	})
+	checkLadders(t, x, s.entries)
 }
 
 // Under load, a slot moves to another master, and then moves again. The season has no ranks meanwhile, and
