@@ -4,23 +4,23 @@
 -- member repeats the updates at and after the recorded positions of its partitions, and then confirms
 -- the partitions. After all partitions are confirmed, the shard is no longer in doubt.
 --
--- Only the confirmations of one session of the group count together: a member that has lost its
--- partitions without knowing it is in an older session.
+-- A session is a generation of the consumer group in Kafka. Only confirmations of one session count
+-- together, because a member may not know yet that a newer session has taken its partitions away.
 --
 -- From ARGV[3] on, the arguments are:
 --   the server that the caller has found the shard on
---   the number of the group's session
+--   the number of the session
 --   the number of partitions of the log
---   the tag of the board
---   1 if the channels of the shard are complete, otherwise 0
---   the newest live generation of all shards, or ''
+--   the tag of the board: see tagOf in doubt.go
+--   1 if no home lacks items of the season (see base.lua), otherwise 0
+--   the newest live generation of all shards, or '' for a season with one shard
 --   pairs of a partition and an offset
 -- Returns one of:
 --   OK and the server: the shard is not in doubt any more
---   DOUBT and 1: other partitions must still be confirmed, or channels are not complete
+--   DOUBT and 1: other partitions must still be confirmed, or homes lack items
 --   DOUBT and 0: the confirmation does not count
---   LOST: the shard was written by other rules of the board, or on an earlier board of the same name,
---   or does not have the newest live generation, so the script has emptied the shard
+--   LOST: the script has emptied the shard, because its live generation has another tag or is not the
+--   newest
 local c, refusal = enter(true)
 if refusal then return refusal end
 local server, session, partitions = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
@@ -45,14 +45,15 @@ end
 record(9)
 if c.doubt then
   if call('HLEN', sure) - 2 < partitions or ARGV[7] ~= '1' then return {DOUBT, 1} end
-  -- A generation that was being built may lack pieces, so its Rebuild must begin again.
+  -- A generation that is being built may lack writes of its Rebuild, so the Rebuild must restart.
   local next = c.next or c.other_next
   if next then c.dead = c.dead .. next .. ' ' .. c.nbuckets .. ' ' end
   c.id = layout(c.S) .. server
   call('HSET', T, 'id', c.id, 'seen', 0, 'dead', c.dead .. c.aside)
   forget_next(c)
   call('UNLINK', sure)
-  -- Updates do not deliver items while the shard is in doubt, so the next reader does.
+  -- While the shard was in doubt, updates delivered no items. With the time 0, the next reader delivers
+  -- them: see outboxAge in read.go.
   local w = key(c.live, 'w')
   if S ~= '1' and tonumber(call('HGET', w, 'untold') or 0) > 0 then call('HSET', w, 'oldest', 0) end
 end

@@ -1,6 +1,4 @@
--- The functions of this file read the ladder that read.lua has found.
-
--- sort_key returns the sort key of a user, or '' if the user is not in the ladder.
+-- sort_key returns the sort key of a user with the hash h, or '' if the user is not in the ladder.
 local function sort_key(user, h)
   local s = call('HGET', live .. format(':u%d', bucket(h, buckets)), user)
   if not s then return '' end
@@ -16,11 +14,11 @@ local function sort_key(user, h)
   return ''
 end
 
--- counters returns five functions: count_less, count_less_at, count, count_not_worse and
--- count_homes. A script calls it only if it needs them, because their definition takes time.
+-- counters defines and returns five functions: count_less, count_less_at, count, count_not_worse and
+-- count_homes. Scripts call counters as late as possible, because the definitions take time.
 local function counters()
-  -- The function followers returns the number of followers in a tree before the i-th string of a
-  -- leaf. That string must not be a follower.
+  -- The function followers returns the number of followers in a tree before the string at the position
+  -- i of a leaf. This string must not be a follower (see tree.lua).
   local function followers(at, g, gi, s, si, i)
     if not si and i == 0 then return 0 end
     local n, from, to = 0, 0, i - 1
@@ -32,7 +30,7 @@ local function counters()
       n = n + sofar
       if i == 0 or upto == sofar then return n end
       n = n + upto - sofar
-      from, to = i, -1 -- count the followers after string i, to subtract them
+      from, to = i, -1 -- subtract the followers after this string
     end
     local last, pairs = false, 0
     for _, x in ipairs(call('ZRANGE', at .. 'l' .. s, from, to)) do
@@ -49,7 +47,7 @@ local function counters()
     return (count_before(at, g, gi, si)) + call('ZLEXCOUNT', at .. 'l' .. s, '-', '(' .. x)
   end
 
-  -- count_homes returns the number of different rank keys less than k whose home is this shard.
+  -- count_homes returns the number of rank keys less than k whose home is this shard.
   local function count_homes(k)
     local at = z .. 'k'
     local g, gi, s, si = seek(at, k)
@@ -58,8 +56,9 @@ local function counters()
     return n + i - (followed and followers(at, g, gi, s, si, i) or 0)
   end
 
-  -- count_less returns the number of standings in the ladder with a smaller rank key than
-  -- k, and the number of different smaller rank keys. k may be the beginning of a rank key.
+  -- count_less returns the number of standings in the ladder with a smaller rank key than k, and the
+  -- number of different smaller rank keys. If S > 1, the second number includes only rank keys whose home
+  -- is this shard. If DENSE is false, it has no meaning. k may be the beginning of a rank key.
   local function count_less(k)
     if S ~= '1' then return count(z, k), DENSE and count_homes(k) or 0 end
     local g, gi, s, si = seek(z, k)
@@ -69,8 +68,8 @@ local function counters()
     return n, DENSE and ties and n - followers(z, g, gi, s, si, i) or n
   end
 
-  -- count_less_at returns the results of count_less for the rank key of x. x is the i-th string
-  -- of a leaf, and n strings precede it in the tree.
+  -- count_less_at returns the results of count_less for the rank key of x. But if S > 1, the second
+  -- number has no meaning. x is at the position i of a leaf, and n strings of the tree precede x.
   local function count_less_at(x, g, gi, s, si, i, n)
     local k, same = sub(x, 1, kb), false
     if i > 0 then

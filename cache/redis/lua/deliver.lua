@@ -1,13 +1,16 @@
 -- Delivers items from the outboxes of other shards to this shard, which is the home of the items'
--- rank keys: see base.lua. An item begins with '+' if the sender holds the rank key, otherwise with
--- '-'. Then come a byte with the length of the ladder's name, this name, and the rank key. An item
--- with '!' and a name of the list :d states that the items before it answer this list: see
--- channel.lua.
--- After ARGV[2] come deliveries. Each has a generation, the sending shard, the terms of the channel,
--- the number of items that the sender put into the outbox before these, the number of items, and the
--- items. The shard applies each sender's items in order.
+-- rank keys: see base.lua. An item has:
+--   '+' if the sender holds the rank key, otherwise '-'
+--   a byte with the length of the ladder's name, and this name
+--   the rank key
+-- Other items have '!' and a name of the list :d (see channel.lua). Such an item means that the sender
+-- has stated all items of this list again.
+-- From ARGV[3] on, the arguments are deliveries. Each has:
+--   a generation, the sending shard, and the terms of the channel (see channel.lua)
+--   the number of items that the sender put into the outbox before the items of the delivery
+--   the number of items, and the items
 -- Returns OK, the server, and a number for each delivery:
---   the number of items received from its sender
+--   the number of all items received from its sender
 --   -1 if the generation does not exist here
 --   -2 if the channel has other terms here, or if items before the delivery are missing
 local c, refusal = enter(true)
@@ -17,8 +20,8 @@ local trees_of = {}
 if c.live then trees_of[c.live] = new_trees(c.live, c.kb) end
 if c.next then trees_of[c.next] = new_trees(c.next, c.nkb) end
 
--- receive applies n items of a sender, which are in ARGV from the position arg on. It returns the change of
--- the number of strings in the trees of rank keys.
+-- receive applies n items of a sender, in order. They are in ARGV from the index arg on. receive returns the
+-- change of the number of strings in the trees of rank keys.
 local function receive(g, sender, arg, n)
   local w, changed = key(g, 'w'), 0
   for i = arg, arg + n - 1 do

@@ -1,11 +1,11 @@
--- Makes a shard forget data. ARGV[3] states which:
---   'lose'  everything except the numbers of shards and the fence. Returns OK and the
---           numbers of shards of live, of next and of leftS, or 0 if they are unknown;
---   'all'   the same, and the lease KEYS[2], if it is given. If free.lua has freed everything,
---           also the number of shards and the fence. Returns the same as 'lose';
---   'left'  the field leftS. Returns OK;
---   'abort' the generation ARGV[4], if it is being built, and the generation aside. Returns
---           OK, and 1 if the generation ARGV[4] is live, otherwise 0.
+-- Drops data of a shard. ARGV[3] is one of:
+--   'lose'  marks the shard as empty. Returns OK and the fields S, nS and leftS, each 0 if absent.
+--   'all'   marks the shard as empty, and removes the lease KEYS[2], if it is given. If free.lua has
+--           freed all generations, the script also removes the control hash, :at and :sure. Returns
+--           the same as 'lose'.
+--   'left'  removes the field leftS. Returns OK.
+--   'abort' drops the generation ARGV[4] and the generation aside, if ARGV[4] is being built.
+--           Returns OK, and 1 if the generation ARGV[4] is live, otherwise 0.
 local c, how = read_control(), ARGV[3]
 if how == 'left' then
   call('HDEL', T, 'leftS')

@@ -1,11 +1,13 @@
 -- This file changes trees: see tree.lua. A tree t has the fields:
---   at    the beginning of its keys' names
---   kb    length of a rank key
---   follow  whether the tree counts followers: see tree.lua
---   due   the changes of the tree's hash s, by field, that flush has to write
--- A place p in a tree has the results of seek as fields: g, gi, s, si.
+--   at      the beginning of its keys
+--   kb      length of a rank key
+--   follow  whether the tree counts followers
+--   due     changes of the hash s, by field, that flush has to write. A change of the field of a group
+--           is the change of this group's number; flush also updates the Fenwick tree's other sums
+-- A place p is a leaf of a tree. It has the results of seek as fields, g, gi, s and si, and the leaf's
+-- key, leaf.
 local GROUP = 256       -- most leaves of a group
-local UNPACKED = string.rep('x', 65) -- a member longer than zset-max-listpack-value
+local UNPACKED = string.rep('x', 65) -- longer than zset-max-listpack-value, so Redis does not pack a set with it
 
 local function new_tree(at, kb, follow) return {at = at, kb = kb, follow = follow, due = {}} end
 
@@ -46,9 +48,9 @@ end
 
 local function add_due(t, field, d) t.due[field] = (t.due[field] or 0) + d end
 
--- resum replaces the sums of consecutive groups by the sums in values. from is the number of the
--- first replaced group, counted from 1, and removed is the number of replaced groups. Before the
--- change, the tree has n groups. The kind of the sums is '' for strings or 'f' for followers.
+-- resum updates a Fenwick tree in the hash s after a group was split or joined. Groups with the numbers
+-- in values replace the groups from to from+removed-1, counted from 1. Before the change, the tree has
+-- n groups. kind is '' for strings or 'f' for followers.
 local function resum(t, kind, n, from, removed, values)
   local sums = {}
   for i = 1, n, 1000 do
@@ -66,7 +68,7 @@ local function resum(t, kind, n, from, removed, values)
     local j = i + low_bit(i)
     if j <= #sums then sums[j] = sums[j] + sums[i] end
   end
-  local args = {} -- the sums before the number from have not changed
+  local args = {} -- the sums of the groups before from have not changed
   for i = from, #sums do
     args[#args + 1], args[#args + 2] = kind .. i, sums[i]
     if #args >= 2000 or i == #sums then
@@ -77,7 +79,7 @@ local function resum(t, kind, n, from, removed, values)
   for i = #sums + 1, n do call('HDEL', t.at .. 's', kind .. i) end
 end
 
--- ones returns the bits of a leaf that counts n strings or followers.
+-- ones returns the bits of a leaf with n strings or followers: n ones, and then zeros.
 local function ones(n)
   local full = floor(n / 8)
   local bits = string.rep('\255', full)
@@ -85,9 +87,8 @@ local function ones(n)
   return bits .. string.rep('\0', BLOCK - #bits)
 end
 
--- splice changes the bits of a group, which are the value of the key name. It replaces the
--- bits of some leaves by blocks. The first of these leaves is at the position si, and
--- removed is their number.
+-- splice replaces bits of a group by the string blocks. name is the key of the group's bits. The replaced
+-- bits are of the leaves at the positions si to si+removed-1.
 local function splice(name, si, removed, blocks)
   local bits = call('GET', name) or ''
   local from, to = si * BLOCK, (si + removed) * BLOCK
@@ -105,16 +106,16 @@ local function insert(leaf, strings, from, to)
   if #args > 0 then call('ZADD', leaf, unpack(args)) end
 end
 
--- separator returns the shortest possible name of a leaf whose first string is b, if the
--- leaf before it ends with the string a.
+-- separator returns the shortest name of a leaf whose first string is b. The leaf before this leaf
+-- ends with the string a.
 local function separator(a, b)
   for i = 1, #b do
     if byte(a, i) ~= byte(b, i) then return sub(b, 1, i) end
   end
 end
 
--- directory creates a sorted set with the member ''. The set is not packed, so that the server
--- finds members in logarithmic time. The hash of sums is not packed for the same reason.
+-- directory creates a sorted set with the member ''. The set is not packed, so that the server finds
+-- members in logarithmic time.
 local function directory(name)
   call('ZADD', name, '0', '', '0', UNPACKED)
   call('ZREM', name, UNPACKED)
@@ -154,8 +155,8 @@ local function split_group(t, g, gi)
   call('ZADD', at .. 'r', 0, new)
 end
 
--- join_group joins a small group with a neighbor if the joined group is not too large. It
--- always joins a group of one leaf.
+-- join_group joins a small group of the given number of leaves with a neighbor if the joined group is
+-- not too large. It always joins a group of one leaf.
 local function join_group(t, g, gi, leaves)
   flush(t)
   local at = t.at
@@ -194,13 +195,13 @@ end
 local function split(t, p)
   local at, kb = t.at, t.kb
   local all = call('ZRANGE', p.leaf, 0, -1)
-  -- A Rebuild adds strings at the end, and does not return to earlier leaves. So the last
-  -- leaf keeps three quarters of its strings.
+  -- A Rebuild adds strings in order. After it has split the last leaf, only the new leaf grows. So the
+  -- old leaf keeps three quarters of its strings, not half.
   local half = floor(#all * (next_name(t, p) and 1 / 2 or 3 / 4))
   local new = separator(all[half], all[half + 1])
   insert(at .. 'l' .. new, all, half + 1, #all)
   call('ZREMRANGEBYRANK', p.leaf, half, -1)
-  local f, following, last = 0, 0, false -- numbers of followers in the first and in the second half
+  local f, following, last = 0, 0, false -- numbers of followers in the old and in the new leaf
   if t.follow then
     for i, x in ipairs(all) do
       local k = sub(x, 1, kb)
@@ -224,8 +225,8 @@ local function split(t, p)
   if call('ZCARD', dir) > GROUP then split_group(t, p.g, p.gi) end
 end
 
--- join joins a leaf of n strings with a neighbor if the joined leaf is not too large. It
--- always joins an empty leaf.
+-- join joins the leaf at p, which has n strings, with a neighbor if the joined leaf has at most limit
+-- strings. It always joins an empty leaf.
 local function join(t, p, n, limit)
   local at, dir = t.at, t.at .. 'd' .. p.g
   local leaves = call('ZCARD', dir)
@@ -251,9 +252,9 @@ local function join(t, p, n, limit)
   if p.gi and leaves < math.max(GROUP / 8, 2) then join_group(t, p.g, p.gi, leaves) end
 end
 
--- find_twin returns whether another string of the tree has the rank key of x. The place of x
--- is p. If there is such a string, x makes one more string a follower: x itself or the string
--- after x. find_twin then also returns the place of the leaf of this follower.
+-- find_twin reports whether another string of the tree has the rank key of x. The tree contains x, and
+-- the place of x is p. If another string has the rank key, the tree has one follower more than without
+-- x: x itself, or the string after x. In this case, find_twin also returns the place of this follower.
 local function find_twin(t, p, x)
   local kb = t.kb
   local k, i = sub(x, 1, kb), call('ZRANK', p.leaf, x)
@@ -270,8 +271,7 @@ local function find_twin(t, p, x)
       q.g, q.gi, q.si = q.s, p.gi + 1, 0
     end
     if q.s and #q.s > kb and sub(q.s, 1, kb) == k and sub(call('ZRANGE', t.at .. 'l' .. q.s, 0, 0)[1], 1, kb) == k then
-      -- If the string before x does not have this rank key, the next string is the follower.
-      next = q
+      next = q -- the follower, unless the string before x has the rank key too
     end
   end
   if i == 0 and #p.s > kb and sub(p.s, 1, kb) == k then
@@ -288,7 +288,7 @@ local function find_twin(t, p, x)
   return false
 end
 
--- follow adds d, 1 or -1, to the followers of the leaf at p.
+-- follow adds d, 1 or -1, to the number of followers of the leaf at p.
 local function follow(t, p, d)
   if not p.si then return end
   local n = followers_of(t, p.g, p.si)
@@ -299,9 +299,9 @@ local function follow(t, p, d)
   end
 end
 
--- put adds the string x to a tree, and take removes x. Both split or join leaves if needed.
--- They return nil if they change nothing. Otherwise they return true if no other string has
--- the rank key of x, else false. If the tree counts followers, this value has no meaning.
+-- put adds the string x to a tree, and take removes x. If the tree does not change, both return nil.
+-- Otherwise they return whether x is the only string with its rank key. If the tree counts followers,
+-- true or false has no meaning.
 local function put(t, x)
   local p = find_place(t, x)
   if call('ZADD', p.leaf, '0', x) == 0 then return nil end

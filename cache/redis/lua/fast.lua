@@ -1,8 +1,7 @@
 -- This file makes the most frequent update in as few commands as possible: one user's move in
--- the overall ladder of a season with one shard. It makes the update only if no leaf (see
--- tree.lua) must split or join, and the strings beside the user's old position and beside the
--- new position are in the leaf of this position. Otherwise fast changes nothing, and update.lua
--- makes the update.
+-- the overall ladder of a season with one shard. If the update is not simple, the function fast
+-- changes nothing and returns nil, and update.lua makes the update. For example, a leaf (see
+-- tree.lua) must split or join, or fast needs strings of more leaves than the user's old and new leaf.
 local function fast()
   local user, version, prefix, at = ARGV[7], ARGV[9], ARGV[10], ARGV[5]
   local v = call('HMGET', T, 'S', 'live', 'next', 'busy', 'seen', 'kb', 'asof', 'buckets', 'dead', 'id')
@@ -34,17 +33,17 @@ local function fast()
   local to, from = z .. 'l' .. s, z .. 'l' .. t
   local arrived, left = call('ZCARD', to) + 1, call('ZCARD', from) - 1
   if arrived >= max_strings(x) or left < floor(max_strings(y) / 4) then return end
-  -- In the new leaf, read the first string whose rank key is at least k, the new rank key.
-  -- Below, in the old leaf, read the first two strings whose rank key is at least l, the old
-  -- rank key.
+  -- k is the new rank key, and l the old rank key. Read the first string of the new leaf whose rank
+  -- key is at least k.
   local near = call('ZRANGEBYLEX', to, '[' .. k, '+', 'LIMIT', '0', '1')[1]
   if not near then return end
-  -- If twin is true, the tree gets one follower more: the new rank key has a standing already.
+  -- If another standing has the rank key k, the move adds a follower: see tree.lua.
   local twin = sub(near, 1, kb) == k
   if not twin and #s > kb and sub(s, 1, kb) == k then return end
-  -- If parted is true, the tree has one follower less: the old rank key keeps a standing.
+  -- If another standing has the rank key l, the move removes a follower.
   local parted = false
-  if not gi or call('HGET', z .. 's', 'ft') ~= '0' then -- the tree may have followers: strings with the rank key of the string before
+  if not gi or call('HGET', z .. 's', 'ft') ~= '0' then -- the tree may have followers
+    -- Read the first two strings of the old leaf whose rank key is at least l.
     near = call('ZRANGEBYLEX', from, '[' .. l, '+', 'LIMIT', '0', '2')
     parted = near[1] ~= y or near[2] and sub(near[2], 1, kb) == l
     if not parted and (not near[2] or #t > kb and sub(t, 1, kb) == l) then return end
@@ -54,7 +53,7 @@ local function fast()
   call('HSET', T, 'busy', '1')
   call('HSET', u, user, string.char(#version) .. version .. prefix)
   call('ZADD', to, '0', x)
-  if call('ZREM', from, y) == 0 then return {LOST} end -- y was removed by hand; the shard stays busy
+  if call('ZREM', from, y) == 0 then return {LOST} end -- someone removed y by hand; the shard stays busy, which means lost
   if s ~= t then
     call('SETBIT', z .. 'c' .. g, si * BITS + arrived - 1, '1')
     call('SETBIT', z .. 'c' .. h, ti * BITS + left, '0')

@@ -1,4 +1,4 @@
--- Makes the generation ARGV[3] the live one.
+-- Makes the generation ARGV[3], which is being built, the live one: see base.lua.
 local c, refusal = enter()
 if refusal then return refusal end
 if c.live == ARGV[3] then return {OK} end

@@ -1,7 +1,6 @@
--- Frees some keys of a generation (one fill of the season, see base.lua) that the shard
--- no longer needs. Returns three values: OK; 1 if more keys remain, otherwise 0; and how
--- many of the generation's keys u0, u1, ... are freed by now. The next call passes this
--- number as ARGV[3]. The first call passes 0.
+-- Frees some keys of a generation that the shard no longer needs: see dead in base.lua. Returns OK; 1
+-- if more keys remain, otherwise 0; and how many of the generation's keys :u0, :u1… are freed by now.
+-- The next call passes this number as ARGV[3]. The first call passes 0.
 local PIECE = 400 -- about the most keys that one call frees
 local c = read_control()
 local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')
@@ -10,7 +9,7 @@ local l, freed, n = key(g, 'l'), tonumber(ARGV[3]), 0
 -- From now on, no piece of a bulk load (see bulk.lua) can write keys of this generation.
 call('UNLINK', key(g, 'b'))
 
--- cut frees groups of a tree. It reports whether the tree is gone.
+-- cut frees groups of a tree, about PIECE keys at most. It reports whether all groups are freed.
 local function cut(at)
   while n < PIECE do
     local group = call('ZRANGE', at .. 'r', 0, 0)[1]
@@ -28,7 +27,7 @@ local function cut(at)
   return false
 end
 
-if call('TYPE', l).ok == 'set' then -- this generation has layout 1: one large key of each kind
+if call('TYPE', l).ok == 'set' then -- only layout 1 has a set: an old layout with one large key of each kind
   for _, name in ipairs(call('SMEMBERS', l)) do call('UNLINK', key(g, 'z:' .. name), key(g, 'd:' .. name), key(g, 'c:' .. name)) end
   call('UNLINK', l, key(g, 'u'))
 end
@@ -38,7 +37,7 @@ while n < PIECE do
   for i = 1, #ladders, 2 do
     local at = key(g, ladders[i + 1])
     if not (cut(at) and cut(at .. 'k')) then return {OK, 1, 0} end
-    call('UNLINK', at .. 'm') -- of layout 3
+    call('UNLINK', at .. 'm') -- only the old layout 3 has this key
     call('HDEL', l, ladders[i])
   end
 end
@@ -61,9 +60,9 @@ if rest then
   call('HSET', T, 'dead', rest)
 elseif c.queued ~= '' then
   call('HDEL', T, 'dead')
-elseif call('HGET', T, 'aside') == g .. ' ' .. buckets .. ' ' then -- it was the generation aside of an empty shard
+elseif call('HGET', T, 'aside') == g .. ' ' .. buckets .. ' ' then -- it was the generation aside (see base.lua) of an empty shard
   call('HDEL', T, 'aside')
-else -- the generation was not in the queue: it was the live or next one of an empty shard
+else -- it was the live or next generation of an empty shard
   local live = call('HGET', T, 'live') == g
   call('HDEL', T, live and 'live' or 'next', live and 'kb' or 'nkb', live and 'asof' or 'nasof', live and 'buckets' or 'nbuckets')
 end

@@ -1,7 +1,7 @@
--- The dense rank counts different rank keys. At the home of a rank key (see base.lua), the function
--- state records whether a shard holds the rank key. It returns the change of the number of strings in
--- t, the tree of the ladder's rank keys. If several shards hold a rank key, its strings after the
--- first one are followers (see tree.lua), so the tree counts different rank keys.
+-- The function state runs at the home of the rank key k (see base.lua). With the sign '+', it records
+-- that a shard holds k, with '-' that the shard does not. It changes t, the tree of a ladder's rank
+-- keys, and returns the change of t's number of strings. If several shards hold k, the strings of k
+-- after the first are followers (see tree.lua). So dense ranks count k once.
 local function state(t, sign, k, shard)
   local x = k .. string.char(tonumber(shard))
   if sign == '+' then return put(t, x) == nil and 0 or 1 end
@@ -20,10 +20,9 @@ local function ladder_number(g, name)
   return tonumber(number)
 end
 
--- new_trees returns three functions for a generation. The function standings takes the number
--- of a ladder and returns the ladder's tree of sort keys. The function keys takes the same
--- number, and returns the ladder's tree of rank keys. The function flush flushes all trees that
--- these two returned.
+-- new_trees returns three functions for a generation. The function standings takes a ladder's number
+-- and returns the ladder's tree of sort keys. The function keys returns the tree of rank keys. The
+-- function flush writes the sums of all trees that these functions returned (see flush in edit.lua).
 local function new_trees(g, kb)
   local all = {}
   local function get(name, follow)

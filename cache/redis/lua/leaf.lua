@@ -5,5 +5,5 @@ local function low_bit(i)
   return b
 end
 
--- max_strings returns the maximum number of strings in a leaf that contains x.
+-- max_strings returns the number of strings at which a leaf that contains x is split.
 local function max_strings(x) return math.max(math.min(BITS, floor(LEAF_BYTES / (#x + 4))), 8) end

@@ -1,4 +1,3 @@
--- Returns three values: OK; 1 if the lease KEYS[2] is held, otherwise 0; and the
--- generation (one fill of the season by a rebuild, see base.lua) that readers use in
--- shard 0.
+-- Returns OK; 1 if a process holds the lease KEYS[2], otherwise 0; and the live generation of
+-- shard 0, or ''.
 return {OK, call('EXISTS', KEYS[2]), read_control().live or ''}

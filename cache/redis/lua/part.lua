@@ -1,19 +1,19 @@
 -- Reads this shard's part of an excerpt of the ladder: the standings around a cut. A cut is a point
 -- between two standings. The arguments are:
---   ARGV[5]   how the caller names the cut: 'k' by a sort key, 'i' by the number of standings before
---             the cut, 'u' by a user. The cut is right before this sort key or user
+--   ARGV[5]   how the caller names the cut: 'i' by the number of standings before the cut, 'k' by a sort
+--             key, 'u' by a user. The cut is right before this sort key or user
 --   ARGV[6]   a user or '', and ARGV[7] the user's hash
 --   ARGV[8]   the sort key or number
---   ARGV[9]   the number of standings to read before the cut, and ARGV[10] behind the cut
--- Returns the user's sort key, or '' if the user is not in the ladder. In that case, if ARGV[5] is
--- 'u', the answer ends here. Otherwise these follow:
+--   ARGV[9]   the number of standings to read before the cut, and ARGV[10] after the cut
+-- Returns the user's sort key, or '' if the user is not in the ladder. If ARGV[5] is 'u' and the user is
+-- not in the ladder, the answer ends here. Otherwise these follow:
 --   cut       standings before the cut
 --   first     position of the part's first standing
 --   start     standings with a smaller rank key than the first standing's
---   distinct  rank keys smaller than the first standing's; 0 if S > 1
---   notworse  standings with the cut's rank key or a smaller one; 0 if the part ends with a greater
---             rank key: the caller then counts these standings in the part
---   keys      for each leaf, the sort keys in order, with zero bytes between them; ids of users have
+--   distinct  rank keys smaller than the first standing's; no meaning if S > 1
+--   notworse  standings with the cut's rank key or a smaller one. If the part ends with a greater rank
+--             key, notworse is 0, because the caller can count these standings in the part
+--   keys      a string for each leaf: its sort keys in order, separated by zero bytes. Users' ids have
 --             no zero bytes
 -- If S > 1, excerpt.lua adds to the answer.
 local by, above, below = ARGV[5], ARGV[9] + 0, ARGV[10] + 0
@@ -47,7 +47,7 @@ if want > 0 then
     g, gi, s, si, i = seek_at(z, first, all)
   end
   local part = call('ZRANGE', z .. 'l' .. s, format('%d', i), format('%d', i + want - 1))
-  if #part == 0 then -- the cut is behind the last string of its leaf
+  if #part == 0 then -- the cut is after the last string of its leaf
     g, gi, s, si = next_leaf(z, g, gi, s, si)
     i = 0
     part = call('ZRANGE', z .. 'l' .. s, '0', format('%d', want - 1))

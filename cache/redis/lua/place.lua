@@ -1,6 +1,6 @@
--- This file finds the user ARGV[6], whose hash is ARGV[7], in a season with one shard, if
--- ARGV[5] is '1' (see standings.lua) or 'u' (see part.lua). It runs before the functions of the
--- later files are defined. It sets:
+-- If the question is about one user of a season with one shard, this file finds the user
+-- ARGV[6], whose hash is ARGV[7]. ARGV[5] is '1' for standings.lua, or 'u' for part.lua.
+-- This file sets:
 --   x             the user's sort key, or '' if the user is not in the ladder
 --   g, gi, s, si  the results of seek for x: see tree.lua
 --   i             the position of x in its leaf

@@ -1,7 +1,7 @@
--- Reports whether the server packs the leaves and buckets of an index. KEYS[1] is a
--- key of the script's own, which it removes. ARGV[1] and ARGV[2] are the numbers of members of
--- a leaf and of fields of a bucket. Returns the encodings of a sorted set and a hash of that
--- size, with members and values of 64 bytes.
+-- Reports whether the server packs the leaves and buckets of an index. KEYS[1] is a temporary
+-- key. ARGV[1] is the number of members of a leaf, and ARGV[2] the number of fields of a bucket.
+-- Returns the encodings of a sorted set and of a hash with these numbers of members and fields.
+-- The members and the values have 64 bytes.
 local text = string.rep('x', 60)
 local function encoding(n, add)
   redis.call('DEL', KEYS[1])

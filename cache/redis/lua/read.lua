@@ -2,9 +2,13 @@
 -- ARGV[4] has a letter for each count that the caller uses, in this order: c for standings
 -- with a smaller rank key, d for different smaller rank keys, w for standings with the same
 -- rank key or a smaller one. Other counts in the answer have no meaning.
--- The answer begins with OK, the generation, the time of the last change, the age of the
--- shard's outboxes in microseconds (0 if they are empty), the length of rank keys and the
--- size of the ladder.
+-- The answer begins with:
+--   OK
+--   the live generation
+--   the time of the last change
+--   the age of the shard's outboxes in microseconds; 0 if no items wait: see oldest in base.lua
+--   the length of rank keys
+--   the size of the ladder
 local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets')
 if not (v[2] and v[3]) then return {NONE} end
 if v[1] ~= S then return {SHARDS, tonumber(v[1])} end

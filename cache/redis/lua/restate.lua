@@ -1,8 +1,10 @@
--- Makes a sender send items again, and state again whether it holds some rank keys: see channel.lua.
+-- This shard is the sender of channels (see channel.lua). The script makes the shard send the items that
+-- homes lack, and state again whether it holds the rank keys of items in the homes' lists :d. Each such
+-- statement is an item with the sign '?', which update.lua replaces by '+' or '-' when it sends the item.
 --
 -- ARGV[3] is the live generation. Then come channels. Each has the home, the terms that the home has
--- adopted, the number of items that it has received, the name of its list :d or '', the number of
--- items in this list, and the items.
+-- adopted, the number of items that the home has received, the name of the home's list :d or '', the
+-- number of items in this list, and the items.
 -- Returns OK, and for each channel 1, or 0 if the outbox no longer has the items that the home lacks.
 local c, refusal = enter(true)
 if refusal then return refusal end

@@ -1,28 +1,28 @@
--- empty_shard marks the shard as empty. free.lua frees the memory later, in pieces.
+-- empty_shard marks the shard as empty. free.lua frees the memory later.
 local function empty_shard() call('HDEL', T, 'busy') end
 
--- check_slot raises an error while Redis moves the slot of the shard to another server, key by key. If a
--- script uses a key that is not on this server, Redis raises an error, because the key may already be on
--- the other server. The key :none never exists. So check_slot raises this error before the first change
--- of a script, and no change fails half-way.
+-- check_slot raises an error while Redis moves the shard's slot to another server, key by key. During
+-- such a move, Redis rejects every use of a missing key, because the key may already be on the other
+-- server. The key :none never exists, so Redis rejects its use. Scripts call check_slot before their first
+-- change. So no script fails half-way because of a move.
 local function check_slot() call('EXISTS', T .. ':none') end
 
--- identity returns a name of the server process and its term as master. The name changes with a
--- restart or a failover, after which the data may be old.
+-- identity returns a name of the server. The name changes when the server restarts or becomes a master,
+-- because its data may be old afterwards.
 local function identity()
   local info = redis.pcall('INFO', 'server', 'replication')
   if type(info) ~= 'string' then return '' end
   return (string.match(info, 'run_id:(%w+)') or '') .. '/' .. (string.match(info, 'master_replid2:(%w+)') or '')
 end
 
--- check_server returns the time, the state of the shard, and the server. The state is one of:
---   OK     the shard is on the server that it was written on.
---   DOUBT  the shard is on another server, so it may lack the last updates. It is a consistent
+-- check_server returns the time, the state of the shard, and the server's name. The state is one of:
+--   OK     the shard is on the server that the field id names.
+--   DOUBT  the shard is on another server, so it may lack the last updates. Its data is a consistent
 --          older state, because Redis replicates and stores the writes of a script together and
 --          in order.
---   LOST   a script failed half-way, or the layout is another one. check_server empties the shard.
--- A check of the server is valid for 100 ms, because a restart or an election takes longer. The
--- time of the check is not replicated, so a promoted replica does not rely on it.
+--   LOST   a script failed half-way, or the keys have an unknown layout. check_server empties the shard.
+-- A check of the server is valid for 100 ms, because a restart or an election takes longer. The field
+-- seen has the time of the last check. Replicas do not get this time, so a promoted replica checks.
 local function check_server(seen, busy)
   local t = call('TIME')
   local now = t[1] * 1000000 + t[2]

@@ -1,10 +1,12 @@
--- Reads users' sort keys, and counts the standings and rank keys before sort keys. ARGV[5] is the
--- number of users. The users follow, each with its hash. Then come sort keys, or beginnings of rank
--- keys.
--- Returns for each user the sort key, or '' if the user is not in the ladder. If there is one shard,
--- the counts of the user's sort key follow. After the users come the counts of each key in ARGV.
--- The counts of a key are three numbers: standings before it, standings with a smaller rank key, and
--- smaller rank keys. If S > 1, the last number includes only rank keys whose home is this shard.
+-- Reads users' sort keys, and counts the standings and rank keys before keys. From ARGV[5] on, the
+-- arguments are:
+--   the number of users
+--   the users, each with the user's hash
+--   the keys: sort keys, or beginnings of rank keys
+-- Returns for each user the sort key, or '' if the user is not in the ladder. If S = 1, the counts of
+-- this sort key follow. After all users, the answer has the counts of each key in ARGV.
+-- The counts of a key are three numbers: standings before the key, standings with a smaller rank key,
+-- and smaller rank keys. If S > 1, the third includes only rank keys whose home is this shard.
 local n = #reply
 local keys = 6 + 2 * ARGV[5]
 local count_less, count_less_at, count

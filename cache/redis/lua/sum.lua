@@ -1,7 +1,8 @@
--- sum_before returns four values: the number of strings in the groups before the group gi, which
--- counts from 0; the number of all strings of the tree; whether strings may have equal rank keys;
--- and whether the tree has counted followers (see tree.lua). If kind is 'f' instead of '', the
--- first value is the number of followers in these groups.
+-- sum_before returns four values:
+--   1. the number of strings in the groups before the group at gi, or of followers if kind is 'f'
+--   2. the number of all strings of the tree
+--   3. whether strings may have equal rank keys
+--   4. whether the field ft is not 0: see tree.lua
 local function sum_before(at, kind, gi)
   local fields, i = {'t', 'ft'}, gi
   while i > 0 do
@@ -15,9 +16,9 @@ local function sum_before(at, kind, gi)
   return n, v[1] + 0, S ~= '1' or v[2] ~= '0', v[2] ~= '0'
 end
 
--- count_before returns four values: the number of strings before the leaf that seek
--- found; the number of all strings of the tree, or nil if the tree has only one group;
--- whether strings may have equal rank keys; and whether the tree may have counted followers.
+-- count_before returns four values: the number of strings before the leaf that seek found, and
+-- the last three values of sum_before. If the tree has only one group, these values are nil,
+-- true and true.
 local function count_before(at, g, gi, si)
   local n, all, ties, followed = 0, nil, true, true
   if gi then n, all, ties, followed = sum_before(at, '', gi) end

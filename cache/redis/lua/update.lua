@@ -1,22 +1,24 @@
--- Applies entries. It ignores entries that are not newer than the shard's records: see base.lua.
--- Entries of a generation being built must come in the order of their sort keys. From ARGV[3] on,
--- the arguments are:
---   the generation to write, which must be the generation being built; '' for all generations
---   the number of a batch of a generation being built, or 0. A batch that is sent twice counts once
+-- Applies entries. The script ignores entries that are not newer than the shard's records: see
+-- base.lua. From ARGV[3] on, the arguments are:
+--   '' to write all generations, or the generation being built, to write only this one. In the second
+--   case, the entries must come in the order of their sort keys
+--   the number of a Rebuild's batch, or 0. A batch that is sent twice counts once
 --   the time of the change, or ''
---   the number of acknowledgements, and the acknowledgements. Each has a generation, another shard,
---   the terms of the channel to this shard (see channel.lua), and the number of items that this
---   shard received
+--   the number of acknowledgements, and the acknowledgements. Each has a generation, another shard N,
+--   the terms of the channel to N (see channel.lua), and the number of items that N has received
 --   the entries. Each has a user, the user's hash, a version, a prefix or '', and divisions, each
 --   after a byte with its length
 -- Returns one of:
---   OK; the generation being built or ''; 1 if free.lua has work, otherwise 0; the server that the
---   shard is on; the number of shards of the generation being built if it differs from S, otherwise
---   0; the outboxes that are not empty. Each has a generation, the receiving shard, the terms of the
---   channel, the number of items that this shard has acknowledged, and the items after these
+--   OK, and then:
+--     the generation being built or ''
+--     1 if free.lua has work, otherwise 0
+--     the server that the shard is on
+--     the number of shards of the generation being built if it differs from S, otherwise 0
+--     the outboxes with items that are not acknowledged. Each has a generation, the receiving shard N,
+--     the terms of the channel to N, the number of items that N has acknowledged, and the next items
 --   GAP: earlier batches are missing, so the script has written nothing
---   FORMAT and the length of the board's rank keys: an entry's prefix has a wrong length, so the
---   script has written no entry
+--   FORMAT and the length of the generation's rank keys: the prefix of an entry has another length, so
+--   the script has written nothing
 local ITEMS = 1000 -- most items of one outbox in an answer
 local ENTRY = 5 -- arguments of an entry
 local USERS = 64 -- average number of users in a bucket
@@ -82,9 +84,9 @@ end
 
 local function home(k) return tostring(tonumber(sub(redis.sha1hex(k), 1, 8), 16) % tonumber(S)) end
 
--- notify_home notifies the home of a rank key: with the sign '+' if this shard has gained its
--- first standing with the rank key, with '-' if it has lost its last one. If the home is
--- another shard, notify_home adds an item to the outbox for that shard.
+-- notify_home notifies the home of the rank key k (see base.lua). The sign is '+' if this shard now holds
+-- k, and '-' if it no longer holds k. If the home is another shard, notify_home adds an item to the
+-- outbox for that shard.
 local function notify_home(t, sign, number, k)
   local j = home(k)
   if j == ME then
@@ -96,7 +98,7 @@ local function notify_home(t, sign, number, k)
   end
 end
 
--- arrive adds a user to a ladder, and leave removes a user from one. Both notify the home of
+-- arrive adds a user to a ladder, and leave removes a user from a ladder. Both notify the home of
 -- the rank key if needed.
 local function arrive(t, number, prefix, user)
   if put(t.trees.standings(number), prefix .. user) and S ~= '1' then notify_home(t, '+', number, sub(prefix, 1, t.kb)) end
@@ -106,8 +108,8 @@ local function leave(t, number, prefix, user)
   if take(t.trees.standings(number), prefix .. user) and S ~= '1' then notify_home(t, '-', number, sub(prefix, 1, t.kb)) end
 end
 
--- encode_ladders returns the numbers of the ladders of divisions, LADDER bytes each, as a
--- record has them. It creates a ladder's number if needed.
+-- encode_ladders encodes the numbers of the divisions' ladders for a record: see base.lua. If a ladder
+-- has no number, encode_ladders creates the number.
 local function encode_ladders(t, divisions)
   local list, i = {}, 1
   while i <= #divisions do
@@ -121,8 +123,8 @@ local function encode_ladders(t, divisions)
   return table.concat(list)
 end
 
--- ladders_of returns the numbers of the ladders in which the user of a record stands: the
--- overall ladder and the ladders of the divisions. A user without a prefix is in none.
+-- ladders_of returns the numbers of a user's ladders: the overall ladder and the ladders of the
+-- divisions. A user without a prefix is in no ladder.
 local function ladders_of(prefix, divisions)
   if prefix == '' then return {} end
   local list = {0}
@@ -152,11 +154,11 @@ local function grow(t)
   end
 end
 
--- move writes the record of a user and moves the user in all ladders. It does nothing if the
--- version is not newer than the record's.
+-- move writes the record of a user and moves the user in all ladders. If the version is not newer than
+-- the record's version, move does nothing.
 local function move(t, user, h, version, prefix, divisions)
   local u = key(t.g, 'u' .. bucket(h, t.buckets))
-  if t.run then -- most of the users are new to the shard
+  if t.run then -- a Rebuild: most users have no record yet
     local named = encode_ladders(t, divisions)
     if call('HSETNX', u, user, string.char(#version) .. version .. prefix .. named) == 1 then
       t.users = t.users + 1
@@ -189,7 +191,7 @@ local function move(t, user, h, version, prefix, divisions)
     else
       arriving[number] = nil
       if old_prefix ~= prefix then
-        arrive(t, number, prefix, user) -- before leave, so that an unchanged rank key is not released in between
+        arrive(t, number, prefix, user) -- before leave: if the rank key is unchanged, the shard holds it all the time
         leave(t, number, old_prefix, user)
       end
     end
@@ -202,7 +204,8 @@ local function move(t, user, h, version, prefix, divisions)
   end
 end
 
--- present replaces the sign '?' of an item by the sign that is right now: see deliver.lua.
+-- present replaces the sign '?' of an item (see restate.lua) by '+' if this shard holds the rank key now,
+-- otherwise by '-'.
 local function present(t, item)
   local n = byte(item, 2)
   local k, number = sub(item, 3 + n), call('HGET', key(t.g, 'l'), sub(item, 3, 2 + n))
@@ -219,7 +222,7 @@ end
 
 local reply = {OK, c.next or c.other_next or '', c.dead ~= '' and 1 or 0, c.server, c.other_next and tonumber(c.nS) or 0}
 
--- add_outboxes adds the outboxes that are not empty to the reply.
+-- add_outboxes adds the outboxes with items that are not acknowledged to the reply.
 local function add_outboxes(t)
   local w, fields = key(t.g, 'w'), {}
   for j = 0, S - 1 do fields[2 * j + 1], fields[2 * j + 2] = 's' .. j, 'o' .. j end
@@ -258,8 +261,8 @@ for _, t in ipairs(generations) do
   if S ~= '1' then
     for j, items in pairs(t.outbox) do send(t.g, j, items, c.now) end
     local v = call('HMGET', w, 'untold', 'mark')
-    -- While the shard is in doubt, homes refuse its items until they have adopted its new term. Then
-    -- only calls without entries ask for the outboxes.
+    -- While the shard is in doubt, homes refuse its items until they have adopted its new term (see
+    -- adopt.lua). So only calls without entries, which follow the adoption, read the outboxes.
     if tonumber(v[1] or 0) > 0 and (not c.doubt or #ARGV < first) then add_outboxes(t) end
     forget(t.g, c.now, v[2])
   end

@@ -1,13 +1,13 @@
 -- Returns the records of some buckets of the live generation: see base.lua. The arguments are:
 --   ARGV[3]  the live generation
---   ARGV[4]  the number of buckets at the first call; 0 in the first call
+--   ARGV[4]  0 in the first call, later the number of buckets that the first call returned
 --   ARGV[5]  the number of the first bucket to read
 --   ARGV[6]  the number of buckets to read
 -- Returns OK, the number of buckets at the first call, and a list of users, each followed by the record.
 --
--- The calls for all buckets return each user once, although buckets are added meanwhile. A bucket
--- takes users of one other bucket only. So with each bucket, the script also reads all buckets
--- that were added since the first call and took users of this bucket, directly or not.
+-- Buckets may be added between the calls. A new bucket takes users of only one other bucket. So with
+-- each bucket, the script also reads the buckets added since the first call that took users of this
+-- bucket, directly or through other new buckets. So the calls return each user once.
 local c, refusal = enter()
 if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end

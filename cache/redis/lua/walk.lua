@@ -1,8 +1,9 @@
--- seek_at returns the results of seek (see tree.lua) for the string at a position, from 0, and the
--- string's position in its leaf. all is the number of the tree's strings, and is greater than position.
+-- seek_at returns the results of seek (see tree.lua) for the string at a position of a tree, and the
+-- string's position in its leaf. The parameter all is the tree's number of strings, and must be greater
+-- than position.
 local function seek_at(at, position, all)
   local g, gi, s, si = '', nil, '', nil
-  local groups, limit = call('ZCARD', at .. 'r'), all -- limit: strings of the groups, or leaves, that remain
+  local groups, limit = call('ZCARD', at .. 'r'), all -- limit: strings in the groups or leaves still to search
   if groups > 0 then
     local step, sums = 1, at .. 's'
     while 2 * step <= groups do step = 2 * step end
@@ -25,7 +26,7 @@ local function seek_at(at, position, all)
   local leaves = call('ZCARD', at .. 'd' .. g)
   if leaves > 0 then
     si = 0
-    -- The search assumes leaves of equal sizes. After six guesses, it bisects.
+    -- The first six steps guess the leaf as if all leaves had equal sizes. Later steps bisect.
     local bits, guesses = at .. 'c' .. g, 6
     while leaves - si > 1 do
       local middle = floor((si + leaves) / 2)

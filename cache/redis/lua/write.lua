@@ -10,8 +10,9 @@ local function is_newer(a, b)
   return false
 end
 
--- read_control returns the control hash. If the shard is empty, live and next are false. In the result,
--- dead lists all generations that free.lua must free, and queued has the hash's own field dead.
+-- read_control returns the control hash (see base.lua). If the shard is empty, live and next are false.
+-- In the result, dead lists all generations that free.lua must free. queued is the field dead of the hash,
+-- which does not list the generations of an empty shard.
 local function read_control()
   local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets', 'aside', 'tag', 'ntag', 'nS')
   local c = {
@@ -29,13 +30,14 @@ local function read_control()
   return c
 end
 
--- enter returns the result of read_control. If the shard is empty, is lost or has no generation with
--- S shards, enter returns nil and the script's answer instead, and also if the shard is in doubt (see
--- server.lua) and in_doubt is false. In the result, doubt is true if the shard is in doubt, and
--- server is the server that the shard is on now.
---
--- If live has another number of shards, enter moves it to the field other_live. It does the
--- same for next with the field other_next.
+-- enter returns the result of read_control with more fields: the time now; doubt, whether the shard is in
+-- doubt (see server.lua); and server, the server that the shard is on now. But enter returns nil and the
+-- script's answer if
+--   - the shard is empty or lost, or
+--   - no generation has S shards, or
+--   - the shard is in doubt, and in_doubt is false.
+-- If the number of shards of live is not S, enter moves live to the field other_live. If that of next is
+-- not S, enter moves next to the field other_next.
 local function enter(in_doubt)
   local c = read_control()
   if not (c.live or c.next) then return nil, {NONE} end
@@ -49,9 +51,8 @@ local function enter(in_doubt)
   return c
 end
 
--- mark_busy marks the shard as being changed. Scripts call it before their first change. It raises an
--- error if the server has no memory left, or if the slot is being moved (see server.lua). Then the
--- script has changed nothing.
+-- mark_busy marks the shard as being changed. Scripts call mark_busy before their first change. If the
+-- server has no memory left, or if the slot is being moved (see server.lua), mark_busy raises an error.
 local function mark_busy()
   check_slot()
   call('HSET', T, 'busy', 1)
@@ -72,8 +73,8 @@ local function flip(c)
   c.dead, c.aside = c.dead .. c.aside, ''
 end
 
--- record records that the shard lacks no update of messages before offsets. In ARGV, pairs of a
--- partition and an offset begin at the given index. Recorded offsets never become smaller.
+-- record records positions in the hash :at (see base.lua). In ARGV, pairs of a partition and an offset
+-- begin at the index first. Recorded offsets never become smaller.
 local function record(first)
   local at = T .. ':at'
   for i = first, #ARGV, 2 do
@@ -81,8 +82,8 @@ local function record(first)
   end
 end
 
--- begin prepares a new generation of S shards in the shard. In ARGV, pairs of a partition and an
--- offset begin at the index first: the store has the results of all messages before these offsets.
+-- begin prepares a new generation of S shards in this shard. In ARGV, pairs of a partition and an offset
+-- begin at the index first. The store has the results of all messages before these offsets.
 local function begin(c, g, fence, kb, at, tag, first)
   local server = identity()
   if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
