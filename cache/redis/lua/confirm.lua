@@ -1,8 +1,8 @@
 -- Confirms that a shard in doubt lacks no update of messages before the given offsets: see doubt.go.
 --
--- Each member of the consumer group owns some partitions of the log. After the loss of a server, each
--- member repeats the updates at and after the recorded positions of its partitions, and then confirms
--- the partitions. After all partitions are confirmed, the shard is no longer in doubt.
+-- After the loss of a server, each member of the consumer group repeats the updates at and after the
+-- recorded positions of its partitions, and then confirms the partitions. After all partitions are
+-- confirmed, the shard is no longer in doubt.
 --
 -- A session is a generation of the consumer group in Kafka. Only confirmations of one session count
 -- together, because a member may not know yet that a newer session has taken its partitions away.

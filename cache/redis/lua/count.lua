@@ -1,4 +1,4 @@
--- sort_key returns the sort key of a user with the hash h, or '' if the user is not in the ladder.
+-- sort_key returns a user's sort key, or '' if the user is not in the ladder.
 local function sort_key(user, h)
   local s = call('HGET', live .. format(':u%d', bucket(h, buckets)), user)
   if not s then return '' end
@@ -14,8 +14,8 @@ local function sort_key(user, h)
   return ''
 end
 
--- counters defines and returns five functions: count_less, count_less_at, count, count_not_worse and
--- count_homes. Scripts call counters as late as possible, because the definitions take time.
+-- counters returns five functions. Scripts call counters as late as possible, because the definitions
+-- take time.
 local function counters()
   -- The function followers returns the number of followers in a tree before the string at the position
   -- i of a leaf. This string must not be a follower (see tree.lua).
@@ -58,7 +58,7 @@ local function counters()
 
   -- count_less returns the number of standings in the ladder with a smaller rank key than k, and the
   -- number of different smaller rank keys. If S > 1, the second number includes only rank keys whose home
-  -- is this shard. If DENSE is false, it has no meaning. k may be the beginning of a rank key.
+  -- is this shard. k may be the beginning of a rank key.
   local function count_less(k)
     if S ~= '1' then return count(z, k), DENSE and count_homes(k) or 0 end
     local g, gi, s, si = seek(z, k)

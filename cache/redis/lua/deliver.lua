@@ -3,11 +3,11 @@
 --   '+' if the sender holds the rank key, otherwise '-'
 --   a byte with the length of the ladder's name, and this name
 --   the rank key
--- Other items have '!' and a name of the list :d (see channel.lua). Such an item means that the sender
--- has stated all items of this list again.
+-- An item of '!' and a name of the list :d (see channel.lua) ends the sender's answer to this list: see
+-- restate.lua.
 -- From ARGV[3] on, the arguments are deliveries. Each has:
 --   a generation, the sending shard, and the terms of the channel (see channel.lua)
---   the number of items that the sender put into the outbox before the items of the delivery
+--   the number of items that the sender put into the outbox before these items
 --   the number of items, and the items
 -- Returns OK, the server, and a number for each delivery:
 --   the number of all items received from its sender

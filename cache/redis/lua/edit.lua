@@ -2,12 +2,10 @@
 --   at      the beginning of its keys
 --   kb      length of a rank key
 --   follow  whether the tree counts followers
---   due     changes of the hash s, by field, that flush has to write. A change of the field of a group
---           is the change of this group's number; flush also updates the Fenwick tree's other sums
--- A place p is a leaf of a tree. It has the results of seek as fields, g, gi, s and si, and the leaf's
--- key, leaf.
+--   due     changes of t, ft and the groups' own numbers, by field. flush adds them to the hash s
+-- A place p is a leaf of a tree. Its fields are g, gi, s and si, the results of seek, and the leaf's key.
 local GROUP = 256       -- most leaves of a group
-local UNPACKED = string.rep('x', 65) -- longer than zset-max-listpack-value, so Redis does not pack a set with it
+local UNPACKED = string.rep('x', 65) -- longer than zset-max-listpack-value, so Redis unpacks the set
 
 local function new_tree(at, kb, follow) return {at = at, kb = kb, follow = follow, due = {}} end
 
@@ -155,8 +153,8 @@ local function split_group(t, g, gi)
   call('ZADD', at .. 'r', 0, new)
 end
 
--- join_group joins a small group of the given number of leaves with a neighbor if the joined group is
--- not too large. It always joins a group of one leaf.
+-- join_group joins a small group with a neighbor if the joined group is not too large. It always joins
+-- a group of one leaf.
 local function join_group(t, g, gi, leaves)
   flush(t)
   local at = t.at
@@ -195,8 +193,8 @@ end
 local function split(t, p)
   local at, kb = t.at, t.kb
   local all = call('ZRANGE', p.leaf, 0, -1)
-  -- A Rebuild adds strings in order. After it has split the last leaf, only the new leaf grows. So the
-  -- old leaf keeps three quarters of its strings, not half.
+  -- A Rebuild adds strings in order. After a split of the last leaf, only the new leaf grows. So the old
+  -- leaf keeps three quarters of the strings.
   local half = floor(#all * (next_name(t, p) and 1 / 2 or 3 / 4))
   local new = separator(all[half], all[half + 1])
   insert(at .. 'l' .. new, all, half + 1, #all)
@@ -252,9 +250,9 @@ local function join(t, p, n, limit)
   if p.gi and leaves < math.max(GROUP / 8, 2) then join_group(t, p.g, p.gi, leaves) end
 end
 
--- find_twin reports whether another string of the tree has the rank key of x. The tree contains x, and
--- the place of x is p. If another string has the rank key, the tree has one follower more than without
--- x: x itself, or the string after x. In this case, find_twin also returns the place of this follower.
+-- find_twin reports whether another string of the tree has the rank key of x. p is the place of x. If
+-- another string has the rank key, x or the string after x is a follower because of x. find_twin also
+-- returns the place of this follower.
 local function find_twin(t, p, x)
   local kb = t.kb
   local k, i = sub(x, 1, kb), call('ZRANK', p.leaf, x)
@@ -299,9 +297,9 @@ local function follow(t, p, d)
   end
 end
 
--- put adds the string x to a tree, and take removes x. If the tree does not change, both return nil.
--- Otherwise they return whether x is the only string with its rank key. If the tree counts followers,
--- true or false has no meaning.
+-- put adds the string x to a tree, and take removes x. Both return nil if the tree does not change,
+-- otherwise whether x is the only string with its rank key. In trees that count followers, only nil has
+-- a meaning.
 local function put(t, x)
   local p = find_place(t, x)
   if call('ZADD', p.leaf, '0', x) == 0 then return nil end

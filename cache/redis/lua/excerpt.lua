@@ -1,9 +1,8 @@
 -- Completes the answer of part.lua if rank keys may be equal, or if the season has several shards.
--- If S > 1, three numbers follow the keys. The cut's rank key is the rank key of the sort key that
--- names the cut. If no sort key names the cut, the numbers are 0.
---   better    standings with a rank key smaller than the cut's
---   smaller   rank keys smaller than the cut's whose home is this shard
---   equal     rank keys smaller than the cut's or equal to it whose home is this shard
+-- If S > 1, three numbers follow the keys. k is the rank key of the sort key that names the cut, if any.
+--   better    standings with a rank key smaller than k
+--   smaller   rank keys smaller than k whose home is this shard
+--   equal     rank keys not greater than k whose home is this shard
 local count_less, count_less_at, count, count_not_worse, count_homes = counters()
 local k = sub(x or '', 1, kb)
 if S ~= '1' then
@@ -11,7 +10,7 @@ if S ~= '1' then
   reply[14], reply[15], reply[16] = 0, 0, 0
   if k ~= '' then
     reply[14], reply[15] = count_less(k)
-    if DENSE then reply[16] = count_homes(k .. '\255\255') end -- greater than all strings with the rank key k
+    if DENSE then reply[16] = count_homes(k .. '\255\255') end -- greater than all strings of k
   end
 end
 if count_first then reply[10], reply[11] = count_less_at(head, hg, hgi, hs, hsi, hi, first) end

@@ -1,7 +1,7 @@
 -- This file makes the most frequent update in as few commands as possible: one user's move in
 -- the overall ladder of a season with one shard. If the update is not simple, the function fast
 -- changes nothing and returns nil, and update.lua makes the update. For example, a leaf (see
--- tree.lua) must split or join, or fast needs strings of more leaves than the user's old and new leaf.
+-- tree.lua) must split or join, or the update depends on strings of a third leaf.
 local function fast()
   local user, version, prefix, at = ARGV[7], ARGV[9], ARGV[10], ARGV[5]
   local v = call('HMGET', T, 'S', 'live', 'next', 'busy', 'seen', 'kb', 'asof', 'buckets', 'dead', 'id')

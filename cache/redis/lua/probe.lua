@@ -1,7 +1,6 @@
 -- Reports whether the server packs the leaves and buckets of an index. KEYS[1] is a temporary
--- key. ARGV[1] is the number of members of a leaf, and ARGV[2] the number of fields of a bucket.
--- Returns the encodings of a sorted set and of a hash with these numbers of members and fields.
--- The members and the values have 64 bytes.
+-- key. ARGV[1] is the number of members of a leaf, ARGV[2] the number of fields of a bucket.
+-- Returns the encodings of a sorted set and a hash with as many members and values of 64 bytes.
 local text = string.rep('x', 60)
 local function encoding(n, add)
   redis.call('DEL', KEYS[1])

@@ -3,10 +3,9 @@
 -- with a smaller rank key, d for different smaller rank keys, w for standings with the same
 -- rank key or a smaller one. Other counts in the answer have no meaning.
 -- The answer begins with:
---   OK
---   the live generation
+--   OK and the live generation
 --   the time of the last change
---   the age of the shard's outboxes in microseconds; 0 if no items wait: see oldest in base.lua
+--   the microseconds since oldest (see base.lua), 0 if oldest is absent
 --   the length of rank keys
 --   the size of the ladder
 local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets')

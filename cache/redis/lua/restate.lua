@@ -1,6 +1,6 @@
--- This shard is the sender of channels (see channel.lua). The script makes the shard send the items that
--- homes lack, and state again whether it holds the rank keys of items in the homes' lists :d. Each such
--- statement is an item with the sign '?', which update.lua replaces by '+' or '-' when it sends the item.
+-- As the sender of channels (see channel.lua), this shard sends the items that homes lack, and states
+-- again whether it holds the rank keys in the homes' lists :d. Such an item has the sign '?' until
+-- update.lua replaces '?' by '+' or '-'.
 --
 -- ARGV[3] is the live generation. Then come channels. Each has the home, the terms that the home has
 -- adopted, the number of items that the home has received, the name of the home's list :d or '', the

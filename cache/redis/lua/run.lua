@@ -1,5 +1,5 @@
--- A Rebuild adds most strings to a tree (see tree.lua) in order, so consecutive strings often belong
--- to one leaf. This file adds them to the leaf together.
+-- A Rebuild adds most strings to a tree (see tree.lua) in order, so many of them go to one leaf. This
+-- file adds such strings together.
 local RUN = 4 -- fewest strings that are added together
 
 local function is_less(a, b)
@@ -23,9 +23,9 @@ local function count_twins(strings, kb)
 end
 
 -- put_run adds the strings all[i], all[i+1], … to one leaf: as many as belong to this leaf and fit
--- into it. It returns their number. put_run adds none if they are fewer than RUN, or if the new
--- numbers of followers also depend on other leaves. The list must be sorted, and the tree must
--- contain none of its strings.
+-- into it. It returns their number. put_run adds none if they are fewer than RUN, or if numbers of
+-- followers also depend on other leaves. The list must be sorted, and the tree must contain none
+-- of its strings.
 local function put_run(t, all, i)
   local p, kb = find_place(t, all[i]), t.kb
   local next, n = next_name(t, p), call('ZCARD', p.leaf)

@@ -1,14 +1,13 @@
 -- empty_shard marks the shard as empty. free.lua frees the memory later.
 local function empty_shard() call('HDEL', T, 'busy') end
 
--- check_slot raises an error while Redis moves the shard's slot to another server, key by key. During
--- such a move, Redis rejects every use of a missing key, because the key may already be on the other
--- server. The key :none never exists, so Redis rejects its use. Scripts call check_slot before their first
--- change. So no script fails half-way because of a move.
+-- check_slot raises an error while Redis moves the shard's slot to another server, key by key. During such
+-- a move, Redis rejects each use of a missing key, and the key :none never exists. Scripts call check_slot
+-- before their first change. So a move makes no script fail half-way.
 local function check_slot() call('EXISTS', T .. ':none') end
 
--- identity returns a name of the server. The name changes when the server restarts or becomes a master,
--- because its data may be old afterwards.
+-- identity returns the server's name. The name changes when the server restarts or becomes a master. After
+-- such a change, the server's data may be old.
 local function identity()
   local info = redis.pcall('INFO', 'server', 'replication')
   if type(info) ~= 'string' then return '' end

@@ -4,7 +4,7 @@
 --   the users, each with the user's hash
 --   the keys: sort keys, or beginnings of rank keys
 -- Returns for each user the sort key, or '' if the user is not in the ladder. If S = 1, the counts of
--- this sort key follow. After all users, the answer has the counts of each key in ARGV.
+-- this sort key follow. After all users, the answer has the counts of each key.
 -- The counts of a key are three numbers: standings before the key, standings with a smaller rank key,
 -- and smaller rank keys. If S > 1, the third includes only rank keys whose home is this shard.
 local n = #reply

@@ -1,20 +1,17 @@
 -- Reads standings at positions of the ladder in this shard, and counts rank keys. The arguments are:
 --   ARGV[5]  the number of positions
 --   ARGV[6]  the number of percentages
---   ARGV[7]  Buckets of SurveyQuery (see index.go), 0 if the caller needs none
---   ARGV[8]  1 if FromWorst of SurveyQuery is true
---   the positions, which begin at 0
---   the percentages: each selects a position, as PercentPosition does
---   beginnings of rank keys
--- Returns:
---   each position and the sort key there. If the ladder ends before the position: with one shard, the
---   position and ''; with several, the last position and its sort key
---   for each beginning: the standings with a smaller rank key, and the different smaller rank keys
---   if ARGV[7] is not 0, a list: for each edge between buckets, the number of standings better than it
+--   ARGV[7]  Buckets of SurveyQuery, and ARGV[8] FromWorst
+--   then     the positions, from 0; the percentages, which select positions as PercentPosition does;
+--            and beginnings of rank keys
+-- Returns each position and the sort key there. If the ladder ends before a position, the sort key is '';
+-- but if S > 1, the last position and its sort key replace the position. Two numbers follow for each
+-- beginning: standings with a smaller rank key, and different smaller rank keys. If there are buckets,
+-- the result of count_buckets follows.
 
--- count_buckets returns, for each edge that BucketEdges returns, the number of better standings. The
--- value of a standing is the first 8 bytes of its rank key. Lua's numbers are exact up to 53 bits only,
--- so two variables have the halves of a value: bh and bl for the best standing.
+-- count_buckets returns, for each edge that BucketEdges returns, the number of better standings. A
+-- standing's value is the first 8 bytes of its rank key. Lua's numbers are exact up to 53 bits only, so a
+-- value is in two halves: bh and bl for the best standing.
 local function count_buckets(buckets, from_worst)
   local all, counts, W = size(z), {}, 4294967296
   if all == 0 then return counts end

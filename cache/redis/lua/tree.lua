@@ -4,8 +4,8 @@
 -- followers. Trees of rank keys count their followers. Trees of sort keys do so only in seasons
 -- with one shard (S = 1).
 --
--- A tree has leaves, which hold its strings, and groups of leaves. All its keys begin with the
--- same text, the parameter at of the functions. After this text, a key has:
+-- Strings are in leaves, and leaves are in groups. The names of a tree's keys begin with the same
+-- text, the functions' parameter at. Then follows:
 --   l LEAF    sorted set, all scores 0: the strings of a leaf, few enough for Redis to pack
 --             them (encoding listpack)
 --   d GROUP   sorted set, all scores 0: the leaves of a group

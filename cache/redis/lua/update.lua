@@ -85,8 +85,7 @@ end
 local function home(k) return tostring(tonumber(sub(redis.sha1hex(k), 1, 8), 16) % tonumber(S)) end
 
 -- notify_home notifies the home of the rank key k (see base.lua). The sign is '+' if this shard now holds
--- k, and '-' if it no longer holds k. If the home is another shard, notify_home adds an item to the
--- outbox for that shard.
+-- k, otherwise '-'. If the home is another shard, notify_home adds an item to that shard's outbox.
 local function notify_home(t, sign, number, k)
   local j = home(k)
   if j == ME then
@@ -108,8 +107,8 @@ local function leave(t, number, prefix, user)
   if take(t.trees.standings(number), prefix .. user) and S ~= '1' then notify_home(t, '-', number, sub(prefix, 1, t.kb)) end
 end
 
--- encode_ladders encodes the numbers of the divisions' ladders for a record: see base.lua. If a ladder
--- has no number, encode_ladders creates the number.
+-- encode_ladders encodes the numbers of the divisions' ladders for a record (see base.lua). It creates
+-- missing numbers.
 local function encode_ladders(t, divisions)
   local list, i = {}, 1
   while i <= #divisions do
@@ -204,8 +203,7 @@ local function move(t, user, h, version, prefix, divisions)
   end
 end
 
--- present replaces the sign '?' of an item (see restate.lua) by '+' if this shard holds the rank key now,
--- otherwise by '-'.
+-- present replaces the sign '?' of an item (see restate.lua) by '+' or '-'.
 local function present(t, item)
   local n = byte(item, 2)
   local k, number = sub(item, 3 + n), call('HGET', key(t.g, 'l'), sub(item, 3, 2 + n))

@@ -6,8 +6,8 @@
 -- Returns OK, the number of buckets at the first call, and a list of users, each followed by the record.
 --
 -- Buckets may be added between the calls. A new bucket takes users of only one other bucket. So with
--- each bucket, the script also reads the buckets added since the first call that took users of this
--- bucket, directly or through other new buckets. So the calls return each user once.
+-- each bucket, the script also reads the buckets added since the first call that took its users,
+-- directly or through other new buckets. So the calls return each user once.
 local c, refusal = enter()
 if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end

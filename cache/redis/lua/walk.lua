@@ -1,6 +1,5 @@
--- seek_at returns the results of seek (see tree.lua) for the string at a position of a tree, and the
--- string's position in its leaf. The parameter all is the tree's number of strings, and must be greater
--- than position.
+-- seek_at returns the results of seek (see tree.lua) for the string at a position, and the string's
+-- position in its leaf. The parameter all is the tree's number of strings. It must exceed position.
 local function seek_at(at, position, all)
   local g, gi, s, si = '', nil, '', nil
   local groups, limit = call('ZCARD', at .. 'r'), all -- limit: strings in the groups or leaves still to search

@@ -11,8 +11,8 @@ local function is_newer(a, b)
 end
 
 -- read_control returns the control hash (see base.lua). If the shard is empty, live and next are false.
--- In the result, dead lists all generations that free.lua must free. queued is the field dead of the hash,
--- which does not list the generations of an empty shard.
+-- In the result, dead lists all generations that free.lua must free, and queued is the hash's field dead,
+-- which lacks the generations of an empty shard.
 local function read_control()
   local v = call('HMGET', T, 'S', 'fence', 'live', 'next', 'id', 'seen', 'busy', 'dead', 'kb', 'asof', 'buckets', 'nkb', 'nasof', 'nbuckets', 'aside', 'tag', 'ntag', 'nS')
   local c = {
@@ -30,14 +30,12 @@ local function read_control()
   return c
 end
 
--- enter returns the result of read_control with more fields: the time now; doubt, whether the shard is in
--- doubt (see server.lua); and server, the server that the shard is on now. But enter returns nil and the
--- script's answer if
+-- enter returns the result of read_control and check_server: see server.lua. In the result, doubt is true
+-- if the shard is in doubt. enter returns nil and the script's answer instead if
 --   - the shard is empty or lost, or
 --   - no generation has S shards, or
 --   - the shard is in doubt, and in_doubt is false.
--- If the number of shards of live is not S, enter moves live to the field other_live. If that of next is
--- not S, enter moves next to the field other_next.
+-- A generation without S shards moves from the field live to other_live, or from next to other_next.
 local function enter(in_doubt)
   local c = read_control()
   if not (c.live or c.next) then return nil, {NONE} end
