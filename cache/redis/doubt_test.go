@@ -268,6 +268,10 @@ func moveSlot(t testing.TB, x *Index, key string) {
 	beginMove(t, x, key)()
 }
 
+// checkValidity is the time for which a check of the server is valid (see lua/server.lua), also on the
+// server to which a slot has moved.
+const checkValidity = 100 * time.Millisecond
+
 // beginMove begins to move a slot, and returns a function that moves its keys.
 func beginMove(t testing.TB, x *Index, key string) (finish func()) {
 	t.Helper()
@@ -330,6 +334,7 @@ func TestReadsFailWhileASlotMoves(t *testing.T) {
 		t.Errorf("an update while the slot moves has the error %v, want the server's error about a key that is not local", err)
 	}
 	finish()
+	must(t, sleep(t.Context(), checkValidity))
 	eventually(t, "the season is available", func(ctx context.Context) error {
 		if err := s.keepUp(ctx, x); err != nil || !x.Synced() {
 			return errors.Join(err, leaderboard.ErrRankUnavailable)
@@ -380,6 +385,7 @@ func aSlotMovesUnderLoad(t *testing.T, shards int) {
 	for range 2 {
 		must(t, sleep(ctx, 200*time.Millisecond))
 		moveSlot(t, x, control)
+		must(t, sleep(ctx, checkValidity))
 		eventually(t, "the season is available", func(ctx context.Context) error {
 			if err := s.keepUp(ctx, x); err != nil {
 				return err
