@@ -61,8 +61,8 @@ func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard
 	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
 }
 
-// If p is the position of st, Around returns the standings at the positions p-above to
-// p+below. Gaps count as positions.
+// Around returns the standings at the positions p-above to p+below, where p is the position of st.
+// Gaps count as positions.
 func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
 	low := max(st.Ranks.Ordinal-int64(above), 1)
 	high := st.Ranks.Ordinal + int64(below)

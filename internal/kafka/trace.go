@@ -28,7 +28,8 @@ func TraceAttributes(operation, topic string, n int) trace.SpanStartEventOption 
 		attribute.String("messaging.destination.name", topic), attribute.Int("messaging.batch.message_count", n))
 }
 
-// If ctx has a sampled span, TraceSend begins a child span of sending n messages to a topic.
+// TraceSend begins a span of sending n messages to a topic, if ctx has a sampled span. This span is the
+// parent.
 // The caller must call end with the error of sending.
 func TraceSend(ctx context.Context, topic string, n int) (_ context.Context, end func(error)) {
 	tracer := observe.Tracer(ctx)

@@ -291,7 +291,7 @@ func TestCancelledSubmitReachesTheIndex(t *testing.T) {
 	<-applied
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("Submit with a cancelled context = %v, want %v", err, context.Canceled)
+		t.Errorf("Submit with a canceled context = %v, want %v", err, context.Canceled)
 	}
 	close(late.release)
 	g.Close()
