@@ -18,22 +18,21 @@ import (
 // updates of all messages before this offset.
 //
 // Usually the position is the committed offset. While the index is not synced, the position stays,
-// and the committed offset moves on. The messages between these offsets are a gap. A partition's
-// owner is the consumer that has the partition. If the owner ends, the next owner reads the gap
-// again. It does not apply these messages, but brings the index up to date for their users. Until
-// then, reads may return old ranks of these users. Answers to submits have no old ranks, because the
-// API node compares the entry with the index.
+// and the committed offset moves on. The messages between these offsets are a gap. If the partition's
+// owner ends, the next owner reads the gap again. It does not apply these messages, but brings the
+// index up to date for their users. Until then, reads may return old ranks of these users. Answers to
+// submits have no old ranks, because the API node compares the entry with the index.
 //
 // Kafka stores the position as an offset of another group (see PositionGroup), with the topic's id as
-// metadata. The position is not metadata of the committed offset, because older versions of this
-// program would take this metadata for another topic's id, and read the whole log again. They move
-// no position, but commit only while their index is synced. So the position remains correct.
+// metadata. The metadata of the committed offset cannot hold the position: older versions of this
+// program would take it for the id of a recreated topic, and read the whole log again. Older versions
+// never move the position. It stays correct, because they commit only while their index is synced.
 //
 // Why no update is lost if a process dies:
 //
 //   - A message before the committed offset is applied, so the store has its result.
-//   - A position stays correct. Only a season that Redis loses can lose earlier updates, and every
-//     process notices this loss. If a former owner overwrites a newer position, the next owner only
+//   - The index keeps the updates before a position, except in a season that Redis loses. Every
+//     process notices such a loss. If a former owner overwrites a newer position, the next owner only
 //     reads more messages.
 //   - While Kafka has no position, the consumer commits an offset only if the index has all updates
 //     before this offset.
@@ -57,8 +56,8 @@ const (
 	lostMessages     = "lost"
 )
 
-// PositionGroup returns the group that has the positions of a consumer group. Another region's
-// consumer group has another name: it ends with the region, which has no dot.
+// PositionGroup returns the group that has the positions of a consumer group. The dot makes its name
+// differ from every region's consumer group: these end with the region, which has no dot.
 func PositionGroup(group string) string { return group + ".index" }
 
 type partition struct {
@@ -71,11 +70,11 @@ type position struct {
 	offset      int64      // the position
 	topic       string     // the metadata of the position: the topic's id, or lostMessages
 	stored      int64      // the position in Kafka, or -1
-	storedTopic string     // the metadata of the position in Kafka
+	storedTopic string     // its metadata
 	storedAt    time.Time  // when this process last stored the position
-	known       bool       // whether the stored position has been read
+	known       bool       // whether stored has been read
 	caughtUp    bool       // whether the index has the updates of all messages before this session's first message
-	reported    int64      // the offset after the last reported message; -1 until begin or advance sets it
+	reported    int64      // the offset after the last message whose outcome is in Kafka; -1 until begin or advance sets it
 	applying    sync.Mutex // held while a batch of the partition is applied
 }
 

@@ -31,8 +31,8 @@ import (
 
 // JWT describes the accepted JSON web tokens. Exactly one of Secret, PublicKey and JWKS is
 // set. Tokens must expire. Their scopes are in the claim "scope", separated by spaces, or
-// in the list "scopes"; without both, the scope is read. The claims "boards" and
-// "board_prefixes" limit a token to boards.
+// in the list "scopes". Without both claims, a token has the scope "read". The claims
+// "boards" and "board_prefixes" limit a token to boards.
 type JWT struct {
 	// HS256, HS384, HS512, RS256, RS384, RS512, PS256, PS384, PS512, ES256, ES384, ES512 or
 	// EdDSA
@@ -47,8 +47,8 @@ type JWT struct {
 	// Refresh is how often JWKS is reloaded. Default 10 minutes. An unknown key id causes
 	// an immediate reload, at most every 10 s.
 	Refresh time.Duration
-	// MaxLifetime bounds two times: from a token's issue (iat) to its expiry (exp), and from
-	// now to its expiry. 0 means no bound.
+	// MaxLifetime is the longest allowed time from a token's issue (iat) to its expiry (exp), and
+	// from now to its expiry. 0 means no bound.
 	MaxLifetime time.Duration
 }
 

@@ -91,8 +91,8 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		return "", nil
 	case deeper(structpb.NewStructValue(s), MaxMetadataDepth):
 		problem = TooDeep
-	// A message is at most 6 times as long as its JSON. The worst case is a list of zeros, with
-	// 11 bytes for each zero instead of 2. So above 8 times the limit, the JSON is too long.
+	// The worst case is a list of zeros: each takes 11 bytes in a message, and 2 in JSON. So a
+	// message above 8 times the limit (11/2 plus a margin) has a JSON above the limit.
 	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
 		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
 	default:

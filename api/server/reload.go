@@ -30,7 +30,7 @@ func (c *Certificates) Reload() error {
 	if err != nil {
 		return err
 	}
-	config.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add these protocols only to the result of Config
+	config.NextProtos = []string{"h2", "http/1.1"} // net/http and gRPC add these protocols to the result of Config, not of GetConfigForClient
 	c.current.Store(config)
 	return nil
 }

@@ -158,8 +158,8 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 	return nil
 }
 
-// Restore implements [leaderboard.Index]. It loads all users, because this index never loses a part of
-// a season only.
+// Restore implements [leaderboard.Index]. It loads all users, because this index has either the whole
+// season or nothing of it.
 func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
 	return x.Rebuild(ctx, b, s, at, func(yield func(leaderboard.Entry, error) bool) { scan(leaderboard.Part{})(yield) })
 }
@@ -270,7 +270,7 @@ func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, erro
 	return si.table != nil, nil
 }
 
-// Fits implements [leaderboard.Index]. No setting of a board changes the form of a season in this index.
+// Fits implements [leaderboard.Index]. Settings such as Shards do not matter: this index has no shards.
 func (x *Index) Fits(*leaderboard.Board, leaderboard.SeasonKey) bool { return true }
 
 // Drop implements [leaderboard.Index].

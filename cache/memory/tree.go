@@ -11,7 +11,8 @@ import (
 // running totals of standings and of distinct rank keys.
 //
 // To find a rank, the code sums the counts to the left of the path from the user's leaf to the root.
-// The dict or the user's record names the leaf, so no search by key is needed.
+// The dict (see dict.go) has the user's leaf in the overall ladder, and the user's record has the
+// leaves in the divisions. So no search by key is needed.
 
 const (
 	fan = 64 // capacity of a leaf in entries, and of an inner node in children
@@ -36,7 +37,7 @@ const oneStanding counts = 1 << 32
 func (s counts) standings() int64 { return int64(s >> 32) }
 func (s counts) heads() int64     { return int64(uint32(s)) }
 
-// leaf is a leaf node. Its rows follow in memory.
+// leaf is a leaf node. Its rows (sort words: see rows.go) follow in memory.
 type leaf struct {
 	heads      uint64      // bit i is set if entry i is a head
 	parent     uint32      // 0 in the root

@@ -15,9 +15,8 @@ var (
 	// errNotLoaded means that Redis answers but does not hold the season.
 	errNotLoaded = fmt.Errorf("not loaded: %w", leaderboard.ErrRankUnavailable)
 	errUnsynced  = fmt.Errorf("an update has failed and is not repeated yet: %w", leaderboard.ErrRankUnavailable)
-	// errAgain means that one attempt gave no answer. The method answer then makes another attempt.
-	errAgain = fmt.Errorf("the index was replaced during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
-	// errUnstable means that many attempts on one generation gave no consistent answer.
+	// errAgain means that one attempt gave no answer: the method answer makes another.
+	errAgain    = fmt.Errorf("the index was replaced during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
 	errUnstable = fmt.Errorf("the standings changed during every attempt, ask again: %w", leaderboard.ErrRankUnavailable)
 )
 
@@ -29,8 +28,8 @@ const (
 	outboxAge = 250 * time.Millisecond
 	// batchUsers bounds the users of one round trip if the season has several shards.
 	batchUsers = 256
-	// rankedUsers bounds the users whose ranks one script reads, if the season has one shard.
-	// countedKeys bounds the keys that one script counts. Both are small, because a script blocks its server.
+	// A script blocks its server. So it computes the counts of at most countedKeys keys and, if the
+	// season has one shard, the ranks of at most rankedUsers users.
 	rankedUsers = 32
 	countedKeys = 16
 )
@@ -62,8 +61,8 @@ func countsOf(methods []leaderboard.Method) string {
 	return letters
 }
 
-// answer calls f until f does not return errAgain, up to attempts times. The parameter counts
-// has the letters of the counts that f uses: see countsOf.
+// answer calls f until f does not return errAgain, up to attempts times. counts has the letters of the
+// counts that f uses: see countsOf.
 func (x *Index) answer(ctx context.Context, l leaderboard.Ladder, counts string, f func(*reader) error) (leaderboard.View, error) {
 	r := &reader{x: x, season: x.peek(l.SeasonKey), ctx: ctx, ladder: ladderName(l.Division), counts: counts}
 	var err error
@@ -162,7 +161,7 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	if len(overdue) > 0 && !r.drained {
 		r.drained = true
 		refused, err := r.x.drain(r.ctx, r.season, r.control, "", overdue)
-		if err == nil && refused { // a home lacks earlier items, which complete sends
+		if err == nil && refused { // a home (see reconcile) lacks earlier items, which complete sends
 			_, err = r.x.complete(r.ctx, r.season, r.control, nil)
 		}
 		if err != nil {
@@ -175,8 +174,8 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	return parts, nil
 }
 
-// checkShards returns errAgain if the season has another number of shards than r expects. If shards may
-// lack the live generation of shard 0, checkShards calls rollForward.
+// checkShards returns errAgain if shard 0 states another number of shards than r expects. If another
+// shard states another number, or is empty, checkShards calls rollForward.
 func (r *reader) checkShards(calls []*call) error {
 	zero := calls[0] // of shard 0
 	if zero.status == statusShards {
@@ -226,8 +225,8 @@ func fault(calls []*call) error {
 	return nil
 }
 
-// keyCounts has three counts for a sort key: the standings before it, the standings with a
-// smaller rank key, and the different smaller rank keys.
+// keyCounts has, for a sort key, the numbers of standings before it, of standings with a smaller
+// rank key, and of distinct smaller rank keys.
 type keyCounts struct{ standings, better, distinct int64 }
 
 func (b *keyCounts) add(c *call) {
@@ -237,7 +236,7 @@ func (b *keyCounts) add(c *call) {
 }
 
 // lookup is a call of the standings script for some of the users and keys of a question. The
-// users are indexes in the question's list of users.
+// users are indexes in the question's list.
 type lookup struct {
 	*call
 	users []int
@@ -325,14 +324,14 @@ func reconcile(counted map[string]*keyCounts) {
 	}
 }
 
-// limitDistinct limits a number of rank keys to the range that is possible for a number of standings.
+// limitDistinct limits distinct, a number of rank keys, to the possible range: from 1 (0 without
+// standings) to standings.
 func limitDistinct(distinct, standings int64) int64 {
 	return max(min(distinct, standings), min(standings, 1))
 }
 
 func rankKey(sortKey string, keyBytes int) string { return sortKey[:min(len(sortKey), keyBytes)] }
 
-// rankQuery is a question of Standings about one user.
 type rankQuery struct {
 	ladder leaderboard.Ladder
 	counts string // see lua/read.lua
@@ -362,8 +361,8 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 	return []leaderboard.Standing{a.standing}, a.view, nil
 }
 
-// readRanks reads the standings of the users of all calls. There are at most rankedUsers users,
-// so if the season has one shard, one script reads all of them.
+// readRanks reads the standings of the users of all calls: at most rankedUsers users, so with one
+// shard, one script reads all of them.
 func (x *Index) readRanks(ctx context.Context, q rankQuery, calls []*rankAnswer) error {
 	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
 	defer cancel()
@@ -393,7 +392,7 @@ func (x *Index) readStandings(ctx context.Context, l leaderboard.Ladder, users [
 		var err error
 		answered := out
 		view, err = x.answer(ctx, l, counts, func(r *reader) (err error) {
-			// Do not assign to out: a failed attempt returns nil, and the next attempt needs out.
+			// Do not assign to out: a failed attempt returns nil, and the next attempt appends to out.
 			answered, err = r.appendRanked(out, batch)
 			return err
 		})

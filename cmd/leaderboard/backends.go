@@ -14,8 +14,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-// handshake returns the function that begins TLS, or nil if t does not enable TLS. Errors name t's
-// settings with the prefix setting.
+// handshake returns the function that begins TLS, or nil if t does not enable TLS. Errors name
+// the settings in t with their prefix setting, such as redis.tls.
 func handshake(setting string, t *config.ClientTLS) (certs.Handshake, error) {
 	if !t.Enabled {
 		return nil, nil

@@ -131,8 +131,9 @@ func fillServer(t *testing.T, s *clockedServer, rng *rand.Rand, now time.Time) {
 	s.pass(t, time.Minute)
 }
 
-// exportOf returns the export of a board without the results of its source. Equal servers may differ
-// in these results: a linked board can keep a result that a correction has excluded from the board.
+// exportOf returns the export of a board without the results of its source. Equal servers may store
+// different results of the source: after a correction, a linked board may still store a result that
+// no longer counts on it.
 func exportOf(t *testing.T, s *clockedServer, board string) []string {
 	t.Helper()
 	lines := strings.Split(sortLines(s.ok(t, "export", "results", "--board", board)), "\n")

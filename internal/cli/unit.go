@@ -12,8 +12,8 @@ type Unit struct {
 	Decimals int
 }
 
-// clock reports whether scores are times. Format writes times in seconds, and each score
-// with places decimals.
+// clock reports whether scores are times, which Format writes in seconds. places is the number of
+// decimals that Format writes.
 func (u Unit) clock() (places int, ok bool) {
 	if u.Name == "ms" {
 		return u.Decimals + 3, true

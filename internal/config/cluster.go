@@ -199,7 +199,7 @@ func (c *Config) validateConnections(v *validator) {
 		"kafka":     {c.Kafka.Username != "", c.Kafka.Password != ""},
 	} {
 		if set[0] != set[1] {
-			v.errorf(group+".username", "and %s.password must be set together, but one of them is empty", group)
+			v.errorf(group+".username", "must be set together with %s.password, but one of them is empty", group)
 		}
 	}
 	if c.Redis.Username != "" && c.Redis.Password == "" {

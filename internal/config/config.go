@@ -239,7 +239,7 @@ func (v *validator) checkReadable(key, path string) bool {
 // checkPair checks the settings cert and key in the group prefix.
 func (v *validator) checkPair(prefix, cert, key string) {
 	if (cert == "") != (key == "") {
-		v.errorf(prefix+".cert", "and %s.key must be set together, but one of them is empty", prefix)
+		v.errorf(prefix+".cert", "must be set together with %s.key, but one of them is empty", prefix)
 	}
 	certReadable, keyReadable := v.checkReadable(prefix+".cert", cert), v.checkReadable(prefix+".key", key)
 	if !certReadable || !keyReadable {

@@ -108,7 +108,7 @@ func TestLoadReportsAllErrors(t *testing.T) {
 			[]string{
 				`grpc (--grpc): "8" is not of the form host:port`,
 				"admin_key (LEADERBOARD_ADMIN_KEY): is shorter than 16 bytes",
-				"tls.cert (--tls-cert): and tls.key must be set together", "tls.cert (--tls-cert): open /no/such",
+				"tls.cert (--tls-cert): must be set together with tls.key", "tls.cert (--tls-cert): open /no/such",
 				`log.level (--log-level): "loud" is not one of debug, info, warn, error`,
 				"shutdown_grace (--shutdown-grace): -1s is not positive", "drain_time (--drain-time): -1s is less than 0",
 				"backup_every (--backup-every): 1s is neither 0 nor at least 1m0s", "backup_keep (--backup-keep): 0 is less than 1",
@@ -147,10 +147,10 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		{"invalid connection settings", `{cassandra: {hosts: h, data_center: d, username: u, connections: 0, timeout: 0s, tls: {ca: /no/such}},
 			redis: {addresses: h, username: u, sentinel_password: p, tls: {enabled: true, cert: /no/cert}},
 			kafka: {brokers: h, password: p, mechanism: GSSAPI, tls: {enabled: true, key: /no/key}, retention: -1h}}`, nil, nil, []string{
-			"cassandra.username (", "and cassandra.password must be set together", "cassandra.connections (", "0 is not between 1 and 1000", "cassandra.timeout (", "0s is not positive",
+			"cassandra.username (", "must be set together with cassandra.password", "cassandra.connections (", "0 is not between 1 and 1000", "cassandra.timeout (", "0s is not positive",
 			"cassandra.tls.enabled: is false, but other settings of cassandra.tls are set", "cassandra.tls.ca (", "/no/such",
-			"redis.username (", "requires redis.password", "redis.sentinel_password (", "requires redis.master_name", "redis.tls.cert (", "and redis.tls.key must be set together", "/no/cert",
-			"kafka.username: and kafka.password must be set together", "kafka.mechanism (", `"GSSAPI" is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`, "kafka.tls.key (", "/no/key", "kafka.retention ("}},
+			"redis.username (", "requires redis.password", "redis.sentinel_password (", "requires redis.master_name", "redis.tls.cert (", "must be set together with redis.tls.key", "/no/cert",
+			"kafka.username: must be set together with kafka.password", "kafka.mechanism (", `"GSSAPI" is not one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512`, "kafka.tls.key (", "/no/key", "kafka.retention ("}},
 		{"backups of a distributed server", "cassandra: {hosts: h, data_center: d}\nredis: {addresses: h}\nkafka: {brokers: h}\n", nil, []string{"--backup-every=1h"}, []string{
 			"backup_every (--backup-every): is for the embedded store; take snapshots of Cassandra instead"}},
 		{"one address for HTTP and gRPC", "", nil, []string{"--http=127.0.0.1:7", "--grpc=127.0.0.1:7"}, []string{"is also the address of http"}},

@@ -324,9 +324,9 @@ func (x *rankIndex) hasUsers(ctx context.Context, key leaderboard.SeasonKey) (bo
 	return x.store.HasUsers(ctx, key)
 }
 
-// While the index is down, every read of a season calls hadUsers. So hadUsers caches the
+// While the index is down, every read of a season calls recentlyHadUsers. So it caches the
 // answer true for usersAge, and concurrent callers share one read of the store.
-func (x *rankIndex) hadUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
+func (x *rankIndex) recentlyHadUsers(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
 	if at, ok := x.used.Get(key); ok && time.Since(at) < usersAge {
 		return true, nil
 	}

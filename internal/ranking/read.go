@@ -208,18 +208,18 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 	if v.sealed || !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		return err
 	}
-	hasUsers, err := r.index.hadUsers(ctx, v.ladder.SeasonKey)
+	hadUsers, err := r.index.recentlyHadUsers(ctx, v.ladder.SeasonKey)
 	if err != nil {
 		return err
 	}
-	if hasUsers {
+	if hadUsers {
 		if err := r.index.load(ctx, v.board, v.ladder.SeasonKey); err != nil {
 			return err
 		}
 		if err = f(v); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 			return err
 		}
-		// The season may have lost its last user after hadUsers found one.
+		// recentlyHadUsers has a cache: the season may have lost its last user since.
 		if hasUsers, storeErr := r.index.hasUsers(ctx, v.ladder.SeasonKey); hasUsers || storeErr != nil {
 			return err
 		}

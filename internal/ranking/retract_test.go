@@ -65,7 +65,7 @@ func TestRetractionsIncludeCorrectionsThatArriveMeanwhile(t *testing.T) {
 		}
 		corrections(many, n)
 		if receipts, err := f.RetractAll(t.Context(), b, plan); err != nil || receipts[1].Status != leaderboard.Duplicate || receipts[1].Score != 5 {
-			t.Errorf("RetractAll after %d corrections: %+v, %v; want DUPLICATE with the score 5 for the second", n, receipts, err)
+			t.Errorf("RetractAll after %d corrections: %+v, %v; want the second receipt, for the same result again, to be DUPLICATE with the score 5 of the remaining result", n, receipts, err)
 		}
 		if plan, err = f.PlanPurge(t.Context(), b, "u", "", time.Time{}, start.Add(time.Second)); err != nil {
 			t.Fatal(err)
@@ -127,8 +127,8 @@ func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
 	f.wantList(ranking.Query{Board: "b"})
 }
 
-// slowRetraction is a store. Apply of a retraction closes the channel reached, and waits for the
-// channel resume. Meanwhile, the second read of a result calls secondRead.
+// When Apply of a slowRetraction gets a retraction, it closes reached, and waits until resume is
+// closed. Meanwhile, the second read of a result calls secondRead.
 type slowRetraction struct {
 	leaderboard.Store
 	reached, resume chan struct{}

@@ -143,8 +143,8 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 
 // readAfter returns how long the feed waits for a notification before it reads the page again.
 // A page without ranks changes when the index is available, and decayed scores change with the
-// time. If another process seals a season or bans a user, this process gets no
-// notification.
+// time. This process gets no notification of other processes' seals and bans. So the feed also
+// reads every other page after watchHeartbeat.
 func (r *Reader) readAfter(q *PageQuery, page *Page) time.Duration {
 	if page.Degraded || page.Filling || page.Board.Policy == leaderboard.Decay {
 		return watchPoll
@@ -200,7 +200,7 @@ func (f *feed) publish(page Page, err error) {
 		close(f.changed)
 		f.changed = make(chan struct{})
 	}
-	if !same || !reflect.DeepEqual(&f.page.Page, &page) { // otherwise, keep the form
+	if !same || !reflect.DeepEqual(&f.page.Page, &page) { // if nothing has changed, keep the old page's encoded form
 		f.page = &WatchedPage{Page: page}
 	}
 	f.err = err

@@ -13,8 +13,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// A damage is a fault that the function plant writes to the tables. The field kinds lists,
-// sorted, the differences that reads must then show.
+// A damage is a fault that plant writes to the tables. Reads must then show the differences
+// in kinds, which is sorted.
 type damage struct {
 	name  string
 	plant func(p *planter)
@@ -26,7 +26,7 @@ type differenceKind string
 const (
 	entryWrong differenceKind = "ENTRY_WRONG" // the entry does not follow from the results
 	orphanRow  differenceKind = "ORPHAN_ROW"  // OrphanRows yields a row
-	rowMissing differenceKind = "ROW_MISSING" // a ladder lacks an entry that is ranked in it
+	rowMissing differenceKind = "ROW_MISSING" // a ladder has no row for an entry that belongs in it
 )
 
 type planter struct {
@@ -74,17 +74,17 @@ var damages = []damage{
 	}, []differenceKind{orphanRow, orphanRow}},
 	{"a row in a division that the user has left", func(p *planter) { p.write(p.row("team:blue", 50, insertTime(1))) },
 		[]differenceKind{orphanRow}},
-	{"a row written by hand", func(p *planter) { p.write(p.row("", 400, clock())) }, []differenceKind{orphanRow}},
-	{"a row deleted by hand", func(p *planter) { p.write(p.deleteLadderRow("")) }, []differenceKind{rowMissing}},
-	{"a user deleted by hand", func(p *planter) { p.write(p.deleteUser()) },
+	{"a ladder row written by hand", func(p *planter) { p.write(p.row("", 400, clock())) }, []differenceKind{orphanRow}},
+	{"a ladder row deleted by hand", func(p *planter) { p.write(p.deleteLadderRow("")) }, []differenceKind{rowMissing}},
+	{"a row of user_entries deleted by hand", func(p *planter) { p.write(p.deleteUser()) },
 		[]differenceKind{entryWrong, orphanRow, orphanRow}},
-	{"a user and all ladder rows deleted by hand", func(p *planter) {
+	{"a row of user_entries and all ladder rows deleted by hand", func(p *planter) {
 		p.write(p.deleteUser())
 		for _, division := range []string{"", "team:red"} {
 			p.write(p.deleteLadderRow(division))
 		}
 	}, []differenceKind{entryWrong}},
-	{"an entry deleted by hand", func(p *planter) {
+	{"an entry deleted by hand, the user still registered", func(p *planter) {
 		p.write(p.deleteUser(),
 			op{registerUser, []any{string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user), clock() + 1000}})
 	}, []differenceKind{entryWrong, orphanRow, orphanRow}},
@@ -169,8 +169,7 @@ func (w *writers) inLadder(ctx context.Context, l leaderboard.Ladder, e *leaderb
 	return false, nil
 }
 
-// Reads must show each damage, and Recount must repair it. Later results must lead to
-// correct entries.
+// Recount must repair each damage. Later results must lead to correct entries.
 func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	for _, d := range damages {
 		t.Run(d.name, func(t *testing.T) {
@@ -241,9 +240,8 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 	}
 }
 
-// All results are lost, so the version of the user's state falls to 0. Recount must raise
-// it above the version of the stored entry (see registerAbove). Otherwise, Cassandra would
-// ignore new entries.
+// All results are lost, so the version that state.version computes falls to 0. Recount must
+// raise it above the version of the stored entry (see registerAbove).
 func TestModelOfLostResults(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Best), "u")
@@ -279,8 +277,8 @@ func TestRecountRepairsDamage(t *testing.T) {
 	})
 }
 
-// In each round, the user is erased while a writer waits before a different statement. The
-// user's next result must remove the ladder rows that the writer leaves.
+// In round n, a writer waits before its statement n until the user is erased. The user's next
+// result must remove the ladder rows that the writer leaves.
 func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -305,8 +303,8 @@ func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 	}
 }
 
-// As in TestModelOfTheFirstResultAfterAnErasure, a writer may leave rows. Recount must
-// remove these rows.
+// As in TestModelOfTheFirstResultAfterAnErasure, a writer may leave rows, which
+// Recount must remove.
 func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -347,7 +345,6 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	}
 }
 
-// Apply must still apply the results of users without damage.
 func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	m := newModel(nil)
 	w := newWriters(t, sharedModel(m), stepsBoard(leaderboard.Sum), "u")

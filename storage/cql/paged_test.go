@@ -188,8 +188,8 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 		if _, err := s.Apply(ctx, &b, results); err != nil {
 			return err
 		}
-		// An amendment removes the gaps of erased users only if a standing changes. The
-		// standing of this user changes in each step.
+		// An erased user leaves a gap in the ladder. An amendment closes it only if a standing
+		// changes. So each step changes the standing of the user best.
 		best := result("best")
 		best.Score = leaderboard.Score(scores + step)
 		if _, err := s.Apply(ctx, &b, []leaderboard.MatchResult{best}); err != nil {
@@ -266,8 +266,8 @@ func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 	}
 }
 
-// A data center amends the season before a user's place (see directory.go) has arrived
-// there. After a ban and an unban, the ladder must have the user once.
+// A data center amends the season before Cassandra has replicated a user's place (see
+// directory.go) to it. After a ban and an unban, the ladder must have the user once.
 func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 	first, rec, b := newClosed(t, 300)
 	ctx := t.Context()

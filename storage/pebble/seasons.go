@@ -25,7 +25,8 @@ func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons 
 			if !ok {
 				return false, errFormat("key of a season")
 			}
-			if !bytes.HasPrefix(rest, []byte{dataVoid}) { // dataVoid is the greatest kind, so before a row of this kind there would be other rows
+			// If a season's first row has the greatest kind, dataVoid, the season has only states of matches.
+			if !bytes.HasPrefix(rest, []byte{dataVoid}) {
 				seasons = append(seasons, season)
 			}
 			start = keyAfter(makeSeasonRowKey(number, season))
@@ -111,8 +112,8 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 // unfinished.
 func (s *Store) FinishDeletions(ctx context.Context) error { return ctx.Err() }
 
-// RankChanges implements [leaderboard.Store]. It yields nothing, because each start of the process
-// loads the index, and no other process changes the store.
+// RankChanges implements [leaderboard.Store]. It yields nothing: the index cannot lack a change,
+// because each start of the process fills it, and no other process changes the store.
 func (s *Store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChange, error] {
 	return emptySeq[leaderboard.RankChange](ctx)
 }

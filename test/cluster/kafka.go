@@ -109,7 +109,7 @@ func startKafka(ctx context.Context, cfg KafkaConfig, j *jvm) (*Cluster, error) 
 func formatKafka(ctx context.Context, c *Cluster, secrets *Secrets, j *jvm) error {
 	id := clusterID()
 	format := *j
-	format.training = false // Only the broker may write the class archive, not the storage tool.
+	format.training = false // the archive of loaded classes must be the broker's, not the storage tool's
 	var formats errgroup.Group
 	for _, s := range c.Servers {
 		formats.Go(func() error {
@@ -141,7 +141,7 @@ var kafkaProperties = template.Must(template.ParseFS(files, "kafka/server.proper
 
 func (s *Server) kafkaProperties() string { return filepath.Join(s.dir, "server.properties") }
 
-// proxy is the address of the broker's detour, or empty.
+// proxy is the address that the broker's detour listener advertises, or empty.
 func kafkaConfigure(s *Server, secrets *Secrets, proxy string, id, replicas int, voters []string) error {
 	var properties bytes.Buffer
 	internal := ""

@@ -8,9 +8,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// A killed consumer with a group instance id gets its partitions back at once. The last kill hits
-// the consumer without such an id. The restarted consumer is a new member of the group, and gets
-// partitions once the old member's session has timed out.
+// A killed consumer with a group instance id gets its partitions back at once. The consumer that is
+// killed last has no such id. After its restart, it is a new member of the group, and gets partitions
+// once the old member's session has timed out.
 func testConsumersKilled(t *testing.T, s *service) {
 	ledger := s.ledger(t, "consumers")
 	load := s.load(t, ledger)
@@ -30,8 +30,8 @@ func testConsumersKilled(t *testing.T, s *service) {
 	check(t, ledger, s.apis...)
 }
 
-// One consumer is paused, and the other consumer takes over its partitions. When the paused
-// consumer resumes, its late writes must have no effect.
+// The other consumer takes over the partitions of a paused consumer. When the paused consumer
+// resumes, its late writes must have no effect.
 func testConsumerPaused(t *testing.T, s *service) {
 	ledger := s.ledger(t, "paused")
 	load := s.load(t, ledger)
