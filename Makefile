@@ -25,7 +25,7 @@ generate: ## Generate code from the protos; the tree is clean afterwards.
 REQUIRE_DATASETS ?= 1
 
 .PHONY: slow
-slow: ## Run what check leaves out: a marathon and two years of football through Kafka, thirty years of football embedded, servers that require TLS, servers that are killed, also under load, a soak of LEADERBOARD_TEST_SOAK (30m), more random histories, rolling seasons on Cassandra, a rolling upgrade, a void of a match of 50,000 users, sizes on Cassandra's disk, go install, and archives for all platforms.
+slow: ## Run what check leaves out: a marathon and two years of football through Kafka, thirty years of football embedded, servers that require TLS, servers that are killed, also under load, a soak of LEADERBOARD_TEST_SOAK (30m), more random histories, rolling seasons on Cassandra, a rolling upgrade, a void of a match of 50,000 users, sizes on Cassandra's disk, the rest of the index's suite on a cluster, go install, and archives for all platforms.
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$$' ./test/cluster
 	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run '^TestOfficialResultsThroughKafka$$/^(Boston|F1$$)' ./test/pipeline
 	REQUIRE_INTEGRATION=1 go test -race -timeout 120m -v -run '^TestRollingWindows$$|^TestLinkedFootballThroughKafka$$|^TestLinkedBoardsWhileConsumersAreKilled$$/^2500|^TestExportsGiveAnEqualDistributedServer$$' ./test/pipeline
@@ -34,6 +34,7 @@ slow: ## Run what check leaves out: a marathon and two years of football through
 	LEADERBOARD_TEST_RUNS=5 go test -race -timeout 60m -v -run '^TestCrash|^TestFailedWriteStopsTheStore$$|Equals?ARecount$$|^TestKilledServer' ./storage/pebble ./internal/ranking ./cmd/leaderboard
 	LEADERBOARD_MATCH_USERS=50000 go test -timeout 60m -v -run '^TestAVoidReachesAllUsersOfAMatch$$' ./storage/cql
 	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestDisk|^TestTheDriverNeverLeaves' ./storage/cql
+	REQUIRE_INTEGRATION=1 go test -timeout 60m -v -run '^TestIndexOnACluster$$/^Shards$$/^(Rebuild|Update)$$' ./cache/redis
 	REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -run '^TestBoston$$/^runners$$/^every_user$$' ./test/official
 	go test -timeout 60m -v -run '^TestLinkedFootball$$/^thirty' ./test/official
 	go -C test/compose test -count=1 -timeout 60m -v -run '^TestReleaseOfAllPlatforms$$|^TestGoInstall$$'

@@ -67,6 +67,7 @@ norace+='|^TestDecodeAgreesWithProtojson$|^TestJSONIsReadByProtojson$|^FuzzDecod
 slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestRollingWindows$/^distributed$'
 slow+='|^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$'
 slow+='|^TestLinkedFootball$/^thirty|^TestLinkedFootballThroughKafka$|^TestLinkedBoardsWhileConsumersAreKilled$/^2500|^TestExportsGiveAnEqualDistributedServer$'
+slow+='|^TestIndexOnACluster$/^Shards$/^(Rebuild|Update)$'
 # Go tests packages in this order. The first four take longest, so they begin early.
 longest="./storage/cql ./cache/redis ./consumer ./schema"
 packages="$longest $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest -e /storage/cql$ -e /cache/redis$ -e /consumer$ -e /schema$)"
@@ -79,7 +80,7 @@ go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '
   trap "rm -f $output" EXIT
   (
     go test -shuffle=on -timeout 30m -vet=off -skip "$slow" . ./internal/repotest ./test/pipeline ./test/official
-    go test -shuffle=on -timeout 30m -vet=off -run "$norace" ./storage/... ./cache/... ./internal/ranking ./cmd/leaderboard ./api/restjson
+    go test -shuffle=on -timeout 30m -vet=off -run "$norace" -skip "$slow" ./storage/... ./cache/... ./internal/ranking ./cmd/leaderboard ./api/restjson
     go -C test/page test -count=1 -shuffle=on ./... # no test cache, because Go would not notice that the service has changed
   ) >"$output" 2>&1 &
   failed=0

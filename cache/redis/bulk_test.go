@@ -316,7 +316,7 @@ func TestABulkLoadIsInterrupted(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/shards=%d/runs=%v/piece=%d", tt.name, shards, kind.runs, kind.piece), func(t *testing.T) {
 				o := options(server.Addrs(), shards)
 				if tt.name == "memory" {
-					o.UpdateTimeout = time.Second
+					o.UpdateTimeout = 200 * time.Millisecond
 				}
 				if kind.runs {
 					smallRuns(t)

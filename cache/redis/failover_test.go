@@ -637,7 +637,7 @@ func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 // are right, and the season was not rebuilt.
 func TestShardsFailInRandomHistories(t *testing.T) {
 	smallTrees(t)
-	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 4, false, false) })
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 2, false, false) })
 }
 
 // Some servers also lose all data. In addition, shards keep old items (see lua/channel.lua) for only
@@ -650,12 +650,12 @@ func TestShardsAreLostInRandomHistories(t *testing.T) {
 		*s = *newScript(s.name, strings.Replace(s.text, "local KEEP = 30000000", "local KEEP = 20000", 1))
 		t.Cleanup(func() { *s = original })
 	}
-	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 3, true, false) })
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 2, true, false) })
 }
 
 // The number of shards changes often, and servers fail before, during and after the changes. In the end,
 // all ranks are right.
 func TestTheNumberOfShardsChangesInRandomHistories(t *testing.T) {
 	smallTrees(t)
-	runHistories(t, 4, 3, false, true)
+	runHistories(t, 4, 2, false, true)
 }

@@ -44,7 +44,7 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 			o := options(addrs, 1)
 			x, y, s := openIndex(t, o), openIndex(t, o), newStore(400)
 			s.rebuild(t, x)
-			for range 5 {
+			for range 3 {
 				shards := []int{1, 2, 3, 4, 7}[rng.IntN(5)]
 				ctx, stop := context.WithCancel(t.Context())
 				var background sync.WaitGroup

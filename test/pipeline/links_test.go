@@ -73,7 +73,7 @@ func threeDays(t time.Time) (ends []string) {
 
 // After the kills, every season equals a recount.
 func TestLinkedBoardsWhileConsumersAreKilled(t *testing.T) {
-	for _, c := range []struct{ results, kills int }{{400, 2}, {2500, 8}} {
+	for _, c := range []struct{ results, kills int }{{200, 2}, {2500, 8}} {
 		t.Run(fmt.Sprint(c.results, " results"), func(t *testing.T) { checkLinkedBoardsWhileConsumersAreKilled(t, c.results, c.kills) })
 	}
 }
