@@ -268,6 +268,18 @@ func moveSlot(t testing.TB, x *Index, key string) {
 	beginMove(t, x, key)()
 }
 
+// finish acts as the owner of the log until all updates are made and reads have ranks.
+func (s *store) finish(t *testing.T, x *Index) {
+	t.Helper()
+	eventually(t, "all updates are made, and reads have ranks", func(ctx context.Context) error {
+		if err := s.keepUp(ctx, x); err != nil || !x.Synced() {
+			return errors.Join(err, leaderboard.ErrRankUnavailable)
+		}
+		_, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
+		return err
+	})
+}
+
 // checkValidity is the time for which a check of the server is valid (see lua/server.lua), also on the
 // server to which a slot has moved.
 const checkValidity = 100 * time.Millisecond
@@ -335,13 +347,7 @@ func TestReadsFailWhileASlotMoves(t *testing.T) {
 	}
 	finish()
 	must(t, sleep(t.Context(), checkValidity))
-	eventually(t, "the season is available", func(ctx context.Context) error {
-		if err := s.keepUp(ctx, x); err != nil || !x.Synced() {
-			return errors.Join(err, leaderboard.ErrRankUnavailable)
-		}
-		_, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
-		return err
-	})
+	s.finish(t, x)
 	checkLadders(t, x, s.entries)
 }
 
@@ -400,13 +406,7 @@ func aSlotMovesUnderLoad(t *testing.T, shards int) {
 	}
 	stop()
 	load.Wait()
-	eventually(t, "all updates are made", func(ctx context.Context) error {
-		if err := s.keepUp(ctx, x); err != nil || !x.Synced() {
-			return errors.Join(err, leaderboard.ErrRankUnavailable)
-		}
-		_, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
-		return err
-	})
+	s.finish(t, x)
 	checkLadders(t, x, s.entries)
 	t.Logf("%d updates, %d answers", updates.Load(), answers)
 }
