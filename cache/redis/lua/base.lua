@@ -103,3 +103,8 @@ local function bucket(h, buckets)
   if i >= buckets then i = i - m / 2 end
   return i
 end
+
+-- check_slot raises an error while Redis moves the shard's slot to another server, key by key. During such
+-- a move, Redis rejects each use of a missing key, and the key :none never exists. Scripts call check_slot
+-- before their first change. So a move makes no script fail half-way.
+local function check_slot() call('EXISTS', T .. ':none') end

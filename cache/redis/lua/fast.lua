@@ -49,7 +49,7 @@ local function fast()
     if not parted and (not near[2] or #t > kb and sub(t, 1, kb) == l) then return end
   end
 
-  call('EXISTS', T .. ':none') -- see check_slot in server.lua
+  check_slot()
   call('HSET', T, 'busy', '1')
   call('HSET', u, user, string.char(#version) .. version .. prefix)
   call('ZADD', to, '0', x)

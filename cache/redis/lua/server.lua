@@ -1,11 +1,6 @@
 -- empty_shard marks the shard as empty. free.lua frees the memory later.
 local function empty_shard() call('HDEL', T, 'busy') end
 
--- check_slot raises an error while Redis moves the shard's slot to another server, key by key. During such
--- a move, Redis rejects each use of a missing key, and the key :none never exists. Scripts call check_slot
--- before their first change. So a move makes no script fail half-way.
-local function check_slot() call('EXISTS', T .. ':none') end
-
 -- identity returns the server's name. The name changes when the server restarts or becomes a master. After
 -- such a change, the server's data may be old.
 local function identity()
