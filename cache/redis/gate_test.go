@@ -119,8 +119,8 @@ func TestOneUpdateWaitsForASilentServer(t *testing.T) {
 	server := miniredis.RunT(t)
 	proxy := newStallingProxy(t, server.Addr())
 	o := options([]string{proxy.addr}, 1)
-	o.UpdateTimeout = 300 * time.Millisecond
-	o.Redis.MaxRetries, o.Redis.ReadTimeout = -1, 100*time.Millisecond
+	o.UpdateTimeout = 3 * time.Second
+	o.Redis.MaxRetries, o.Redis.ReadTimeout = -1, time.Second
 	x, err := newIndex(o)
 	if err != nil {
 		t.Fatal(err)
@@ -182,5 +182,76 @@ func TestOneUpdateWaitsForASilentServer(t *testing.T) {
 	}
 	if err := update(1, 4); err != nil {
 		t.Errorf("Update after the server answers again: error %v, want nil", err)
+	}
+}
+
+// A server that hangs again while failed Updates are repeated loses nothing, however long it hangs.
+func TestAServerHangsAgainDuringRepetitions(t *testing.T) {
+	server := miniredis.RunT(t)
+	proxy := newStallingProxy(t, server.Addr())
+	o := options([]string{proxy.addr}, 1)
+	o.UpdateTimeout = 500 * time.Millisecond
+	o.Redis.MaxRetries, o.Redis.ReadTimeout = -1, 500*time.Millisecond
+	x, err := newIndex(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	must(t, x.Rebuild(t.Context(), testBoard, testSeason, epoch, sequence(nil)))
+	proxy.stall()
+	first := entry("u", 1, 1, "F")
+	if err := x.Update(t.Context(), testSeason, epoch, []leaderboard.Entry{first}); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		t.Fatalf("Update on a server that hangs: %v, want ErrRankUnavailable", err)
+	}
+	again := &stallAtScript{proxy: proxy}
+	x.client().AddHook(again)
+	proxy.resume()
+	eventually(t, "the index repeats the Update", func(context.Context) error {
+		if !again.stalled.Load() {
+			return errors.New("no script was called")
+		}
+		return nil
+	})
+	time.Sleep(8 * o.UpdateTimeout) // enough time for maxRepeats repetitions
+	proxy.resume()
+	eventually(t, "the index is synced", func(context.Context) error {
+		if !x.Synced() {
+			return errors.New("not synced")
+		}
+		return nil
+	})
+	got, _, err := x.Standings(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, []leaderboard.UserID{"u"})
+	if err != nil || got[0].Key != first.Key {
+		t.Errorf("Standings after the server answers again: %+v, error %v; want the rank key %x of the repeated Update", got, err, first.Key)
+	}
+}
+
+// stallAtScript is a hook that stalls a proxy at the first call of a script.
+type stallAtScript struct {
+	proxy   *stallingProxy
+	stalled atomic.Bool
+}
+
+func (s *stallAtScript) DialHook(next goredis.DialHook) goredis.DialHook { return next }
+
+func (s *stallAtScript) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
+	return func(ctx context.Context, cmd goredis.Cmder) error {
+		s.check([]goredis.Cmder{cmd})
+		return next(ctx, cmd)
+	}
+}
+
+func (s *stallAtScript) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []goredis.Cmder) error {
+		s.check(cmds)
+		return next(ctx, cmds)
+	}
+}
+
+func (s *stallAtScript) check(cmds []goredis.Cmder) {
+	for _, cmd := range cmds {
+		if strings.HasPrefix(cmd.Name(), "eval") && s.stalled.CompareAndSwap(false, true) {
+			s.proxy.stall()
+		}
 	}
 }

@@ -34,8 +34,8 @@
 //     still have shards, Restore reads only the users of the lost shards from the store.
 //   - An Update that Redis does not take within [Options].UpdateTimeout: the season is
 //     unavailable in this process. As soon as Redis answers, the process repeats the Update. If
-//     three repetitions fail, the process empties the shards. While a server does not answer,
-//     Updates fail at once (see gates).
+//     three repetitions fail on servers that answer pings, the process empties the shards. While
+//     a server does not answer, Updates fail at once (see gates).
 //   - A script that failed half-way: the next script empties the shard.
 //   - A shard lacks items (messages of another shard, see lua/base.lua) that the other shard no
 //     longer keeps: one of the two shards is emptied (see doubt.go).
@@ -64,6 +64,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 	goredis "github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
@@ -136,6 +137,7 @@ type Index struct {
 	unsynced atomic.Int64
 	// missedEntries is the number of entries of failed Updates that this process keeps.
 	missedEntries atomic.Int64
+	repeats       *semaphore.Weighted // of repetitions of failed Updates: see repeat
 	// held is the size, in bytes, of the entries that Rebuilds hold for bulk loads.
 	held atomic.Int64
 
@@ -282,7 +284,7 @@ func newIndex(o Options) (*Index, error) {
 	if o.Redis == nil {
 		return nil, errors.New("redis: open: Options.Redis must be set")
 	}
-	x := &Index{o: o}
+	x := &Index{o: o, repeats: semaphore.NewWeighted(concurrentRepeats)}
 	x.connect(false)
 	if o.Prefix == "" {
 		o.Prefix = defaultPrefix

@@ -39,6 +39,9 @@ const (
 	// maxRepeats is the number of consecutive failed repetitions after which the data of a season is
 	// dropped. While a server of the season does not answer, nothing is repeated: see gates.
 	maxRepeats = 3
+	// concurrentRepeats is the maximum number of seasons whose failed Updates are repeated at a
+	// time. After a stall, a server that is busy again would otherwise answer all of them too late.
+	concurrentRepeats = 4
 )
 
 // Update implements [leaderboard.Index]. The end of ctx does not stop it: the store already has
@@ -485,33 +488,43 @@ func (x *Index) repairStep(season *seasonIndex) (repaired bool, err error) {
 		}
 	}
 	season.mu.Unlock()
-	ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
-	defer cancel()
 	switch {
-	case x.isSilent(ctx, season, drop):
-		return false, leaderboard.ErrRankUnavailable
 	case drop:
 		return false, x.lose(season, failures)
 	case len(chunk) == 0:
 		x.markRepaired(season, failures)
 		return false, nil
 	}
-	return false, x.repeat(ctx, season, at, chunk)
+	return false, x.repeat(season, at, chunk)
 }
 
 // repeat repeats the Updates of entries. After maxRepeats consecutive failures, it decides that
-// the data of the season must be dropped. Failures while a slot is moved do not count.
-func (x *Index) repeat(ctx context.Context, season *seasonIndex, at time.Time, entries []leaderboard.Entry) error {
+// the data of the season must be dropped. Failures do not count while a slot is moved, or if a
+// server does not answer a ping either.
+func (x *Index) repeat(season *seasonIndex, at time.Time, entries []leaderboard.Entry) error {
 	args := make([][]any, len(entries))
 	for i := range entries {
 		args[i] = entryArgs(&entries[i])
 	}
+	if err := x.repeats.Acquire(x.ctx, 1); err != nil {
+		return err
+	}
+	defer x.repeats.Release(1)
+	ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
+	defer cancel()
+	if x.isSilent(ctx, season, false) {
+		return leaderboard.ErrRankUnavailable
+	}
 	err := x.update(ctx, season, instant(at), entries, args)
+	if err != nil {
+		x.checkServers(season)
+	}
+	counts := err != nil && !isMoving(err) && !x.isSilent(x.ctx, season, false)
 	season.mu.Lock()
 	defer season.mu.Unlock()
 	m := &season.missed
 	if err != nil {
-		if m.attempts++; isMoving(err) {
+		if m.attempts++; !counts {
 			m.attempts = 0
 		}
 		if m.attempts >= maxRepeats {
@@ -547,6 +560,9 @@ func (x *Index) lose(season *seasonIndex, failures int) error {
 	}
 	ctx, cancel := context.WithTimeout(x.ctx, x.o.UpdateTimeout)
 	defer cancel()
+	if x.isSilent(ctx, season, true) {
+		return leaderboard.ErrRankUnavailable
+	}
 	calls := callEach(dropScript, *season.control.Load(), "lose")
 	_ = x.run(ctx, calls)
 	// One answer is enough, because one empty shard makes the whole season unavailable.
