@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -32,54 +33,103 @@ import (
 
 // Append appends m as JSON to dst.
 func Append(dst []byte, m proto.Message) ([]byte, error) {
-	return appendMessage(dst, m.ProtoReflect())
+	return appendMessage(slices.Grow(dst, typicalBytes), m.ProtoReflect())
+}
+
+// typicalBytes is the size of most answers: a page of ten entries, or a user with neighbors.
+const typicalBytes = 2048
+
+// form describes the JSON of a type of messages. Forms are cached, because their parts take longer
+// to find than to write.
+type form struct {
+	special func(dst []byte, m protoreflect.Message) ([]byte, error) // writes the message, or nil
+	fields  []fieldForm
+}
+
+type fieldForm struct {
+	protoreflect.FieldDescriptor
+	key      []byte // such as "user_id":
+	optional bool   // the field is absent if it is not set
+}
+
+var forms sync.Map // protoreflect.MessageDescriptor -> *form
+
+func formOf(md protoreflect.MessageDescriptor) *form {
+	if f, ok := forms.Load(md); ok {
+		return f.(*form)
+	}
+	f := &form{}
+	fields, ofAPI := md.Fields(), md.ParentFile().Package() == apiPackage // other messages are error details; their empty fields are omitted
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		f.fields = append(f.fields, fieldForm{
+			FieldDescriptor: fd, key: append(appendString(nil, jsonName(fd)), ':'),
+			optional: !ofAPI || fd.HasPresence() || fd.IsMap() || omitEmpty[fd.FullName()],
+		})
+	}
+	switch name := md.FullName(); {
+	case name == "google.protobuf.Timestamp":
+		f.special = appendTimestamp
+	case name == "google.protobuf.Any":
+		f.special = appendAny
+	case strings.HasPrefix(string(name), "google.protobuf."):
+		f.special = appendWellKnown
+	}
+	forms.Store(md, f)
+	return f
 }
 
 func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
-	switch v := m.Interface().(type) {
-	case *timestamppb.Timestamp:
-		if err := v.CheckValid(); err != nil {
-			return nil, err
-		}
-		dst = append(dst, '"')
-		dst = v.AsTime().AppendFormat(dst, time.RFC3339Nano)
-		return append(dst, '"'), nil
-	case *anypb.Any:
-		inner, err := v.UnmarshalNew()
-		if err != nil {
-			return nil, err
-		}
-		dst = appendString(append(dst, `{"@type":`...), v.TypeUrl)
-		return appendFields(dst, inner.ProtoReflect(), ',')
+	f := formOf(m.Descriptor())
+	if f.special != nil {
+		return f.special(dst, m)
 	}
-	if strings.HasPrefix(string(m.Descriptor().FullName()), "google.protobuf.") {
-		// Well-known types such as Struct and Duration have special forms, which protojson
-		// writes.
-		b, err := protojson.Marshal(m.Interface())
-		if err != nil {
-			return nil, err
-		}
-		var compact bytes.Buffer
-		err = json.Compact(&compact, b)
-		return append(dst, compact.Bytes()...), err
+	return f.appendFields(dst, m, '{')
+}
+
+func appendTimestamp(dst []byte, m protoreflect.Message) ([]byte, error) {
+	t := m.Interface().(*timestamppb.Timestamp)
+	if err := t.CheckValid(); err != nil {
+		return nil, err
 	}
-	return appendFields(dst, m, '{')
+	dst = t.AsTime().AppendFormat(append(dst, '"'), time.RFC3339Nano)
+	return append(dst, '"'), nil
+}
+
+func appendAny(dst []byte, m protoreflect.Message) ([]byte, error) {
+	v := m.Interface().(*anypb.Any)
+	inner, err := v.UnmarshalNew()
+	if err != nil {
+		return nil, err
+	}
+	dst = appendString(append(dst, `{"@type":`...), v.TypeUrl)
+	r := inner.ProtoReflect()
+	return formOf(r.Descriptor()).appendFields(dst, r, ',')
+}
+
+// appendWellKnown appends a message of a type such as Struct or Duration, whose special form
+// protojson writes.
+func appendWellKnown(dst []byte, m protoreflect.Message) ([]byte, error) {
+	b, err := protojson.Marshal(m.Interface())
+	if err != nil {
+		return nil, err
+	}
+	var compact bytes.Buffer
+	err = json.Compact(&compact, b)
+	return append(dst, compact.Bytes()...), err
 }
 
 // appendFields writes open before the first field, and a closing brace after the last field.
-func appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error) {
-	fields := m.Descriptor().Fields()
-	ofAPI := m.Descriptor().ParentFile().Package() == apiPackage // other messages are error details; their empty fields are omitted
-	for i := range fields.Len() {
-		fd := fields.Get(i)
-		if !m.Has(fd) && (!ofAPI || fd.HasPresence() || fd.IsMap() || omitEmpty[fd.FullName()]) {
+func (f *form) appendFields(dst []byte, m protoreflect.Message, open byte) ([]byte, error) {
+	for i := range f.fields {
+		fd := &f.fields[i]
+		if fd.optional && !m.Has(fd.FieldDescriptor) {
 			continue
 		}
-		dst = append(dst, open)
+		dst = append(append(dst, open), fd.key...)
 		open = ','
-		dst = append(appendString(dst, jsonName(fd)), ':')
 		var err error
-		if dst, err = appendField(dst, fd, m.Get(fd)); err != nil {
+		if dst, err = appendField(dst, fd.FieldDescriptor, m.Get(fd.FieldDescriptor)); err != nil {
 			return nil, fmt.Errorf("%s: %w", fd.Name(), err)
 		}
 	}
@@ -189,6 +239,9 @@ func appendValue(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Val
 // appendString replaces bytes that are not UTF-8 with U+FFFD.
 func appendString(dst []byte, s string) []byte {
 	dst = append(dst, '"')
+	if isPlain(s) {
+		return append(append(dst, s...), '"')
+	}
 	for _, r := range s {
 		switch {
 		case r == '"' || r == '\\':
@@ -200,4 +253,14 @@ func appendString(dst []byte, s string) []byte {
 		}
 	}
 	return append(dst, '"')
+}
+
+// isPlain reports whether s has only ASCII characters that JSON writes unchanged.
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return false
+		}
+	}
+	return true
 }
