@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/gzhttp"
+	"github.com/klauspost/compress/gzip"
 	"github.com/rs/cors"
 )
 
@@ -54,14 +55,15 @@ func frameAncestors(ancestors []string) string {
 	return strings.Join(ancestors, " ")
 }
 
-// minGzipBytes is the size from which answers are compressed. A shorter answer fits in a packet.
-const minGzipBytes = 1400
+// minGzipBytes is the size from which answers are compressed: about 25 entries. To compress a shorter
+// answer takes up to a third of the processor time of a read, and saves at most two packets.
+const minGzipBytes = 4096
 
 // newGzip compresses the answers of a handler. The handler must not stream. Its answers must not
 // contain secrets: the compressed length reveals whether a secret contains text that an attacker
 // chose.
 func newGzip() func(http.Handler) http.HandlerFunc {
-	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minGzipBytes))
+	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(minGzipBytes), gzhttp.CompressionLevel(gzip.BestSpeed))
 	if err != nil {
 		panic(err)
 	}

@@ -65,8 +65,9 @@ func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, 
 		runtime.WithDisableChunkedEncoding(), // net/http chooses the encoding
 	)
 	if err := errors.Join(
-		pb.RegisterLeaderboardServiceHandlerClient(ctx, gw.ServeMux, pb.NewLeaderboardServiceClient(conn)),
+		// The ServeMux tries the patterns of the last service first.
 		pb.RegisterAdminServiceHandlerClient(ctx, gw.ServeMux, pb.NewAdminServiceClient(conn)),
+		pb.RegisterLeaderboardServiceHandlerClient(ctx, gw.ServeMux, pb.NewLeaderboardServiceClient(conn)),
 	); err != nil {
 		return nil, err
 	}
