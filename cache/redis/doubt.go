@@ -283,8 +283,8 @@ func (x *Index) readDoubt(s *seasonIndex, calls []*call, positions []leaderboard
 	defer s.mu.Unlock()
 	d, servers, loaded, gap := leaderboard.Doubt{SeasonKey: s.key}, make([]string, len(calls)), true, false
 	for shard, c := range calls {
-		s.log.changed = s.log.changed || c.failed
-		if loaded = loaded && !c.failed && (c.status == statusOK || c.status == statusDoubt); !loaded {
+		s.log.changed = s.log.changed || c.err != nil
+		if loaded = loaded && c.err == nil && (c.status == statusOK || c.status == statusDoubt); !loaded {
 			if c.status == statusShards {
 				x.setShards(s, int(c.int()))
 				s.log.changed = true

@@ -14,11 +14,13 @@
 //
 // # Round trips
 //
-// In a round trip, the process sends one pipeline to each server of the season, concurrently.
-// With one shard, every call takes one round trip. With several shards, most calls take one or
-// two. A page from a deep position takes at most about 28 round trips for a million users, and
-// 38 for 500 million. Survey reads a page for each position. The first use of a script on a
-// server, or a Rebuild that finishes during the call, adds one or two round trips.
+// In a round trip, the process sends one pipeline to each server of the season, concurrently. A
+// question about a season waits for the round trip that is under way, and shares the next one
+// with all questions that wait. With one shard, every call takes one round trip. With several
+// shards, most calls take one or two. A page from a deep position takes at most about 28 round
+// trips for a million users, and 38 for 500 million. Survey reads a page for each position. The
+// first use of a script on a server, or a Rebuild that finishes during the call, adds one or two
+// round trips.
 //
 // # Detection of losses
 //
@@ -128,8 +130,11 @@ type Index struct {
 	// concurrent readers share it.
 	queried *lru.Cache[leaderboard.SeasonKey, *seasonIndex]
 	hints   *lru.Cache[hint, string]
-	pages   coalesce.Group[pageQuery, *pageAnswer]
-	ranks   coalesce.Group[rankQuery, *rankAnswer]
+	// Concurrent questions about a season share round trips. Equal pages, and ranks of one ladder,
+	// also share scripts.
+	questions coalesce.Group[*seasonIndex, []*call]
+	pages     coalesce.Group[pageQuery, *pageAnswer]
+	ranks     coalesce.Group[rankQuery, *rankAnswer]
 	// unfit is the reason why this Redis must not be used; nil after Redis passed inspection.
 	unfit atomic.Pointer[error]
 	gates gates
@@ -316,8 +321,9 @@ func newIndex(o Options) (*Index, error) {
 		return nil, errors.Join(err, x.client().Close())
 	}
 	x.o, x.hints, x.queried = o, hints, queried
-	x.pages.Call = x.readPages
-	x.ranks.Call, x.ranks.MaxBatch = x.readRanks, rankedUsers
+	x.questions.Call, x.questions.MaxBatch, x.questions.MaxWait = x.askTogether, maxQuestions, questionWait
+	x.pages.Call, x.pages.MaxWait = x.readPages, questionWait
+	x.ranks.Call, x.ranks.MaxBatch, x.ranks.MaxWait = x.readRanks, rankedUsers, questionWait
 	x.ctx, x.stop = context.WithCancel(context.Background())
 	return x, nil
 }

@@ -179,8 +179,7 @@ func TestTrips(t *testing.T) {
 	}
 }
 
-// slowTrips is a hook that counts round trips, and makes each command outside a pipeline take
-// at least 20 ms.
+// slowTrips is a hook that counts round trips, and makes each of them take at least 20 ms.
 type slowTrips struct{ trips }
 
 func (s *slowTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
@@ -190,8 +189,15 @@ func (s *slowTrips) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	})
 }
 
-// Concurrent reads of one page share a round trip, and so do concurrent reads of the ranks of
-// different users. The shared round trip begins after all these calls. So a read that begins
+func (s *slowTrips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
+	return s.trips.ProcessPipelineHook(func(ctx context.Context, commands []goredis.Cmder) error {
+		time.Sleep(20 * time.Millisecond)
+		return next(ctx, commands)
+	})
+}
+
+// Concurrent reads of a season share a round trip: of one page, of the ranks of different users, and
+// of their neighbors. The shared round trip begins after all these calls. So a read that begins
 // after the end of an Update sees the new entries.
 func TestConcurrentReadsShareATrip(t *testing.T) {
 	const readers, rounds = 50, 5
@@ -214,6 +220,20 @@ func TestConcurrentReadsShareATrip(t *testing.T) {
 				err = fmt.Errorf("asked for the standing of %s, got %v", user, standings)
 			}
 			return standings, v, err
+		},
+		"neighbors": func(ctx context.Context, i int) ([]leaderboard.Standing, leaderboard.View, error) {
+			user := leaderboard.UserID("first")
+			if i%2 == 1 {
+				user = leaderboard.UserID(fmt.Sprint("user ", i%20))
+			}
+			n, v, err := x.Around(ctx, l, user, 1, 1)
+			if err != nil {
+				return nil, v, err
+			}
+			if n.Standings[n.Of].User != user {
+				err = fmt.Errorf("asked for the neighbors of %s, got those of %v", user, n.Standings[n.Of])
+			}
+			return n.Standings[n.Of:], v, err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -32,6 +32,11 @@ const (
 	// season has one shard, the ranks of at most rankedUsers users.
 	rankedUsers = 32
 	countedKeys = 16
+	// maxQuestions is the maximum number of concurrent questions in one round trip.
+	maxQuestions = 64
+	// questionWait is the longest time that questions wait for the round trip under way, whose
+	// connection may be lost.
+	questionWait = 50 * time.Millisecond
 )
 
 // reader answers one question about one ladder.
@@ -116,11 +121,23 @@ func (s sizes) total() int64 {
 	return n
 }
 
+// askTogether sends the calls of concurrent questions about a season in one round trip.
+func (x *Index) askTogether(ctx context.Context, _ *seasonIndex, questions [][]*call) error {
+	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	defer cancel()
+	defer context.AfterFunc(x.ctx, cancel)()
+	_ = x.run(ctx, slices.Concat(questions...)) // each call has its own error
+	return nil
+}
+
 // ask sends calls in one round trip and reads the header of every answer (see lua/read.lua).
 // The caller must pass at least one call for each shard. If the shards answer from different
 // generations, ask returns errAgain.
 func (r *reader) ask(calls []*call) (sizes, error) {
-	if err := r.x.run(r.ctx, calls); err != nil {
+	if err := r.x.questions.Do(r.ctx, r.season, calls); err != nil {
+		return nil, fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, err) // calls are still in use
+	}
+	if err := firstError(calls); err != nil {
 		return nil, err
 	}
 	if err := r.checkShards(calls); err != nil {

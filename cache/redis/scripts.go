@@ -84,7 +84,7 @@ type call struct {
 	args   []any
 	cmd    *goredis.Cmd
 	status int
-	failed bool // there is no valid answer
+	err    error // why there is no valid answer
 	reply
 }
 
@@ -156,10 +156,11 @@ func (r *reply) strings() []string {
 // error. The other calls may have succeeded.
 func (x *Index) run(ctx context.Context, calls []*call) error {
 	if reason := x.unfit.Load(); reason != nil {
+		err := fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, *reason)
 		for _, c := range calls {
-			c.status, c.reply, c.failed = statusNone, reply{}, true
+			c.status, c.reply, c.err = statusNone, reply{}, err
 		}
-		return fmt.Errorf("%w: %w", leaderboard.ErrRankUnavailable, *reason)
+		return err
 	}
 	x.send(ctx, calls, (*call).evalSHA)
 	var unknown []*call
@@ -171,19 +172,19 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 	if len(unknown) > 0 {
 		x.send(ctx, unknown, (*call).eval)
 	}
-	var first error
 	for _, c := range calls {
 		v, err := c.cmd.Slice()
-		c.status, c.reply = statusNone, reply{rest: v}
+		c.status, c.reply, c.err = statusNone, reply{rest: v}, nil
 		if err == nil {
 			if c.status = int(c.int()); c.fault {
 				err = fmt.Errorf("unexpected answer %v", v)
 			}
 		}
-		if c.failed = err != nil; c.failed && first == nil {
-			first = fmt.Errorf("%s: %w: %w", c.script.name, leaderboard.ErrRankUnavailable, err)
+		if err != nil {
+			c.err = fmt.Errorf("%s: %w: %w", c.script.name, leaderboard.ErrRankUnavailable, err)
 		}
 	}
+	first := firstError(calls)
 	if first != nil {
 		// After a failover, the client may not know the new masters yet.
 		if c, ok := x.client().(*goredis.ClusterClient); ok {
@@ -191,6 +192,15 @@ func (x *Index) run(ctx context.Context, calls []*call) error {
 		}
 	}
 	return first
+}
+
+func firstError(calls []*call) error {
+	for _, c := range calls {
+		if c.err != nil {
+			return c.err
+		}
+	}
+	return nil
 }
 
 // shards returns the number of shards that the call expects.

@@ -566,7 +566,7 @@ func (x *Index) lose(season *seasonIndex, failures int) error {
 	calls := callEach(dropScript, *season.control.Load(), "lose")
 	_ = x.run(ctx, calls)
 	// One answer is enough, because one empty shard makes the whole season unavailable.
-	if !slices.ContainsFunc(calls, func(c *call) bool { return !c.failed }) {
+	if !slices.ContainsFunc(calls, func(c *call) bool { return c.err == nil }) {
 		return leaderboard.ErrRankUnavailable
 	}
 	x.markRepaired(season, failures)

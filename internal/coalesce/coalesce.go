@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -24,6 +25,9 @@ type Group[K comparable, T any] struct {
 	Call func(ctx context.Context, key K, batch []T) error
 	// MaxBatch limits the requests in a batch. 0 means no limit.
 	MaxBatch int
+	// MaxWait is the longest time that requests wait for a running call. The next call then begins
+	// while that one is running. 0 means no limit, so calls for one key never overlap.
+	MaxWait time.Duration
 
 	mu      sync.Mutex
 	waiting map[K][]request[T] // a key is present while a call for it is running
@@ -72,17 +76,35 @@ func (g *Group[K, T]) run(key K) {
 		}
 		g.waiting[key] = slices.Clone(g.waiting[key][len(batch):])
 		g.mu.Unlock()
-		values := make([]T, len(batch))
-		for i, r := range batch {
-			values[i] = r.value
+		if g.MaxWait == 0 {
+			g.call(key, batch)
+			continue
 		}
-		err := g.Call(context.WithoutCancel(batch[0].ctx), key, values)
-		for i, r := range batch {
-			if len(batch) > 1 && err != nil && !errors.Is(err, leaderboard.ErrUnavailable) {
-				r.done <- g.Call(context.WithoutCancel(r.ctx), key, values[i:i+1])
-			} else {
-				r.done <- err
-			}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			g.call(key, batch)
+		}()
+		timer := time.NewTimer(g.MaxWait)
+		select {
+		case <-done:
+		case <-timer.C:
+		}
+		timer.Stop()
+	}
+}
+
+func (g *Group[K, T]) call(key K, batch []request[T]) {
+	values := make([]T, len(batch))
+	for i, r := range batch {
+		values[i] = r.value
+	}
+	err := g.Call(context.WithoutCancel(batch[0].ctx), key, values)
+	for i, r := range batch {
+		if len(batch) > 1 && err != nil && !errors.Is(err, leaderboard.ErrUnavailable) {
+			r.done <- g.Call(context.WithoutCancel(r.ctx), key, values[i:i+1])
+		} else {
+			r.done <- err
 		}
 	}
 }

@@ -68,6 +68,22 @@ func TestBatchesHaveAtMostMaxBatchRequests(t *testing.T) {
 	})
 }
 
+func TestTheNextCallBeginsAfterMaxWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{} // its calls take a second
+		start := time.Now()
+		if err := errors.Join(r.run(t, &Group[string, int]{Call: r.call, MaxWait: 300 * time.Millisecond})...); err != nil {
+			t.Error(err)
+		}
+		if diff := gocmp.Diff([][]int{{0}, {1, 2, 3, 4}}, r.batches); diff != "" {
+			t.Errorf("batches (-want +got):\n%s", diff)
+		}
+		if got, want := time.Since(start), 1300*time.Millisecond; got != want {
+			t.Errorf("the calls took %v, want %v", got, want)
+		}
+	})
+}
+
 func TestFaultyRequestDoesNotFailTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		errFaulty := errors.New("faulty")
