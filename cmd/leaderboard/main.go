@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -17,12 +18,14 @@ import (
 )
 
 func main() {
+	ballast := newBallast()
 	goredis.SetLogger(discardLogger{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	app := &cli.App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}
 	code := run(ctx, app, os.Args[1:])
 	stop()
+	runtime.KeepAlive(ballast)
 	os.Exit(code)
 }
 
