@@ -51,8 +51,8 @@ export REQUIRE_DATASETS="${REQUIRE_DATASETS:-0}"
 #
 # Some tests run without the race detector. The detector would slow these tests down two to
 # six times, and would find little:
-# - The root package, repotest, the named tests of cache/memory and api/restjson, and those of trees
-#   and slots in cache/redis start no goroutines.
+# - The root package, repotest, the named tests of cache/memory and api/restjson, and those of trees,
+#   slots, bulk loads and deep pages in cache/redis start no goroutines.
 # - test/official and test/pipeline test child processes, whose binary has no detector.
 # - The models of storage/cql run statements in chosen orders, and its tests of amendments
 #   and of costs run one statement after another.
@@ -63,6 +63,7 @@ norace='^TestModel|^TestIndexOnACluster$|^TestIndexOnAServer$/^OneShard$|^TestCo
 norace+='|^TestPagesAfterRandomChanges$|^TestRandomAmendments$|^TestReadsOfAllLayoutsAreEqual$|^TestCostOfAForgottenUserIsFlat$|^TestCostOfAnAmendment$'
 norace+='|^TestChurnDoesNotGrowMemory$|^TestRemovalsAreBounded$|^TestLeavesStayFullWithAnyOrderOfInsertion$|^TestEachChangeKeepsTheInvariants$|^TestDemo$'
 norace+='|^TestTreesSplitAndJoin$|^TestShardsAreSpreadOverSlots$|^TestIndexOnAServer$/^Shards$/^(Reads|Rebuild|Update|RandomHistories)$'
+norace+='|^TestABulkLoadEqualsUpdates$|^TestDeepPagesAreExactAndTakeFewTrips$'
 norace+='|^TestDecodeAgreesWithProtojson$|^TestJSONIsReadByProtojson$|^FuzzDecode$'
 slow='^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$|^TestDisk|^TestTheDriverNeverLeaves|^TestSecuredBackEnds$|^TestSecuredCluster$|^TestRollingWindows$/^distributed$'
 slow+='|^TestOfficialResultsThroughKafka$/^Boston|^TestOfficialResultsThroughKafka$/^F1$|^TestBoston$/^runners$/^every_user$'
