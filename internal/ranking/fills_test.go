@@ -158,3 +158,52 @@ func TestLoadGivesUpWithoutAnIndex(t *testing.T) {
 		t.Errorf("Load asked the unavailable index about %d seasons, want it to give up after 10", x.n)
 	}
 }
+
+// timelessStore is a store that does not know when a season changed.
+type timelessStore struct{ leaderboard.Store }
+
+func (timelessStore) ChangedAt(context.Context, leaderboard.SeasonKey) (time.Time, error) {
+	return time.Time{}, nil
+}
+
+// delayedIndex is an index that calls a function before a season is loaded.
+type delayedIndex struct {
+	leaderboard.Index
+	before func()
+}
+
+func (x delayedIndex) Rebuild(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, at time.Time, entries iter.Seq2[leaderboard.Entry, error]) error {
+	x.before()
+	return x.Index.Rebuild(ctx, b, key, at, entries)
+}
+
+func (x delayedIndex) Restore(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
+	x.before()
+	return x.Index.Restore(ctx, b, key, at, scan)
+}
+
+// An Update just before the index begins to load the season has no effect on the index. The load
+// reads the changed entry, so AsOf must not be earlier than the Update.
+func TestAsOfOfALoadIncludesEarlierUpdates(t *testing.T) {
+	store, index := embedded.Open(t)
+	f := serviceOver(t, store, index)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+	f.submit("b", points("ann", "m", 5))
+	updatedAt := start.Add(time.Second)
+	slow := delayedIndex{memory.New(), func() {
+		f.clock.set(updatedAt)
+		f.submit("b", points("bob", "m", 7))
+	}}
+	service := ranking.New(timelessStore{store}, slow, ranking.Options{Now: f.clock.now})
+	t.Cleanup(service.Close)
+	if _, err := service.Rebuild(t.Context(), ranking.Selection{Board: "b"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	page, err := service.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(page.Lines) != 2 || page.AsOf.Before(updatedAt) {
+		t.Errorf("the page has %d entries as of %v; want the entries of ann and bob, and %v or later", len(page.Lines), page.AsOf, updatedAt)
+	}
+}
