@@ -39,6 +39,8 @@ type seasonFill struct {
 	whole bool         // the fill reads all users of the season
 	size  atomic.Int64 // the expected number of users that the fill reads; 0 if unknown
 	read  atomic.Int64
+	// scannedAt is the time when the index first asked for entries, or nil.
+	scannedAt atomic.Pointer[time.Time]
 }
 
 func newFills(now func() time.Time, log *slog.Logger) *fills {
@@ -70,7 +72,8 @@ func (f *fills) end(s *seasonFill) {
 // progress may be nil.
 func (f *fills) observe(ctx context.Context, s *seasonFill, entries iter.Seq2[leaderboard.Entry, error], progress Progress) iter.Seq2[leaderboard.Entry, error] {
 	return func(yield func(leaderboard.Entry, error) bool) {
-		logged := s.start
+		logged, now := s.start, f.now()
+		s.scannedAt.CompareAndSwap(nil, &now)
 		for e, err := range entries {
 			if err != nil {
 				yield(e, err)

@@ -370,15 +370,9 @@ func (x *rankIndex) dropEmpty(ctx context.Context, key leaderboard.SeasonKey, dr
 func (x *rankIndex) fillOnce(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, progress Progress, do fillFunc) error {
 	f := x.fills.begin(key)
 	defer x.fills.end(f)
-	var began atomic.Pointer[time.Time] // when the index first asked for entries
 	scan := func(part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
 		f.expect(part)
-		entries := x.fills.observe(ctx, f, x.store.Scan(ctx, key, part), progress)
-		return func(yield func(leaderboard.Entry, error) bool) {
-			now := leaderboard.Truncate(x.now())
-			began.CompareAndSwap(nil, &now)
-			entries(yield)
-		}
+		return x.fills.observe(ctx, f, x.store.Scan(ctx, key, part), progress)
 	}
 	// The index must report the time of the last change, not of its load.
 	changedAt, err := x.store.ChangedAt(ctx, key)
@@ -392,10 +386,10 @@ func (x *rankIndex) fillOnce(ctx context.Context, b *leaderboard.Board, key lead
 	if err := do(ctx, b, key, changedAt, scan); err != nil {
 		return fmt.Errorf("ranking: index of %s/%s: %w", key.Board, key.Season, err)
 	}
-	if at := began.Load(); unknown && at != nil {
+	if at := f.scannedAt.Load(); unknown && at != nil {
 		// An Update between changedAt and the begin of do changed nothing, but the entries of scan
 		// include it. So the last change may be as late as this scan.
-		if err := x.Index.Update(ctx, key, *at, []leaderboard.Entry{}); err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
+		if err := x.Index.Update(ctx, key, leaderboard.Truncate(*at), []leaderboard.Entry{}); err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) {
 			return fmt.Errorf("ranking: index of %s/%s: %w", key.Board, key.Season, err)
 		}
 	}
