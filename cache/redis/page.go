@@ -90,9 +90,8 @@ func (x *Index) sharePage(ctx context.Context, q pageQuery) ([]leaderboard.Stand
 }
 
 func (x *Index) readPages(ctx context.Context, q pageQuery, calls []*pageAnswer) error {
-	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	ctx, cancel := x.boundShared(ctx)
 	defer cancel()
-	defer context.AfterFunc(x.ctx, cancel)()
 	var a pageAnswer
 	if a.standings, a.view, a.err = x.readPage(ctx, q); a.err != nil {
 		a.standings, a.view = nil, leaderboard.View{}
@@ -107,6 +106,16 @@ func (x *Index) readPages(ctx context.Context, q pageQuery, calls []*pageAnswer)
 
 // sharedTimeout bounds a shared read. Even if all callers stop waiting, the read goes on.
 const sharedTimeout = 5 * time.Second
+
+// boundShared returns the context of a shared read, which Close also ends.
+func (x *Index) boundShared(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	stop := context.AfterFunc(x.ctx, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
 
 func (x *Index) readPage(ctx context.Context, q pageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
 	n := min(q.n, pieceStandings)

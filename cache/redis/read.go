@@ -123,9 +123,8 @@ func (s sizes) total() int64 {
 
 // askTogether sends the calls of concurrent questions about a season in one round trip.
 func (x *Index) askTogether(ctx context.Context, _ *seasonIndex, questions [][]*call) error {
-	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	ctx, cancel := x.boundShared(ctx)
 	defer cancel()
-	defer context.AfterFunc(x.ctx, cancel)()
 	_ = x.run(ctx, slices.Concat(questions...)) // each call has its own error
 	return nil
 }
@@ -381,9 +380,8 @@ func (x *Index) Standings(ctx context.Context, l leaderboard.Ladder, users []lea
 // readRanks reads the standings of the users of all calls: at most rankedUsers users, so with one
 // shard, one script reads all of them.
 func (x *Index) readRanks(ctx context.Context, q rankQuery, calls []*rankAnswer) error {
-	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
+	ctx, cancel := x.boundShared(ctx)
 	defer cancel()
-	defer context.AfterFunc(x.ctx, cancel)()
 	users := make([]leaderboard.UserID, len(calls))
 	for i, call := range calls {
 		users[i] = call.user
