@@ -185,7 +185,7 @@ func TestOneUpdateWaitsForASilentServer(t *testing.T) {
 	}
 }
 
-// A server that hangs again while failed Updates are repeated loses nothing, however long it hangs.
+// A server that hangs again at each repetition of a failed Update loses nothing.
 func TestAServerHangsAgainDuringRepetitions(t *testing.T) {
 	server := miniredis.RunT(t)
 	proxy := newStallingProxy(t, server.Addr())
@@ -205,14 +205,22 @@ func TestAServerHangsAgainDuringRepetitions(t *testing.T) {
 	}
 	again := &stallAtScript{proxy: proxy}
 	x.client().AddHook(again)
-	proxy.resume()
-	eventually(t, "the index repeats the Update", func(context.Context) error {
-		if !again.stalled.Load() {
-			return errors.New("no script was called")
-		}
-		return nil
-	})
-	time.Sleep(8 * o.UpdateTimeout) // enough time for maxRepeats repetitions
+	for range maxRepeats {
+		again.stalled.Store(false)
+		proxy.resume()
+		eventually(t, "the index repeats the Update", func(context.Context) error {
+			if !again.stalled.Load() {
+				return errors.New("no script was called")
+			}
+			return nil
+		})
+		eventually(t, "the repetition fails, and the gate closes", func(context.Context) error {
+			if !x.gates.isClosed("") {
+				return errors.New("the gate is open")
+			}
+			return nil
+		})
+	}
 	proxy.resume()
 	eventually(t, "the index is synced", func(context.Context) error {
 		if !x.Synced() {
@@ -226,7 +234,7 @@ func TestAServerHangsAgainDuringRepetitions(t *testing.T) {
 	}
 }
 
-// stallAtScript is a hook that stalls a proxy at the first call of a script.
+// stallAtScript is a hook that stalls a proxy at the first call of a script, and sets stalled.
 type stallAtScript struct {
 	proxy   *stallingProxy
 	stalled atomic.Bool

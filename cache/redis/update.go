@@ -516,10 +516,11 @@ func (x *Index) repeat(season *seasonIndex, at time.Time, entries []leaderboard.
 		return leaderboard.ErrRankUnavailable
 	}
 	err := x.update(ctx, season, instant(at), entries, args)
+	counts := false
 	if err != nil {
 		x.checkServers(season)
+		counts = !isMoving(err) && !x.isSilent(x.ctx, season, false)
 	}
-	counts := err != nil && !isMoving(err) && !x.isSilent(x.ctx, season, false)
 	season.mu.Lock()
 	defer season.mu.Unlock()
 	m := &season.missed
