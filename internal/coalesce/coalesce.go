@@ -13,8 +13,8 @@ import (
 )
 
 // Group merges concurrent requests for the same key into one call. While a call for a key
-// is running, new requests for that key wait. The next call handles all of them, or the
-// first MaxBatch.
+// is running, new requests for that key wait, at most MaxWait. The next call handles all of them,
+// or the first MaxBatch.
 //
 // Exported fields must be set before the first call of Do. A Group is safe for concurrent
 // use.
@@ -30,7 +30,7 @@ type Group[K comparable, T any] struct {
 	MaxWait time.Duration
 
 	mu      sync.Mutex
-	waiting map[K][]request[T] // a key is present while a call for it is running
+	waiting map[K][]request[T] // a key is present while the method run handles its requests
 }
 
 type request[T any] struct {
