@@ -86,20 +86,23 @@ func costs(n int, x *Index, scored func(i int, version uint64) leaderboard.Entry
 	user := func() string { return benchUser(rand.IntN(n)) }
 	zrank := func() []any { return []any{"ZREVRANK", "bare", user()} }
 	version := uint64(1)
-	excerpt := func(counts, kind string, cut any, above, below int, user string) *call {
-		return newCall(excerptScript, control, 0, "", counts, kind, user, bucketHash(user), cut, above, below)
+	excerpt := func(counts, kind string, above, below int, cut ...any) *call {
+		return newCall(excerptScript, control, 0, append([]any{"", counts, kind, above, below}, cut...)...)
 	}
 	return []operation{
 		{"rank", func() *call {
 			u := user()
 			return newCall(standingsScript, control, 0, "", "c", 1, u, bucketHash(u))
 		}, []func() []any{zrank}},
-		{"around4", func() *call { return excerpt("cw", "u", "", 4, 5, user()) }, []func() []any{zrank, func() []any {
+		{"around4", func() *call {
+			u := user()
+			return excerpt("cw", "u", 4, 5, u, bucketHash(u))
+		}, []func() []any{zrank, func() []any {
 			from := rand.IntN(n - 9)
 			return []any{"ZREVRANGE", "bare", from, from + 8}
 		}}},
-		{"top10", func() *call { return excerpt("c", "i", 0, 0, 10, "") }, []func() []any{func() []any { return []any{"ZREVRANGE", "bare", 0, 9} }}},
-		{"page100", func() *call { return excerpt("c", "i", rand.IntN(n-100), 0, 100, "") }, []func() []any{func() []any {
+		{"top10", func() *call { return excerpt("c", "i", 0, 10, 0) }, []func() []any{func() []any { return []any{"ZREVRANGE", "bare", 0, 9} }}},
+		{"page100", func() *call { return excerpt("c", "i", 0, 100, rand.IntN(n-100)) }, []func() []any{func() []any {
 			from := rand.IntN(n - 100)
 			return []any{"ZREVRANGE", "bare", from, from + 99}
 		}}},

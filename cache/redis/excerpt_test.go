@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// partOf computes the same part as part.lua and excerpt.lua, but without notWorse, for a shard with the
+// partOf computes the same part as excerpt.lua, but without notWorse, for a shard with the
 // given sort keys. The parameter homes has the rank keys whose home is this shard (see lua/base.lua).
 func partOf(keys, homes []string, cut string, above, below, keyBytes int) part {
 	smaller := func(list []string, k string) int {

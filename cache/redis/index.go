@@ -130,11 +130,12 @@ type Index struct {
 	// concurrent readers share it.
 	queried *lru.Cache[leaderboard.SeasonKey, *seasonIndex]
 	hints   *lru.Cache[hint, string]
-	// Concurrent questions about a season share round trips. Equal pages, and ranks of one ladder,
-	// also share scripts.
+	// Concurrent questions about a season share round trips. Equal pages, and questions about users
+	// of one ladder, also share scripts.
 	questions coalesce.Group[*seasonIndex, []*call]
 	pages     coalesce.Group[pageQuery, *pageAnswer]
 	ranks     coalesce.Group[rankQuery, *rankAnswer]
+	arounds   coalesce.Group[aroundQuery, *aroundAnswer]
 	// unfit is the reason why this Redis must not be used; nil after Redis passed inspection.
 	unfit atomic.Pointer[error]
 	gates gates
@@ -324,6 +325,13 @@ func newIndex(o Options) (*Index, error) {
 	x.questions.Call, x.questions.MaxBatch, x.questions.MaxWait = x.askTogether, maxQuestions, questionWait
 	x.pages.Call, x.pages.MaxWait = x.readPages, questionWait
 	x.ranks.Call, x.ranks.MaxBatch, x.ranks.MaxWait = x.readRanks, rankedUsers, questionWait
+	x.arounds.MaxBatch, x.arounds.MaxWait = rankedUsers, questionWait
+	x.arounds.Call = func(ctx context.Context, q aroundQuery, calls []*aroundAnswer) error {
+		ctx, cancel := x.boundShared(ctx)
+		defer cancel()
+		x.readArounds(ctx, q, calls)
+		return nil
+	}
 	x.ctx, x.stop = context.WithCancel(context.Background())
 	return x, nil
 }

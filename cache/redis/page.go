@@ -12,17 +12,17 @@ import (
 )
 
 // excerpt reads an excerpt: standings around a cut, which is a point between two standings (see
-// excerpt.go). kind is the way in which the string cut names this point: see lua/part.lua. The method
-// also returns the sort key of user, or "" if user is empty or not in the ladder. If kind is "u" and
-// the user is not in the ladder, the excerpt is nil.
+// excerpt.go). kind is the way in which the string cut names this point, "i" or "k": see
+// lua/excerpt.lua. The method also returns the sort key of user, or "" if user is empty or not in
+// the ladder.
 func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.UserID) (*excerpt, string, error) {
 	calls := make([]*call, r.shards())
 	for i := range calls {
-		shardUser := leaderboard.UserID("")
+		shardUser := ""
 		if user != "" && shardOf(user, r.shards()) == i {
-			shardUser = user
+			shardUser = string(user)
 		}
-		calls[i] = r.call(excerptScript, i, kind, string(shardUser), bucketHash(string(shardUser)), cut, above, below)
+		calls[i] = r.call(excerptScript, i, kind, above, below, cut, shardUser, bucketHash(shardUser))
 	}
 	sizes, err := r.ask(calls)
 	if err != nil {
@@ -34,24 +34,23 @@ func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.Us
 		if k := c.str(); k != "" {
 			sortKey = k
 		}
-		if kind == "u" && sortKey == "" {
-			return nil, "", fault(calls)
-		}
-		parts[i] = part{
-			size: sizes[i], cut: c.int(), first: c.int(), start: c.int(), distinct: c.int(),
-			notWorse: c.int(), keys: c.sortKeys(r.keyBytes),
-		}
+		parts[i] = r.part(c, sizes[i])
 		if r.shards() > 1 {
 			parts[i].better, parts[i].smaller, parts[i].equal = c.int(), c.int(), c.int()
 		}
 	}
-	switch kind {
-	case "u":
-		cut = sortKey
-	case "i":
+	if kind == "i" {
 		cut = "" // above is 0 here, so all keys are behind the cut
 	}
 	return join(cut, r.keyBytes, parts), sortKey, fault(calls)
+}
+
+// part reads a part from an answer of the excerpt script. size is the size of the ladder in the shard.
+func (r *reader) part(c *call, size int64) part {
+	return part{
+		size: size, cut: c.int(), first: c.int(), start: c.int(), distinct: c.int(),
+		notWorse: c.int(), keys: c.sortKeys(r.keyBytes),
+	}
 }
 
 type pageQuery struct {
@@ -191,26 +190,30 @@ func (r *reader) pageBehind(cut string, offset, n int) ([]leaderboard.Standing, 
 	return nil, errUnstable
 }
 
-// Around implements [leaderboard.Ranker].
+type aroundQuery struct {
+	ladder       leaderboard.Ladder
+	counts       string // see lua/read.lua
+	above, below int    // see around
+}
+
+type aroundAnswer struct {
+	user leaderboard.UserID
+	leaderboard.Neighborhood
+	view leaderboard.View
+	err  error
+}
+
+// Around implements [leaderboard.Ranker]. Concurrent calls about users of a season with one shard
+// share one read, which begins after the last of these calls began. One script about several users
+// takes less time than a script for each user.
 func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
 	above, below = max(above, 0), min(max(below, 0), math.MaxInt32)
-	var n leaderboard.Neighborhood
-	ask := func(above, below int) (leaderboard.View, error) {
-		return x.answer(ctx, l, countsOf(methods)+"w", func(r *reader) (err error) {
-			n, err = r.around(user, above, below+1)
-			return err
-		})
-	}
 	if above+below < pieceStandings {
-		v, err := ask(above, below)
-		if err != nil {
-			return leaderboard.Neighborhood{}, leaderboard.View{}, err
-		}
-		return n, v, nil
+		return x.shareAround(ctx, aroundQuery{l, countsOf(methods) + "w", above, below + 1}, user)
 	}
 	// Read the user's position, then a page. If the user moves between the two, read both again.
 	for range attempts {
-		v, err := ask(0, 0)
+		n, v, err := x.shareAround(ctx, aroundQuery{l, countsOf(methods) + "w", 0, 1}, user)
 		if err == nil {
 			place := n.Standings[0].Ranks.Ordinal
 			first := max(place-int64(above), 1)
@@ -227,31 +230,98 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 	return leaderboard.Neighborhood{}, leaderboard.View{}, fmt.Errorf("redis: %v: %w", l, errUnstable)
 }
 
-// around returns the standings around a user. The parameter above limits the standings before the
-// user's own standing. The parameter below limits the user's own standing and those after it.
-func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, error) {
-	kind, cut := "u", ""
-	if r.shards() > 1 {
-		kind = "k"
-		cut, _ = r.x.hints.Get(hint{r.season, user})
+func (x *Index) shareAround(ctx context.Context, q aroundQuery, user leaderboard.UserID) (leaderboard.Neighborhood, leaderboard.View, error) {
+	a := aroundAnswer{user: user}
+	if len(*x.peek(q.ladder.SeasonKey).control.Load()) > 1 {
+		x.readArounds(ctx, q, []*aroundAnswer{&a})
+	} else if err := x.arounds.Do(ctx, q, &a); err != nil {
+		return leaderboard.Neighborhood{}, leaderboard.View{}, fmt.Errorf("redis: %v: %w: %w", q.ladder, leaderboard.ErrRankUnavailable, err)
 	}
+	if a.err == nil && len(a.Standings) == 0 {
+		a.err = fmt.Errorf("redis: %v: %q: %w", q.ladder, user, leaderboard.ErrEntryNotFound)
+	}
+	if a.err != nil {
+		return leaderboard.Neighborhood{}, leaderboard.View{}, a.err
+	}
+	return a.Neighborhood, a.view, nil
+}
+
+// readArounds reads the standings around the users of all calls, at most rankedUsers users.
+func (x *Index) readArounds(ctx context.Context, q aroundQuery, calls []*aroundAnswer) {
+	_, err := x.answer(ctx, q.ladder, q.counts, func(r *reader) (err error) {
+		if r.shards() == 1 {
+			return r.neighborhoods(calls, q.above, q.below)
+		}
+		for _, c := range calls {
+			if c.Neighborhood, err = r.around(c.user, q.above, q.below); err != nil {
+				return err
+			}
+			c.view = r.view
+		}
+		return nil
+	})
+	for _, c := range calls {
+		c.err = err
+	}
+}
+
+// roundStandings bounds the standings around users that one script reads for several users.
+const roundStandings = 320
+
+// neighborhoods reads the standings around each of several users, in a season with one shard. For
+// above and below, see around. A user who is not in the ladder has no standings.
+func (r *reader) neighborhoods(users []*aroundAnswer, above, below int) error {
+	var calls []*call
+	piece := max(roundStandings/(above+below), 1)
+	for some := range slices.Chunk(users, piece) {
+		args := make([]any, 0, 3+2*len(some))
+		args = append(args, "u", above, below)
+		for _, u := range some {
+			args = append(args, string(u.user), bucketHash(string(u.user)))
+		}
+		calls = append(calls, r.call(excerptScript, 0, args...))
+	}
+	sizes, err := r.ask(calls)
+	if err != nil {
+		return err
+	}
+	for i, u := range users {
+		c := calls[i/piece]
+		u.Neighborhood, u.view = leaderboard.Neighborhood{}, r.view
+		sortKey := c.str()
+		if sortKey == "" {
+			continue
+		}
+		w := join(sortKey, r.keyBytes, []part{r.part(c, sizes[0])})
+		position := w.search(sortKey)
+		out, _, err := w.standings(r, 0, position+below)
+		if err != nil {
+			return err
+		}
+		u.Neighborhood = leaderboard.Neighborhood{Standings: out, Of: position, NotWorse: w.countNotWorse()}
+	}
+	return fault(calls)
+}
+
+// around returns the standings around a user, in a season with several shards. The parameter above
+// limits the standings before the user's own standing. The parameter below limits the user's own
+// standing and those after it.
+func (r *reader) around(user leaderboard.UserID, above, below int) (leaderboard.Neighborhood, error) {
+	cut, _ := r.x.hints.Get(hint{r.season, user})
 	full := false
 	for range attempts {
 		countAbove, countBelow := requestSize(above, r.shards()), requestSize(below, r.shards())
 		if full {
 			countAbove, countBelow = above, below
 		}
-		if kind == "k" && cut == "" {
+		if cut == "" {
 			countAbove, countBelow = 0, 0 // first read the user's sort key
 		}
-		w, sortKey, err := r.excerpt(kind, cut, countAbove, countBelow, user)
-		if err != nil {
+		w, sortKey, err := r.excerpt("k", cut, countAbove, countBelow, user)
+		if err != nil || sortKey == "" {
 			return leaderboard.Neighborhood{}, err
 		}
-		if sortKey == "" {
-			return leaderboard.Neighborhood{}, fmt.Errorf("%q: %w", user, leaderboard.ErrEntryNotFound)
-		}
-		if kind == "k" && sortKey != cut {
+		if sortKey != cut {
 			cut = sortKey
 			r.x.hints.Add(hint{r.season, user}, cut)
 			continue

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -194,6 +195,56 @@ func (s *slowTrips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredi
 		time.Sleep(20 * time.Millisecond)
 		return next(ctx, commands)
 	})
+}
+
+// One script reads the neighborhoods of several users. They equal those of a ranked list, for any ties.
+func TestNeighborhoodsOfSeveralUsers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(seed.New(t), 0))
+	smallTrees(t)
+	x := openLocal(t, 1)
+	for _, scores := range []int64{1, 6, 1000} {
+		entries := map[leaderboard.UserID]leaderboard.Entry{}
+		var all []leaderboard.Entry
+		for i := range 100 {
+			e := entry(fmt.Sprint("user ", i), uint64(scores), rng.Int64N(scores), string("FM"[rng.IntN(2)]))
+			all, entries[e.User] = append(all, e), e
+		}
+		must(t, x.Rebuild(t.Context(), testBoard, testSeason, epoch, sequence(all)))
+		for range 100 {
+			l := leaderboard.Ladder{SeasonKey: testSeason}
+			if rng.IntN(2) == 0 {
+				l.Division = leaderboard.Division{Attribute: "gender", Value: "F"}
+			}
+			above, below := rng.IntN(4), rng.IntN(4)
+			if rng.IntN(4) == 0 {
+				above, below = 200, 200 // each script then reads one user
+			}
+			standings := ladder(t, entries, l.Division)
+			answers := make([]*aroundAnswer, 1+rng.IntN(rankedUsers))
+			for i := range answers {
+				answers[i] = &aroundAnswer{user: leaderboard.UserID(fmt.Sprint("user ", rng.IntN(120)))} // from 100 on, unknown
+			}
+			x.readArounds(t.Context(), aroundQuery{l, countsOf(nil) + "w", above, below + 1}, answers)
+			for _, a := range answers {
+				must(t, a.err)
+				var want leaderboard.Neighborhood
+				if i := slices.IndexFunc(standings, func(s leaderboard.Standing) bool { return s.User == a.user }); i >= 0 {
+					want.Of = min(i, above)
+					want.Standings = standings[i-want.Of : min(i+below+1, len(standings))]
+					rank := standings[i].Ranks.Competition
+					want.NotWorse = rank - 1
+					for _, s := range standings[rank-1:] {
+						if s.Ranks.Competition == rank {
+							want.NotWorse++
+						}
+					}
+				}
+				if diff := cmp.Diff(want, a.Neighborhood); diff != "" || a.view.Size != int64(len(standings)) {
+					t.Fatalf("%d scores, %q, %d above and %d below, ladder %v of size %d: size %d, neighborhood (-want +got)\n%s", scores, a.user, above, below, l, len(standings), a.view.Size, diff)
+				}
+			}
+		}
+	}
 }
 
 // Concurrent reads of a season share a round trip: of one page, of the ranks of different users, and

@@ -42,8 +42,8 @@ func newScript(name, text string) *script {
 var (
 	updateScript    = load("base", "tree", "leaf", "fast", "server", "write", "edit", "homes", "run", "channel", "update")
 	deliverScript   = load("base", "tree", "leaf", "server", "write", "edit", "homes", "channel", "deliver")
-	standingsScript = load("base", "server", "tree", "read", "place", "rank", "sum", "count", "standings")
-	excerptScript   = load("base", "server", "tree", "read", "place", "sum", "walk", "part", "count", "excerpt")
+	standingsScript = load("base", "server", "tree", "read", "sum", "place", "count", "standings")
+	excerptScript   = load("base", "server", "tree", "read", "sum", "place", "walk", "count", "excerpt")
 	surveyScript    = load("base", "server", "tree", "read", "sum", "walk", "count", "survey")
 	acquireScript   = load("base", "server", "write", "acquire")
 	beginScript     = load("base", "server", "write", "begin")
@@ -124,7 +124,7 @@ func (r *reply) list() []any {
 }
 
 // sortKeys returns the sort keys in a list of strings. In each string, a zero byte separates sort
-// keys (see lua/part.lua). A sort key itself can have zero bytes only in its rank key (keyBytes bytes)
+// keys (see lua/excerpt.lua). A sort key itself can have zero bytes only in its rank key (keyBytes bytes)
 // and its time.
 func (r *reply) sortKeys(keyBytes int) (out []string) {
 	for list := (reply{rest: r.list()}); len(list.rest) > 0; r.fault = r.fault || list.fault {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -64,6 +65,7 @@ func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
 
 func (g *Group[K, T]) run(key K) {
 	for {
+		runtime.Gosched() // on a busy machine, requests that have arrived can join the batch
 		g.mu.Lock()
 		batch := g.waiting[key]
 		if len(batch) == 0 {

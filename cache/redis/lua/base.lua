@@ -81,14 +81,6 @@
 
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
 local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP, DOUBT = 0, 1, 2, 3, 4, 5, 6, 7
--- The field id begins with the number of the layout of keys, so that no script reads keys of
--- another layout. The layout is 2 with one shard, 4 with several shards, and 5 if live and next
--- have different numbers of shards.
-local LAYOUTS = {['2 '] = true, ['4 '] = true, ['5 '] = true}
-local function layout(live, next)
-  if live and next and live ~= next then return '5 ' end
-  return (live or next) == '1' and '2 ' or '4 '
-end
 local TIME = 8 -- bytes of an instant
 local LADDER = 3 -- bytes of a ladder's number in a record
 local call, sub, byte, floor, format = redis.call, string.sub, string.byte, math.floor, string.format

@@ -1,19 +1,3 @@
--- sort_key returns a user's sort key, or '' if the user is not in the ladder.
-local function sort_key(user, h)
-  local s = call('HGET', live .. format(':u%d', bucket(h, buckets)), user)
-  if not s then return '' end
-  local from = byte(s, 1) + 2
-  local to = from + kb + TIME - 1
-  if #s < to then return '' end
-  local prefix = sub(s, from, to)
-  if number == '0' then return prefix .. user end
-  for i = to + 1, #s, LADDER do
-    local a, b, c = byte(s, i, i + 2)
-    if a * 65536 + b * 256 + c == tonumber(number) then return prefix .. user end
-  end
-  return ''
-end
-
 -- counters returns five functions. Scripts call counters as late as possible, because the definitions
 -- take time.
 local function counters()

@@ -8,11 +8,11 @@
 --   the microseconds since oldest (see base.lua), 0 if oldest is absent
 --   the length of rank keys
 --   the size of the ladder
-local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets')
+local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets', 'id')
 if not (v[2] and v[3]) then return {NONE} end
 if v[1] ~= S then return {SHARDS, tonumber(v[1])} end
 check_slot() -- otherwise the answer could lack updates that fail while the slot moves
-local now, state = check_server(v[4], v[3])
+local now, state = check_server(v[8], v[4], v[3])
 if state ~= OK then return {state} end
 local kb, buckets, number = v[6] + 0, v[7] + 0, '0' -- arithmetic converts faster than tonumber
 local live = T .. ':' .. v[2]

@@ -7,25 +7,16 @@
 -- this sort key follow. After all users, the answer has the counts of each key.
 -- The counts of a key are three numbers: standings before the key, standings with a smaller rank key,
 -- and smaller rank keys. If S > 1, the third includes only rank keys whose home is this shard.
-local n = #reply
-local keys = 6 + 2 * ARGV[5]
+local n, keys = #reply, 6 + 2 * ARGV[5]
 local count_less, count_less_at, count
+if keys <= #ARGV then count_less, count_less_at, count = counters() end
 for a = 6, keys - 1, 2 do
-  if a > 6 or not x then x = sort_key(ARGV[a], ARGV[a + 1]) end
+  local x = sort_key(ARGV[a], ARGV[a + 1])
   n = n + 1
   reply[n] = x
   if S == '1' and x ~= '' then
-    if a > 6 or not p then
-      g, gi, s, si = seek(z, x)
-      i = call('ZRANK', z .. 'l' .. s, x)
-      if not i then -- members were removed by hand: see place.lua
-        empty_shard()
-        return {LOST}
-      end
-      local size_of_tree
-      p, size_of_tree, ties = count_before(z, g, gi, si)
-      all, p = all or size_of_tree, p + i
-    end
+    local p, g, gi, s, si, i = locate(x)
+    if not p then return {LOST} end
     local better, distinct = p, p
     if ties and (COMPETITION or DENSE) then
       if not count_less then count_less, count_less_at, count = counters() end
@@ -35,7 +26,6 @@ for a = 6, keys - 1, 2 do
     n = n + 3
   end
 end
-if keys <= #ARGV and not count_less then count_less, count_less_at, count = counters() end
 for a = keys, #ARGV do
   local x = ARGV[a]
   local better, distinct = count_less(sub(x, 1, kb))

@@ -1,3 +1,10 @@
+-- layout returns the layout of keys with which an id begins: see server.lua. The parameters are the fields
+-- S and nS, or nil.
+local function layout(live, next)
+  if live and next and live ~= next then return '5 ' end
+  return (live or next) == '1' and '2 ' or '4 '
+end
+
 local function key(g, kind) return T .. ':' .. g .. ':' .. kind end
 
 -- is_newer reports whether version a is greater than b. Neither has leading zero bytes.
@@ -41,7 +48,7 @@ local function enter(in_doubt)
   if not (c.live or c.next) then return nil, {NONE} end
   if not (c.live and c.S == S or c.next and c.nS == S) then return nil, {SHARDS, tonumber(c.live and c.S or c.nS)} end
   local state
-  c.now, state, c.server = check_server(c.seen, c.busy)
+  c.now, state, c.server = check_server(c.id, c.seen, c.busy)
   c.doubt = state == DOUBT
   if state == LOST or c.doubt and not in_doubt then return nil, {state} end
   if c.live and c.S ~= S then c.live, c.other_live = false, c.live end
@@ -86,7 +93,7 @@ local function begin(c, g, fence, kb, at, tag, first)
   local server = identity()
   if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
   c.dead = c.dead .. c.aside
-  if c.live and (not LAYOUTS[sub(c.id, 1, 2)] or sub(c.id, 3) ~= server or c.busy == '1') then
+  if c.live and (not known_layout(c.id) or sub(c.id, 3) ~= server or c.busy == '1') then
     c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' '
     c.live = false
   end
