@@ -130,6 +130,8 @@ func (jsonMarshaler) Delimiter() []byte            { return []byte{'\n'} }
 
 func (jsonMarshaler) Marshal(v any) ([]byte, error) {
 	switch v := v.(type) {
+	case *httpbody.HttpBody: // of rewriteShared
+		return v.GetData(), nil
 	case proto.Message:
 		return restjson.Append(nil, v)
 	case map[string]any: // the gateway's wrapper of a message in a stream
@@ -200,14 +202,14 @@ func (eventMarshaler) ContentType(any) string       { return eventStream }
 func (eventMarshaler) StreamContentType(any) string { return eventStream }
 func (eventMarshaler) Delimiter() []byte            { return []byte("\n\n") }
 
-// rewriteEvent replaces a message of WatchScores by its encoding, which all watchers share. The
+// rewriteShared replaces an answer that several calls share by its encoding, which they share too. The
 // gateway writes this encoding unchanged.
-func rewriteEvent(ctx context.Context, m proto.Message) (any, error) {
-	last, ok := ctx.Value(lastEventKey{}).(*lastEvent)
-	if _, isEvent := m.(*pb.WatchScoresResponse); !ok || !isEvent {
+func rewriteShared(ctx context.Context, m proto.Message) (any, error) {
+	a := admissionFrom(ctx)
+	if a == nil || a.encode == nil {
 		return m, nil
 	}
-	data, err := last.encode()
+	data, err := a.encode()
 	return &httpbody.HttpBody{Data: data}, err
 }
 

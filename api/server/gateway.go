@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -61,7 +62,7 @@ func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, 
 		runtime.WithDisableHTTPMethodOverride(),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithForwardResponseOption(setStatus),
-		runtime.WithForwardResponseRewriter(rewriteEvent),
+		runtime.WithForwardResponseRewriter(rewriteShared),
 		runtime.WithDisableChunkedEncoding(), // net/http chooses the encoding
 	)
 	if err := errors.Join(
@@ -149,8 +150,10 @@ func (gw *gateway) routeOf(r *http.Request) *route {
 // admit runs before the generated code of the gateway. If the guard (auth.Guard) admits the request,
 // admit reads and checks the body and the query.
 func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
+	var rt *route
+	var once sync.Once // next serves one route
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
-		rt := gw.routeOf(r)
+		once.Do(func() { rt = gw.routeOf(r) })
 		a := gw.admission(r.Context(), r.Header["Authorization"], rt.method)
 		a.request = requestID(r.Header.Values(requestIDHeader))
 		w.Header().Set(requestIDHeader, a.request)
@@ -166,7 +169,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			// net/http cancels the context if reading the body fails, but the interceptors must
 			// still log the call.
 			r = r.WithContext(context.WithoutCancel(r.Context()))
-		} else {
+		} else if r.ContentLength != 0 {
 			_ = connection.SetReadDeadline(time.Time{}) // a read deadline would end streams
 		}
 		r.Body = b
@@ -178,7 +181,6 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		if rt.method == pb.LeaderboardService_WatchScores_FullMethodName {
 			r.Header.Set("Accept", eventStream)
 			w.Header().Set("X-Accel-Buffering", "no") // without this header, nginx buffers events
-			r = r.WithContext(context.WithValue(r.Context(), lastEventKey{}, &lastEvent{}))
 		}
 		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
 		if rt.streams || scopeOf(rt.method) != auth.Read { // in other scopes, answers may contain secrets, which compression would reveal

@@ -212,12 +212,6 @@ func (s *clientStream) RecvMsg(m any) error {
 
 type serverStream callStream
 
-// lastEvent encodes the last message of a watch as a server-sent event. SendMsg sets encode before
-// RecvMsg returns.
-type lastEvent struct{ encode func() ([]byte, error) }
-
-type lastEventKey struct{}
-
 func (s *serverStream) Context() context.Context        { return s.server }
 func (s *serverStream) SetHeader(md metadata.MD) error  { return s.transport.SetHeader(md) }
 func (s *serverStream) SendHeader(md metadata.MD) error { return s.transport.SendHeader(md) }
@@ -238,8 +232,8 @@ func (s *serverStream) SendMsg(m any) error {
 	case dst := <-s.targets:
 		if shared, ok := m.(*sharedMessage); ok {
 			m = shared.WatchScoresResponse
-			if last, ok := s.client.Value(lastEventKey{}).(*lastEvent); ok {
-				last.encode = shared.event
+			if a := admissionFrom(s.client); a != nil {
+				a.encode = shared.event
 			}
 		}
 		err := copyMessage(dst, m)

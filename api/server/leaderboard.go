@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/protoconv"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
@@ -91,7 +93,19 @@ func resultKey(board, season, user, match string) leaderboard.ResultKey {
 	}
 }
 
-// ListScores returns a page of a ranking.
+// listAnswer is an answer of ListScores, which concurrent equal calls share. They must not change it.
+type listAnswer struct {
+	board   *leaderboard.Board // see Resolved of [ranking.Query]
+	message *pb.ListScoresResponse
+	json    func() ([]byte, error)
+	err     error
+}
+
+// shareWait is the longest time that calls wait for equal calls that began earlier.
+const shareWait = 50 * time.Millisecond
+
+// ListScores returns a page of a ranking. Equal calls that wait at the same time share one answer, which is
+// read after the last of them began.
 func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb.ListScoresResponse, error) {
 	q, err := toQuery(ctx, req)
 	if err != nil {
@@ -100,16 +114,53 @@ func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb
 	if req.StartRank != nil && req.GetStartRank() < 1 {
 		return nil, &leaderboard.FieldError{Field: "start_rank", Problem: "must be at least 1"}
 	}
-	page, err := s.service.Page(ctx, ranking.PageQuery{
+	pq := ranking.PageQuery{
 		Query: q, Limit: orDefault(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(), Details: req.GetIncludeMetadata(),
 		Scores: ranking.ScoreRange{Min: (*leaderboard.Score)(req.MinScore), Max: (*leaderboard.Score)(req.MaxScore)},
-	})
+	}
+	if pq.Scores != (ranking.ScoreRange{}) { // equal ranges are different pointers
+		return s.readScores(ctx, pq)
+	}
+	answer := listAnswer{board: pq.Resolved}
+	pq.Resolved = nil // each call has its own pointer
+	if err := s.lists.Do(ctx, pq, &answer); err != nil {
+		return nil, err
+	}
+	if a := admissionFrom(ctx); a != nil {
+		a.encode = answer.json
+	}
+	return answer.message, answer.err
+}
+
+func (s *Server) readScores(ctx context.Context, q ranking.PageQuery) (*pb.ListScoresResponse, error) {
+	page, err := s.service.Page(ctx, q)
 	if err != nil {
 		return nil, err
 	}
 	list := fromPage(&page.About, page.Lines)
 	list.NextPageToken, list.InRange = page.Next, page.InRange
 	return &pb.ListScoresResponse{Status: success, Data: list}, nil
+}
+
+// shareScores reads the answer of equal calls. It has its own goroutine, so it must recover a panic.
+func (s *Server) shareScores(ctx context.Context, q ranking.PageQuery, calls []*listAnswer) error {
+	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
+	defer cancel()
+	var shared listAnswer
+	defer func() {
+		if p := recover(); p != nil {
+			shared = listAnswer{err: s.panicError(p)}
+		}
+		for _, call := range calls {
+			*call = shared
+		}
+	}()
+	q.Resolved = calls[0].board
+	message, err := s.readScores(ctx, q)
+	if shared.message, shared.err = message, err; err == nil && len(calls) > 1 {
+		shared.json = sync.OnceValues(func() ([]byte, error) { return restjson.Append(nil, message) })
+	}
+	return nil
 }
 
 // GetUserScore returns a user's entry and its neighbors.

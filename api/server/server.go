@@ -31,6 +31,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/coalesce"
+	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
 // Options are the settings of a [Server]. With the zero value, every caller needs an API key and
@@ -137,6 +139,7 @@ type Server struct {
 	metrics    *metrics
 	grpc       *grpc.Server
 	handler    http.Handler
+	lists      coalesce.Group[ranking.PageQuery, *listAnswer]
 	watchersMu sync.Mutex // guards the counts of watchers
 	watchers   atomic.Int64
 	watchersOf map[string]int64 // by key or address
@@ -155,6 +158,7 @@ type Server struct {
 func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Options) (*Server, error) {
 	s := &Server{service: svc, keys: keys, options: o.withDefaults(), watchersOf: map[string]int64{}, anonymousTimeout: anonymousReceiveTimeout}
 	s.stopping, s.stop = context.WithCancel(context.Background())
+	s.lists.Call, s.lists.MaxWait = s.shareScores, shareWait
 	openScope := auth.Public // scope of callers without credentials
 	switch {
 	case o.Insecure:

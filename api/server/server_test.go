@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -252,12 +253,13 @@ func TestFaultsOfTheService(t *testing.T) {
 		status int
 		code   codes.Code
 		retry  bool
+		cause  string // in the log
 	}{
-		{"a panic", func(context.Context) error { panic("password=hunter2") }, 500, codes.Internal, false},
-		{"an unknown error", func(context.Context) error { return errors.New("password=hunter2") }, 500, codes.Internal, false},
-		{"the store is down", func(context.Context) error { return fmt.Errorf("cql: hunter2: %w", leaderboard.ErrUnavailable) }, 503, codes.Unavailable, true},
-		{"the index is down", func(context.Context) error { return fmt.Errorf("redis: hunter2: %w", leaderboard.ErrRankUnavailable) }, 503, codes.Unavailable, true},
-		{"the deadline passes", func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("hunter2: %w", ctx.Err()) }, 504, codes.DeadlineExceeded, false},
+		{"a panic", func(context.Context) error { panic("password=hunter2") }, 500, codes.Internal, false, "hunter2"},
+		{"an unknown error", func(context.Context) error { return errors.New("password=hunter2") }, 500, codes.Internal, false, "hunter2"},
+		{"the store is down", func(context.Context) error { return fmt.Errorf("cql: hunter2: %w", leaderboard.ErrUnavailable) }, 503, codes.Unavailable, true, "hunter2"},
+		{"the index is down", func(context.Context) error { return fmt.Errorf("redis: hunter2: %w", leaderboard.ErrRankUnavailable) }, 503, codes.Unavailable, true, "hunter2"},
+		{"the deadline passes", func(ctx context.Context) error { <-ctx.Done(); return fmt.Errorf("hunter2: %w", ctx.Err()) }, 504, codes.DeadlineExceeded, false, "context deadline exceeded"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := serve(t, faulty{base.service, tt.page}, base.store, Options{Timeout: 20 * time.Millisecond})
@@ -269,11 +271,55 @@ func TestFaultsOfTheService(t *testing.T) {
 			if status.Code(err) != tt.code || strings.Contains(err.Error(), "hunter2") {
 				t.Errorf("gRPC: %v, want %v and no cause", err, tt.code)
 			}
-			waitFor(t, "the cause in the log", func() bool { return strings.Count(h.log.String(), "hunter2") >= 2 })
+			waitFor(t, "the cause in the log", func() bool { return strings.Count(h.log.String(), tt.cause) >= 2 })
 			if tt.code == codes.Internal && !strings.Contains(h.log.String(), `"level":"ERROR"`) {
 				t.Errorf("the log is %s, want a line with level ERROR", h.log.String())
 			}
 		})
+	}
+}
+
+// Equal calls that wait at the same time share an answer, over REST and gRPC. It has every result that
+// was applied before the last of these calls began.
+func TestEqualListsShareAnAnswer(t *testing.T) {
+	base := newHarness(t, Options{})
+	base.must("submit", "POST", "/v1/scores", `{"user_id":"ann","points":10}`)
+	var reads atomic.Int64
+	release := make(chan struct{})
+	h := serve(t, faulty{base.service, func(context.Context) error {
+		if reads.Add(1) == 1 {
+			<-release
+		}
+		return nil
+	}}, base.store, Options{})
+	h.lists.MaxWait = 0
+	var all sync.WaitGroup
+	all.Go(func() { h.must("read", "GET", "/v1/scores", nil) })
+	waitFor(t, "the first read", func() bool { return reads.Load() == 1 })
+	base.must("submit", "POST", "/v1/scores", `{"user_id":"bob","points":20}`)
+	want := base.do("read", "GET", "/v1/scores", nil)
+	const callers = 20
+	for i := range callers {
+		all.Go(func() {
+			if i%2 == 0 {
+				got := h.do("read", "GET", "/v1/scores", nil)
+				if got.raw != want.raw || got.status != http.StatusOK || got.header.Get("Content-Type") != want.header.Get("Content-Type") {
+					t.Errorf("REST: %d, Content-Type %q, %s; want %q, %s", got.status, got.header.Get("Content-Type"), got.raw, want.header.Get("Content-Type"), want.raw)
+				}
+				return
+			}
+			got, err := h.client().ListScores(h.as("read"), &pb.ListScoresRequest{})
+			if err != nil || got.GetData().GetTotal() != 2 || got.GetData().GetLeaderboard()[0].GetUserId() != "bob" {
+				t.Errorf("gRPC: %v, error %v, want bob before ann", got, err)
+			}
+		})
+	}
+	running := fmt.Sprintf(`leaderboard_api_running_calls{method="ListScores"} %d`, callers+1)
+	waitFor(t, "the calls", func() bool { return strings.Contains(h.do("", "GET", "/metrics", nil).raw, running) })
+	close(release)
+	all.Wait()
+	if n := reads.Load(); n > 5 { // calls that have begun may join late
+		t.Errorf("%d reads for 1 and %d calls, want about 2", n, callers)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestImportsPointInward(t *testing.T) {
 		"consumer":            {".", "api/leaderboardpb", "api/protoconv", "internal/kafka", "internal/observe"},
 		"api/leaderboardpb":   {},
 		"api":                 {},
-		"api/server":          {".", "api", "api/auth", "api/leaderboardpb", "api/protoconv", "api/restjson", "api/web", "internal/certs", "internal/observe", "internal/ranking"},
+		"api/server":          {".", "api", "api/auth", "api/leaderboardpb", "api/protoconv", "api/restjson", "api/web", "internal/certs", "internal/coalesce", "internal/observe", "internal/ranking"},
 		"api/auth":            {".", "internal/secret"},
 		"api/restjson":        {".", "api/leaderboardpb", "api/protoconv"},
 		"api/web":             {},
