@@ -73,21 +73,23 @@ slow+='|^TestIndexOnACluster$/^Shards$/^(Rebuild|Update)$'
 longest="./storage/cql ./cache/redis ./consumer ./schema"
 packages="$longest $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest -e /storage/cql$ -e /cache/redis$ -e /consumer$ -e /schema$)"
 export norace slow packages
-# Tests with child processes mostly wait. So they run at the same time as the tests under the
-# race detector.
+# Tests with child processes mostly wait. So they run at the same time as the others, in two groups.
 # The linters have vetted all packages.
 go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '
-  output=$(mktemp)
-  trap "rm -f $output" EXIT
+  outputs=$(mktemp -d)
+  trap "rm -rf $outputs" EXIT
+  go test -shuffle=on -timeout 30m -vet=off -skip "$slow" ./test/pipeline >"$outputs/pipeline" 2>&1 &
+  jobs=$!
   (
-    go test -shuffle=on -timeout 30m -vet=off -skip "$slow" . ./internal/repotest ./test/pipeline ./test/official
+    go test -shuffle=on -timeout 30m -vet=off -skip "$slow" . ./internal/repotest ./test/official
     go test -shuffle=on -timeout 30m -vet=off -run "$norace" -skip "$slow" ./storage/... ./cache/... ./internal/ranking ./cmd/leaderboard ./api/restjson
     go -C test/page test -count=1 -shuffle=on ./... # no test cache, because Go would not notice that the service has changed
-  ) >"$output" 2>&1 &
+  ) >"$outputs/others" 2>&1 &
+  jobs+=" $!"
   failed=0
   go test -race -shuffle=on -timeout 30m -vet=off -skip "$norace|$slow" $packages || failed=1
-  wait $! || failed=1
-  cat "$output"
+  for job in $jobs; do wait $job || failed=1; done
+  cat "$outputs"/*
   exit $failed'
 
 step "all checks passed"
