@@ -73,7 +73,8 @@ slow+='|^TestIndexOnACluster$/^Shards$/^(Rebuild|Update)$'
 longest="./storage/cql ./cache/redis ./consumer ./schema"
 packages="$longest $(go list ./... | sed 1d | grep -v -e /test/faults -e /test/official -e /test/pipeline -e /internal/repotest -e /storage/cql$ -e /cache/redis$ -e /consumer$ -e /schema$)"
 export norace slow packages
-# Tests with child processes mostly wait. So they run at the same time as the others, in two groups.
+# The tests of the pipeline mostly wait for child processes. So they, and the other tests without the
+# race detector, run at the same time as the tests with it.
 # The linters have vetted all packages.
 go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '
   outputs=$(mktemp -d)

@@ -202,8 +202,8 @@ func (eventMarshaler) ContentType(any) string       { return eventStream }
 func (eventMarshaler) StreamContentType(any) string { return eventStream }
 func (eventMarshaler) Delimiter() []byte            { return []byte("\n\n") }
 
-// rewriteShared replaces an answer that several calls share by its encoding, which they share too. The
-// gateway writes this encoding unchanged.
+// rewriteShared returns the encoding of an answer that several calls share. The gateway writes this
+// encoding unchanged. rewriteShared returns other answers as they are.
 func rewriteShared(ctx context.Context, m proto.Message) (any, error) {
 	a := admissionFrom(ctx)
 	if a == nil || a.encode == nil {

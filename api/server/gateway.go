@@ -142,18 +142,25 @@ func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	gw.ServeMux.ServeHTTP(w, r)
 }
 
-func (gw *gateway) routeOf(r *http.Request) *route {
-	matched, _ := runtime.HTTPPattern(r.Context())
-	return gw.routes[r.Method+" "+matched.String()]
+// routeFinder returns a function for the requests of one handler, which all have one route.
+func (gw *gateway) routeFinder() func(*http.Request) *route {
+	var found *route
+	var once sync.Once
+	return func(r *http.Request) *route {
+		once.Do(func() {
+			matched, _ := runtime.HTTPPattern(r.Context())
+			found = gw.routes[r.Method+" "+matched.String()]
+		})
+		return found
+	}
 }
 
 // admit runs before the generated code of the gateway. If the guard (auth.Guard) admits the request,
 // admit reads and checks the body and the query.
 func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
-	var rt *route
-	var once sync.Once // next serves one route
+	route := gw.routeFinder()
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
-		once.Do(func() { rt = gw.routeOf(r) })
+		rt := route(r)
 		a := gw.admission(r.Context(), r.Header["Authorization"], rt.method)
 		a.request = requestID(r.Header.Values(requestIDHeader))
 		w.Header().Set(requestIDHeader, a.request)
@@ -169,7 +176,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			// net/http cancels the context if reading the body fails, but the interceptors must
 			// still log the call.
 			r = r.WithContext(context.WithoutCancel(r.Context()))
-		} else if r.ContentLength != 0 {
+		} else if rt.body != nil || r.ContentLength != 0 {
 			_ = connection.SetReadDeadline(time.Time{}) // a read deadline would end streams
 		}
 		r.Body = b

@@ -105,7 +105,7 @@ type listAnswer struct {
 const shareWait = 50 * time.Millisecond
 
 // ListScores returns a page of a ranking. Equal calls that wait at the same time share one answer, which is
-// read after the last of them began.
+// read after the last of them began. Calls with a range of scores share nothing.
 func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb.ListScoresResponse, error) {
 	q, err := toQuery(ctx, req)
 	if err != nil {
@@ -118,7 +118,7 @@ func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb
 		Query: q, Limit: orDefault(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(), Details: req.GetIncludeMetadata(),
 		Scores: ranking.ScoreRange{Min: (*leaderboard.Score)(req.MinScore), Max: (*leaderboard.Score)(req.MaxScore)},
 	}
-	if pq.Scores != (ranking.ScoreRange{}) { // equal ranges are different pointers
+	if pq.Scores != (ranking.ScoreRange{}) { // ranges are compared by pointer, so these calls are never equal
 		return s.readScores(ctx, pq)
 	}
 	answer := listAnswer{board: pq.Resolved}
@@ -142,7 +142,8 @@ func (s *Server) readScores(ctx context.Context, q ranking.PageQuery) (*pb.ListS
 	return &pb.ListScoresResponse{Status: success, Data: list}, nil
 }
 
-// shareScores reads the answer of equal calls. It has its own goroutine, so it must recover a panic.
+// shareScores reads the answer of equal calls. The Group calls it in a goroutine of its own, so it must
+// recover panics. If the read takes as long as a call may take, the calls fail before it does.
 func (s *Server) shareScores(ctx context.Context, q ranking.PageQuery, calls []*listAnswer) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()
@@ -155,7 +156,9 @@ func (s *Server) shareScores(ctx context.Context, q ranking.PageQuery, calls []*
 			*call = shared
 		}
 	}()
-	q.Resolved = calls[0].board
+	if len(calls) == 1 { // several calls may have read different states of the board
+		q.Resolved = calls[0].board
+	}
 	message, err := s.readScores(ctx, q)
 	if shared.message, shared.err = message, err; err == nil && len(calls) > 1 {
 		shared.json = sync.OnceValues(func() ([]byte, error) { return restjson.Append(nil, message) })

@@ -79,8 +79,8 @@ type admission struct {
 	source  string             // the caller's id, or the address of a caller without an id
 	refusal error              // nil if the call may proceed
 	board   *leaderboard.Board // of the request, if checkBoards has read it
-	// encode returns the JSON of the answer, or of the last message of a stream. It is nil if only this
-	// call has the answer. The handler sets encode before the gateway receives the answer.
+	// encode returns the encoding of the answer over REST, or of the last event of a watch. If encode is
+	// nil, the gateway encodes the answer. The handler sets encode before the gateway receives the answer.
 	encode func() ([]byte, error)
 }
 

@@ -132,13 +132,14 @@ type Server struct {
 	pb.UnimplementedLeaderboardServiceServer
 	pb.UnimplementedAdminServiceServer
 
-	service    service
-	keys       leaderboard.APIKeyStore
-	options    Options
-	guard      *auth.Guard
-	metrics    *metrics
-	grpc       *grpc.Server
-	handler    http.Handler
+	service service
+	keys    leaderboard.APIKeyStore
+	options Options
+	guard   *auth.Guard
+	metrics *metrics
+	grpc    *grpc.Server
+	handler http.Handler
+	// lists shares answers of equal calls of ListScores.
 	lists      coalesce.Group[ranking.PageQuery, *listAnswer]
 	watchersMu sync.Mutex // guards the counts of watchers
 	watchers   atomic.Int64

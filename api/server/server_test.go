@@ -323,6 +323,39 @@ func TestEqualListsShareAnAnswer(t *testing.T) {
 	}
 }
 
+// keepQuery keeps the last query for a page.
+type keepQuery struct {
+	*ranking.Service
+	last ranking.PageQuery
+}
+
+func (k *keepQuery) Page(ctx context.Context, q ranking.PageQuery) (ranking.Page, error) {
+	k.last = q
+	return k.Service.Page(ctx, q)
+}
+
+// Before the calls of a shared read, a board may have changed between their reads of it. So the shared
+// read reads the board again.
+func TestASharedListReadsItsBoardAgain(t *testing.T) {
+	base := newHarness(t, Options{})
+	svc := &keepQuery{Service: base.service}
+	h := serve(t, svc, base.store, Options{})
+	old := &leaderboard.Board{ID: leaderboard.DefaultBoard}
+	for calls := 1; calls <= 2; calls++ {
+		answers := make([]*listAnswer, calls)
+		for i := range answers {
+			answers[i] = &listAnswer{board: old}
+		}
+		q := ranking.PageQuery{Query: ranking.Query{Board: leaderboard.DefaultBoard}, Limit: 10}
+		if err := h.shareScores(t.Context(), q, answers); err != nil || answers[0].err != nil {
+			t.Fatal(err, answers[0].err)
+		}
+		if got, want := svc.last.Resolved == old, calls == 1; got != want {
+			t.Errorf("%d calls: the read used the board of the first call: %v, want %v", calls, got, want)
+		}
+	}
+}
+
 // fixedOutcomes is a [ranking.ResultLog] that returns fixed statuses and counts calls.
 type fixedOutcomes struct {
 	submit, accept   leaderboard.Status
@@ -423,6 +456,24 @@ func TestBackup(t *testing.T) {
 	}
 	if a := newHarness(t, Options{}).do("admin", "POST", "/v1/admin/backup", nil); a.status != http.StatusNotImplemented {
 		t.Errorf("backup without Options.Backup: %d %s, want 501", a.status, a.raw)
+	}
+}
+
+// net/http cancels a request whose read deadline passes. A call without a body may take longer than its
+// body could.
+func TestCallsWithoutABodyOutliveTheReceiveTimeout(t *testing.T) {
+	h := newHarness(t, Options{ReceiveTimeout: 50 * time.Millisecond, Backup: func(ctx context.Context, _ string) error {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(300 * time.Millisecond):
+			return nil
+		}
+	}})
+	for _, body := range []any{nil, `{"name":"before-2.0"}`} {
+		if a := h.do("admin", "POST", "/v1/admin/backup", body); a.status != http.StatusOK {
+			t.Errorf("backup with the body %v: %d %s, want 200", body, a.status, a.raw)
+		}
 	}
 }
 

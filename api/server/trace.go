@@ -37,8 +37,9 @@ func traceGRPC(provider trace.TracerProvider) grpc.ServerOption {
 func (gw *gateway) traceMiddleware(provider trace.TracerProvider) runtime.Middleware {
 	tracer := provider.Tracer(observe.Instrumentation)
 	return func(next runtime.HandlerFunc) runtime.HandlerFunc {
+		route := gw.routeFinder()
 		return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
-			rt := gw.routeOf(r)
+			rt := route(r)
 			if !hasSpans(rt.method) {
 				next(w, r, params)
 				return

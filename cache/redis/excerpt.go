@@ -50,7 +50,7 @@ func join(cut string, keyBytes int, parts []part) *excerpt {
 		p := &parts[i]
 		if p.first > 0 { // the shard has keys before the first key of its part
 			lowest := cut
-			if p.first < p.cut {
+			if p.first < p.cut && len(p.keys) > 0 {
 				lowest = p.keys[0]
 			}
 			w.low = max(w.low, w.search(lowest))

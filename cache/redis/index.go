@@ -325,13 +325,7 @@ func newIndex(o Options) (*Index, error) {
 	x.questions.Call, x.questions.MaxBatch, x.questions.MaxWait = x.askTogether, maxQuestions, questionWait
 	x.pages.Call, x.pages.MaxWait = x.readPages, questionWait
 	x.ranks.Call, x.ranks.MaxBatch, x.ranks.MaxWait = x.readRanks, rankedUsers, questionWait
-	x.arounds.MaxBatch, x.arounds.MaxWait = rankedUsers, questionWait
-	x.arounds.Call = func(ctx context.Context, q aroundQuery, calls []*aroundAnswer) error {
-		ctx, cancel := x.boundShared(ctx)
-		defer cancel()
-		x.readArounds(ctx, q, calls)
-		return nil
-	}
+	x.arounds.Call, x.arounds.MaxBatch, x.arounds.MaxWait = x.readArounds, sharedUsers, questionWait
 	x.ctx, x.stop = context.WithCancel(context.Background())
 	return x, nil
 }

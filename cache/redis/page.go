@@ -203,9 +203,8 @@ type aroundAnswer struct {
 	err  error
 }
 
-// Around implements [leaderboard.Ranker]. Concurrent calls about users of a season with one shard
-// share one read, which begins after the last of these calls began. One script about several users
-// takes less time than a script for each user.
+// Around implements [leaderboard.Ranker]. In a season with one shard, concurrent calls with equal
+// parameters but different users share one read, which begins after the last of these calls began.
 func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int, methods ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
 	above, below = max(above, 0), min(max(below, 0), math.MaxInt32)
 	if above+below < pieceStandings {
@@ -232,8 +231,8 @@ func (x *Index) Around(ctx context.Context, l leaderboard.Ladder, user leaderboa
 
 func (x *Index) shareAround(ctx context.Context, q aroundQuery, user leaderboard.UserID) (leaderboard.Neighborhood, leaderboard.View, error) {
 	a := aroundAnswer{user: user}
-	if len(*x.peek(q.ladder.SeasonKey).control.Load()) > 1 {
-		x.readArounds(ctx, q, []*aroundAnswer{&a})
+	if len(*x.peek(q.ladder.SeasonKey).control.Load()) > 1 || q.above+q.below > sharedStandings {
+		x.answerArounds(ctx, q, []*aroundAnswer{&a})
 	} else if err := x.arounds.Do(ctx, q, &a); err != nil {
 		return leaderboard.Neighborhood{}, leaderboard.View{}, fmt.Errorf("redis: %v: %w: %w", q.ladder, leaderboard.ErrRankUnavailable, err)
 	}
@@ -246,8 +245,16 @@ func (x *Index) shareAround(ctx context.Context, q aroundQuery, user leaderboard
 	return a.Neighborhood, a.view, nil
 }
 
-// readArounds reads the standings around the users of all calls, at most rankedUsers users.
-func (x *Index) readArounds(ctx context.Context, q aroundQuery, calls []*aroundAnswer) {
+func (x *Index) readArounds(ctx context.Context, q aroundQuery, calls []*aroundAnswer) error {
+	ctx, cancel := x.boundShared(ctx)
+	defer cancel()
+	x.answerArounds(ctx, q, calls)
+	return nil
+}
+
+// answerArounds reads the standings around the users of all calls. With one shard, one script reads
+// all of them.
+func (x *Index) answerArounds(ctx context.Context, q aroundQuery, calls []*aroundAnswer) {
 	_, err := x.answer(ctx, q.ladder, q.counts, func(r *reader) (err error) {
 		if r.shards() == 1 {
 			return r.neighborhoods(calls, q.above, q.below)
@@ -265,42 +272,45 @@ func (x *Index) readArounds(ctx context.Context, q aroundQuery, calls []*aroundA
 	}
 }
 
-// roundStandings bounds the standings around users that one script reads for several users.
-const roundStandings = 320
+// A script that several calls of Around share reads at most sharedUsers users, and at most
+// sharedStandings standings for each, because a script blocks its server. A script takes longest if
+// many users tie.
+const (
+	sharedUsers     = 16
+	sharedStandings = 16
+)
 
-// neighborhoods reads the standings around each of several users, in a season with one shard. For
-// above and below, see around. A user who is not in the ladder has no standings.
-func (r *reader) neighborhoods(users []*aroundAnswer, above, below int) error {
-	var calls []*call
-	piece := max(roundStandings/(above+below), 1)
-	for some := range slices.Chunk(users, piece) {
-		args := make([]any, 0, 3+2*len(some))
-		args = append(args, "u", above, below)
-		for _, u := range some {
-			args = append(args, string(u.user), bucketHash(string(u.user)))
-		}
-		calls = append(calls, r.call(excerptScript, 0, args...))
+// neighborhoods reads the standings around each user, in a season with one shard. For above and
+// below, see around. A user who is not in the ladder gets no standings.
+func (r *reader) neighborhoods(answers []*aroundAnswer, above, below int) error {
+	args := make([]any, 0, 3+2*len(answers))
+	args = append(args, "u", above, below)
+	for _, a := range answers {
+		args = append(args, string(a.user), bucketHash(string(a.user)))
 	}
-	sizes, err := r.ask(calls)
+	c := r.call(excerptScript, 0, args...)
+	sizes, err := r.ask([]*call{c})
 	if err != nil {
 		return err
 	}
-	for i, u := range users {
-		c := calls[i/piece]
-		u.Neighborhood, u.view = leaderboard.Neighborhood{}, r.view
+	for _, a := range answers {
+		a.Neighborhood, a.view = leaderboard.Neighborhood{}, r.view
 		sortKey := c.str()
 		if sortKey == "" {
 			continue
 		}
 		w := join(sortKey, r.keyBytes, []part{r.part(c, sizes[0])})
 		position := w.search(sortKey)
-		out, _, err := w.standings(r, 0, position+below)
+		out, ok, err := w.standings(r, 0, position+below)
 		if err != nil {
 			return err
 		}
-		u.Neighborhood = leaderboard.Neighborhood{Standings: out, Of: position, NotWorse: w.countNotWorse()}
+		if !ok {
+			return errUnstable
+		}
+		a.Neighborhood = leaderboard.Neighborhood{Standings: out, Of: position, NotWorse: w.countNotWorse()}
 	}
-	return fault(calls)
+	return fault([]*call{c})
 }
 
 // around returns the standings around a user, in a season with several shards. The parameter above

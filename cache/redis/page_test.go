@@ -197,7 +197,7 @@ func (s *slowTrips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredi
 	})
 }
 
-// One script reads the neighborhoods of several users. They equal those of a ranked list, for any ties.
+// A script reads the neighborhoods of several users. They equal those of a ranked list, for any ties.
 func TestNeighborhoodsOfSeveralUsers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed.New(t), 0))
 	smallTrees(t)
@@ -217,14 +217,14 @@ func TestNeighborhoodsOfSeveralUsers(t *testing.T) {
 			}
 			above, below := rng.IntN(4), rng.IntN(4)
 			if rng.IntN(4) == 0 {
-				above, below = 200, 200 // each script then reads one user
+				above, below = 200, 200
 			}
 			standings := ladder(t, entries, l.Division)
-			answers := make([]*aroundAnswer, 1+rng.IntN(rankedUsers))
+			answers := make([]*aroundAnswer, 1+rng.IntN(2*sharedUsers))
 			for i := range answers {
 				answers[i] = &aroundAnswer{user: leaderboard.UserID(fmt.Sprint("user ", rng.IntN(120)))} // from 100 on, unknown
 			}
-			x.readArounds(t.Context(), aroundQuery{l, countsOf(nil) + "w", above, below + 1}, answers)
+			x.answerArounds(t.Context(), aroundQuery{l, countsOf(nil) + "w", above, below + 1}, answers)
 			for _, a := range answers {
 				must(t, a.err)
 				var want leaderboard.Neighborhood

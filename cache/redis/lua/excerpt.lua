@@ -26,7 +26,8 @@ local NOT_WORSE = byte(ARGV[4], -1) == 119
 local count_less, count_less_at, count, count_not_worse, count_homes
 
 -- add_part adds a part to the reply. x is the sort key that names the cut, or ''. g, gi, s and si are
--- the results of seek for x (see tree.lua), and i is the position of the cut in its leaf. They may be nil.
+-- the results of seek for x (see tree.lua), and i is the position of the cut in its leaf. All five may
+-- be nil.
 local function add_part(x, cut, g, gi, s, si, i)
   local first = math.max(cut - above, 0)
   local want = math.min(cut + below, all) - first

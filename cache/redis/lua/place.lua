@@ -1,5 +1,5 @@
 -- ties states whether standings may have equal rank keys, and all is the size of the ladder. locate
--- sets both. all stays nil if the tree has only one group.
+-- sets both, but in a tree of one group, it leaves all unchanged.
 local all, ties = nil, true
 
 -- sort_key returns a user's sort key, or '' if the user is not in the ladder. h is the user's hash.
@@ -29,7 +29,8 @@ local function locate(x)
     empty_shard()
     return nil
   end
-  local n
-  n, all, ties = count_before(z, g, gi, si)
+  local n, total
+  n, total, ties = count_before(z, g, gi, si)
+  all = all or total
   return n + i, g, gi, s, si, i
 end
