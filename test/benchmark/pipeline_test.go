@@ -1,6 +1,7 @@
 package benchmark
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,7 +25,28 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }
+const benchUsersVariable = "LEADERBOARD_BENCH_USERS"
+
+// benchUsersSetting is the value of benchUsersVariable.
+var benchUsersSetting = os.Getenv(benchUsersVariable)
+
+func TestMain(m *testing.M) {
+	// The program under test refuses variables that are not settings of its own.
+	if err := os.Unsetenv(benchUsersVariable); err != nil {
+		panic(err)
+	}
+	os.Exit(deployment.Main(m))
+}
+
+// benchUsers returns the number of users in benchmarks: LEADERBOARD_BENCH_USERS, or 100,000.
+func benchUsers(b *testing.B) int {
+	b.Helper()
+	n, err := strconv.Atoi(cmp.Or(benchUsersSetting, "100000"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
+}
 
 const (
 	users   = 5000

@@ -1,13 +1,11 @@
 package benchmark
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,10 +30,7 @@ func BenchmarkReads(b *testing.B) {
 	d := deployment.New(b, deployment.Options{})
 	node := d.Serve(b, "--roles=api")
 	board := node.Board(b, "reads", map[string]any{"policy": "BEST", "order": "HIGHER_FIRST"})
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("LEADERBOARD_BENCH_USERS"), "100000"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	n := benchUsers(b)
 	fillIndex(b, d, board, n)
 	server := goredis.NewClient(&goredis.Options{Addr: d.Redis[0]})
 	b.Cleanup(func() { _ = server.Close() })

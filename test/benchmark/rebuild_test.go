@@ -1,12 +1,9 @@
 package benchmark
 
 import (
-	"cmp"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -24,10 +21,7 @@ import (
 // alone, as many partitions at a time as [cql.Store.Scan]. The two take turns.
 // LEADERBOARD_BENCH_USERS is the number of users, by default 100,000.
 func BenchmarkRebuild(b *testing.B) {
-	n, err := strconv.Atoi(cmp.Or(os.Getenv("LEADERBOARD_BENCH_USERS"), "100000"))
-	if err != nil {
-		b.Fatal(err)
-	}
+	n := benchUsers(b)
 	d := deployment.New(b, deployment.Options{})
 	session := d.Session(b)
 	store, err := cql.Open(b.Context(), cql.Options{Hosts: d.Cassandra, DataCenter: d.DataCenter, Keyspace: d.Keyspace})
