@@ -20,13 +20,24 @@ import (
 func main() {
 	ballast := newBallast()
 	goredis.SetLogger(discardLogger{})
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	app := &cli.App{Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Environ: os.Environ()}
-	code := run(ctx, app, os.Args[1:])
-	stop()
+	code := run(untilSignal(), app, os.Args[1:])
 	runtime.KeepAlive(ballast)
 	os.Exit(code)
+}
+
+// untilSignal returns a context that is done after the first signal to stop. A second signal ends the
+// process immediately: the process no longer handles signals when the context is done.
+func untilSignal() context.Context {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() {
+		<-signals
+		signal.Stop(signals)
+		cancel()
+	}()
+	return ctx
 }
 
 // discardLogger discards the log of the Redis client. The client also returns the logged errors.
