@@ -84,6 +84,7 @@ go run ./test/cluster/cmd run -quick -- bash -euo pipefail -c '
   (
     go test -shuffle=on -timeout 30m -vet=off -skip "$slow" . ./internal/repotest ./test/official
     go test -shuffle=on -timeout 30m -vet=off -run "$norace" -skip "$slow" ./storage/... ./cache/... ./internal/ranking ./cmd/leaderboard ./api/restjson
+    LEADERBOARD_BENCH_USERS=200000 go test -timeout 30m -vet=off -run "^$" -bench "^BenchmarkCosts$" -benchtime 1x ./cache/redis
     go -C test/page test -count=1 -shuffle=on ./... # no test cache, because Go would not notice that the service has changed
   ) >"$outputs/others" 2>&1 &
   jobs+=" $!"

@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -17,38 +15,46 @@ import (
 
 // BenchmarkCosts measures the memory for each user, and the server's processor time for each operation, in
 // pipelines of a hundred calls. It compares both with a plain sorted set of as many users on the same
-// server.
+// server. It fails if a user takes more memory than the limit.
 func BenchmarkCosts(b *testing.B) {
 	n := benchUsers(b)
 	for _, tt := range []struct {
 		name      string
 		scores    int64 // the number of possible scores
 		divisions int
+		limit     float64 // of the bytes for a user
 	}{
-		{"different", 1 << 52, 0},
-		{"scores=1000", 1000, 0},
-		{"divisions=2", 1 << 52, 2},
+		{"different", 1 << 52, 0, 120},
+		{"scores=1000", 1000, 0, 100},
+		{"divisions=2", 1 << 52, 2, 240},
 	} {
 		b.Run(tt.name, func(b *testing.B) {
 			server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
 			x := openIndex(b, options(server.Addrs(), 1))
 			bare := x.client().(*goredis.Client)
 			rng := rand.New(rand.NewPCG(1, 2))
-			scored := func(i int, version uint64) leaderboard.Entry {
+			withScore := func(i int, version uint64, score int64) leaderboard.Entry {
 				e := benchEntry(i, version, rng)
-				e.Key = testBoard.ScorePrefix(leaderboard.Score(rng.Int64N(tt.scores)), epoch)
+				e.Key = testBoard.ScorePrefix(leaderboard.Score(score), epoch)
 				for d := range tt.divisions {
 					e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: fmt.Sprint("attribute", d), Value: fmt.Sprint(i % 50)})
 				}
 				return e
 			}
-			entries := make([]leaderboard.Entry, n)
-			for i := range entries {
-				entries[i] = scored(i, 1)
+			// inOrder yields the entries in standing order, without holding all of them.
+			inOrder := func(yield func(leaderboard.Entry, error) bool) {
+				for i := range n {
+					quotient, remainder := tt.scores/int64(n), tt.scores%int64(n)
+					left := int64(n - 1 - i)
+					e := withScore(int(int64(i)*scaleStep%int64(n)), 1, left*quotient+left*remainder/int64(n))
+					e.AchievedAt = epoch.Add(time.Duration(i) * time.Microsecond)
+					if !yield(e, nil) {
+						return
+					}
+				}
 			}
-			slices.SortFunc(entries, func(a, b leaderboard.Entry) int { return strings.Compare(string(a.SortKey()), string(b.SortKey())) })
 			empty, start, cpu := usedMemory(b, bare), time.Now(), serverSeconds(b, bare)
-			err := x.Rebuild(b.Context(), testBoard, testSeason, epoch, sequence(entries))
+			err := x.Rebuild(b.Context(), testBoard, testSeason, epoch, inOrder)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -61,12 +67,17 @@ func BenchmarkCosts(b *testing.B) {
 			b.Run("memory", func(b *testing.B) {
 				for b.Loop() { // nothing to repeat: the load above was measured
 				}
+				bytes := float64(full-empty) / float64(n)
+				if bytes > tt.limit {
+					b.Errorf("a user takes %.1f bytes, want at most %.0f", bytes, tt.limit)
+				}
 				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
+				b.ReportMetric(bytes, "B/user")
 				b.ReportMetric(float64(usedMemory(b, bare)-full)/float64(n), "B/user-bare")
 				b.ReportMetric(loadSeconds/float64(n)*1e6, "µs/user-load")
 				b.ReportMetric(float64(n)/elapsed.Seconds(), "users/s")
 			})
+			scored := func(i int, version uint64) leaderboard.Entry { return withScore(i, version, rng.Int64N(tt.scores)) }
 			for _, op := range costs(n, x, scored) {
 				b.Run(op.name, func(b *testing.B) { op.measure(b, x, bare) })
 			}
