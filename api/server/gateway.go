@@ -176,7 +176,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			// net/http cancels the context if reading the body fails, but the interceptors must
 			// still log the call.
 			r = r.WithContext(context.WithoutCancel(r.Context()))
-		} else if rt.body != nil || r.ContentLength != 0 {
+		} else {
 			_ = connection.SetReadDeadline(time.Time{}) // a read deadline would end streams
 		}
 		r.Body = b

@@ -63,13 +63,13 @@ func BenchmarkScale(b *testing.B) {
 	b.ReportMetric(float64(n)/elapsed.Seconds(), "users/s")
 }
 
-// scaleStep is a prime greater than any number of users n. So i*scaleStep%n takes each value below n once,
-// for i below n.
-const scaleStep = 2_654_435_761
+// shuffled returns another number below n for each i below n, because the multiplier is a prime greater
+// than n.
+func shuffled(n, i int64) int { return int(i * 2_654_435_761 % n) }
 
 // scaleUser returns the user of a score among n scores. Different scores have different users.
 func scaleUser(n, score int64) leaderboard.UserID {
-	return leaderboard.UserID(benchUser(int(score * scaleStep % n)))
+	return leaderboard.UserID(benchUser(shuffled(n, score)))
 }
 
 // scaleEntries yields the entries of users with the scores n-1 to 0, in this order.
