@@ -48,6 +48,7 @@ type service interface {
 	CatchUpAll(ctx context.Context) error
 	Advance(ctx context.Context, positions []leaderboard.LogPosition, all bool) ([]leaderboard.Doubt, error)
 	Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error
+	Repeat(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error
 	Confirm(ctx context.Context, d leaderboard.Doubt, positions []leaderboard.LogPosition, session leaderboard.LogSession) error
 	Forget(ctx context.Context, key leaderboard.SeasonKey) error
 }

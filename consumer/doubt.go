@@ -171,7 +171,7 @@ func (h handler) repeatUpdates(ctx context.Context, doubts []leaderboard.Doubt, 
 		}
 	}
 	for key, users := range r.users {
-		if err := h.service.Reindex(ctx, key, slices.Collect(maps.Keys(users)), time.Now()); err != nil {
+		if err := h.service.Repeat(ctx, key, slices.Collect(maps.Keys(users))); err != nil {
 			return nil, err
 		}
 	}

@@ -113,15 +113,8 @@ func (a *Applier) repairIndex() {
 }
 
 func (a *Applier) repairSeason(key leaderboard.SeasonKey, users []leaderboard.UserID) error {
-	b, err := a.board(a.tasks.ctx, key.Board)
-	if errors.Is(err, leaderboard.ErrBoardNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
 	for chunk := range slices.Chunk(users, refreshChunk) {
-		if err := a.refreshEntries(a.tasks.ctx, b, key, chunk, a.now()); err != nil {
+		if err := a.Reindex(a.tasks.ctx, key, chunk, a.now()); err != nil {
 			return err
 		}
 	}

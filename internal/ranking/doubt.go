@@ -14,14 +14,27 @@ func (a *Applier) Advance(ctx context.Context, positions []leaderboard.LogPositi
 	return a.index.Advance(ctx, positions, all)
 }
 
-// Reindex passes the stored entries of users to the index, also those on linked boards. Unlike
+// Repeat passes the stored entries of users to the index, also those on linked boards. Unlike
 // CatchUp, it never drops the season.
-func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
+func (a *Applier) Repeat(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
 	links, err := a.linksOf(ctx, key.Board)
 	if err != nil || links.source == nil {
 		return err
 	}
-	return a.refreshIndex(ctx, append([]*leaderboard.Board{links.source}, links.boards...), key, users, changedAt)
+	return a.refreshIndex(ctx, append([]*leaderboard.Board{links.source}, links.boards...), key, users, a.now())
+}
+
+// Reindex passes the stored entries of users to the index, for a message with index_only. Such a
+// message does not concern linked boards: their changes have messages of their own.
+func (a *Applier) Reindex(ctx context.Context, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
+	b, err := a.board(ctx, key.Board)
+	if errors.Is(err, leaderboard.ErrBoardNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return a.refreshEntries(ctx, b, key, users, changedAt)
 }
 
 // Confirm states that the caller has repeated the updates of a season in doubt: see

@@ -392,6 +392,41 @@ func TestResultThatIsLateForALinkedSeasonIsSkippedThere(t *testing.T) {
 	f.wantList(november)
 }
 
+// A linked board's changes have messages of their own, so only these change its AsOf. Otherwise, a
+// consumer that reads all messages again could change it.
+func TestReindexOfASourceKeepsTheAsOfOfLinkedBoards(t *testing.T) {
+	f := linkedPair(t)
+	f.submit("laps", withRevision(points("ann", "m", 7), 0, start))
+	f.wantList(november, "ann 7 1") // fills the index
+	f.wantList(ranking.Query{Board: "laps"}, "ann 7 1")
+	source := leaderboard.SeasonKey{Board: "laps", Season: leaderboard.SeasonAll}
+	linked := leaderboard.SeasonKey{Board: november.Board, Season: november.Season}
+	asOf := func(key leaderboard.SeasonKey) time.Time {
+		t.Helper()
+		_, view, err := f.index.Page(t.Context(), leaderboard.Ladder{SeasonKey: key}, 1, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return view.AsOf
+	}
+	want, later := asOf(linked), start.Add(time.Hour)
+	if err := f.Reindex(t.Context(), source, []leaderboard.UserID{"ann"}, later); err != nil {
+		t.Fatal(err)
+	}
+	if got := asOf(source); !got.Equal(later) {
+		t.Errorf("AsOf of the source is %v, want %v", got, later)
+	}
+	if got := asOf(linked); !got.Equal(want) {
+		t.Errorf("AsOf of the linked board is %v, want still %v", got, want)
+	}
+	if err := f.Reindex(t.Context(), linked, []leaderboard.UserID{"ann"}, later); err != nil {
+		t.Fatal(err)
+	}
+	if got := asOf(linked); !got.Equal(later) {
+		t.Errorf("AsOf of the linked board after its own message is %v, want %v", got, later)
+	}
+}
+
 // sealNovember moves the clock by an hour, and seals the closed seasons of all boards. One of
 // them must be November on the given board.
 func (f *fixture) sealNovember(t *testing.T, id leaderboard.BoardID) {
