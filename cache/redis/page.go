@@ -439,7 +439,7 @@ func (r *reader) pivots(aim []bracket) ([][]pivot, sizes, error) {
 		for j := range n + 1 {
 			args[j] = b.lo + (b.hi-b.lo)*j/max(n, 1)
 		}
-		calls[i] = r.call(surveyScript, i, append([]any{len(args), 0, 0, 0}, args...)...)
+		calls[i] = r.call(surveyScript, i, append([]any{len(args), 0, 0, 0, 1, 0}, args...)...)
 	}
 	sizes, err := r.ask(calls)
 	if err != nil {

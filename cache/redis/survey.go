@@ -8,9 +8,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// surveyPiece bounds the sum of the positions, percents and keys in one script, because a script blocks
-// its server.
-const surveyPiece = 16
+// A script blocks its server. So surveyPiece bounds the sum of the positions, percents and keys in one
+// script, and edgesPiece the edges between buckets.
+const (
+	surveyPiece = 16
+	edgesPiece  = 25
+)
 
 // Survey implements [leaderboard.Ranker]. With several shards, it reads a page for each position.
 func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.SurveyQuery, methods ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
@@ -35,10 +38,10 @@ func (x *Index) Survey(ctx context.Context, l leaderboard.Ladder, q leaderboard.
 }
 
 // surveyCall is a call of the survey script for a part of a query, and the numbers of positions,
-// percents, keys and buckets in this part.
+// percents, keys and edges in this part.
 type surveyCall struct {
 	*call
-	positions, percents, keys, buckets int
+	positions, percents, keys, edges int
 }
 
 func (r *reader) surveyCalls(q leaderboard.SurveyQuery) (pieces []surveyCall, calls []*call) {
@@ -46,15 +49,18 @@ func (r *reader) surveyCalls(q leaderboard.SurveyQuery) (pieces []surveyCall, ca
 	if q.FromWorst {
 		fromWorst = 1
 	}
-	remaining := q
-	for first := true; first || len(remaining.Positions)+len(remaining.Percents)+len(remaining.Keys) > 0; first = false {
+	remaining, edges := q, 0 // the edges in earlier calls
+	for first := true; first || len(remaining.Positions)+len(remaining.Percents)+len(remaining.Keys) > 0 || edges < q.Buckets-1; first = false {
 		p := surveyCall{positions: min(len(remaining.Positions), surveyPiece)}
 		p.percents = min(len(remaining.Percents), surveyPiece-p.positions)
 		p.keys = min(len(remaining.Keys), surveyPiece-p.positions-p.percents)
-		if first {
-			p.buckets = q.Buckets
+		p.edges = max(min(q.Buckets-1-edges, edgesPiece), 0)
+		buckets := 0
+		if p.edges > 0 {
+			buckets = q.Buckets
 		}
-		args := []any{p.positions, p.percents, p.buckets, fromWorst}
+		args := []any{p.positions, p.percents, buckets, fromWorst, edges + 1, p.edges}
+		edges += p.edges
 		for _, position := range remaining.Positions[:p.positions] {
 			args = append(args, min(position, maxPosition)-1)
 		}
@@ -81,6 +87,8 @@ func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
 		return leaderboard.Survey{}, err
 	}
 	var s leaderboard.Survey
+	var ends [2]string // the values of the best and of the worst standing
+	var before []leaderboard.Counts
 	for _, p := range pieces {
 		for range p.positions {
 			p.int()
@@ -93,15 +101,24 @@ func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
 		for range p.keys {
 			s.Counts = append(s.Counts, leaderboard.Counts{Standings: p.int(), Distinct: p.int()})
 		}
-		if p.buckets > 0 {
-			var before []leaderboard.Counts
-			for edges := (reply{rest: p.list()}); len(edges.rest) > 0; p.fault = p.fault || edges.fault {
-				before = append(before, leaderboard.Counts{Standings: edges.int()})
-			}
-			if r.view.Size > 0 {
-				s.Buckets = q.BucketCounts(before, r.view.Size)
+		if p.edges == 0 {
+			continue
+		}
+		found := reply{rest: p.list()}
+		if len(found.rest) > 0 {
+			if at := [2]string{found.str(), found.str()}; ends == ([2]string{}) {
+				ends = at
+			} else if at != ends {
+				return leaderboard.Survey{}, errAgain // the edges of two calls differ
 			}
 		}
+		for len(found.rest) > 0 && !found.fault {
+			before = append(before, leaderboard.Counts{Standings: found.int()})
+		}
+		p.fault = p.fault || found.fault
+	}
+	if q.Buckets > 0 && r.view.Size > 0 {
+		s.Buckets = q.BucketCounts(before, r.view.Size)
 	}
 	return s, fault(calls)
 }

@@ -18,7 +18,8 @@ import (
 )
 
 // BenchmarkRebuild loads a season from Cassandra into Redis. The floor reads the same rows with gocql
-// alone, as many partitions at a time as [cql.Store.Scan]. The two take turns.
+// alone, as many partitions at a time as [cql.Store.Scan]. The plain load does so too, and adds the users to
+// a sorted set. The three take turns.
 // LEADERBOARD_BENCH_USERS is the number of users, by default 100,000.
 func BenchmarkRebuild(b *testing.B) {
 	n := benchUsers(b)
@@ -43,13 +44,26 @@ func BenchmarkRebuild(b *testing.B) {
 	fillStore(b, store, &board, season, n)
 	partitions := partitionsOf(b, session, season)
 
-	var rebuilds, floors []float64
+	client := goredis.NewClient(&goredis.Options{Addr: d.Redis[0]})
+	b.Cleanup(func() { _ = client.Close() })
+	plainSet := d.RedisPrefix + "plain"
+
+	var rebuilds, floors, plains []float64
 	for b.Loop() {
 		began := time.Now()
-		if got := readPartitions(b, session, partitions); got != n {
+		if got := readPartitions(b, session, partitions, func([]string) {}); got != n {
 			b.Fatalf("the floor read %d rows, want %d", got, n)
 		}
 		floors = append(floors, time.Since(began).Seconds())
+		began = time.Now()
+		readPartitions(b, session, partitions, func(users []string) { addPlain(b, client, plainSet, users) })
+		plains = append(plains, time.Since(began).Seconds())
+		if got := client.ZCard(b.Context(), plainSet).Val(); got != int64(n) {
+			b.Fatalf("the sorted set has %d users, want %d", got, n)
+		}
+		if err := client.Unlink(b.Context(), plainSet).Err(); err != nil {
+			b.Fatal(err)
+		}
 		began = time.Now()
 		if err := x.Rebuild(b.Context(), &board, season, began, store.Scan(b.Context(), season, leaderboard.Part{})); err != nil {
 			b.Fatal(err)
@@ -60,11 +74,13 @@ func BenchmarkRebuild(b *testing.B) {
 			b.Fatalf("the ladder has %d standings, error %v, want %d", v.Size, err, n)
 		}
 	}
-	rebuild, floor := middle(rebuilds), middle(floors)
+	rebuild, floor, plain := middle(rebuilds), middle(floors), middle(plains)
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(float64(n)/rebuild, "users/s")
 	b.ReportMetric(float64(n)/floor, "floor/s")
 	b.ReportMetric(floor/rebuild, "of_floor")
+	b.ReportMetric(float64(n)/plain, "plain/s")
+	b.ReportMetric(floor/plain, "plain_of_floor")
 }
 
 // fillStore gives n users a result each.
@@ -122,8 +138,22 @@ func partitionsOf(b *testing.B, session *gocql.Session, season leaderboard.Seaso
 	return all
 }
 
-// readPartitions returns the number of rows with an entry.
-func readPartitions(b *testing.B, session *gocql.Session, all []partition) int {
+// plainBatch is the number of users in a pipeline of the plain load.
+const plainBatch = 1000
+
+func addPlain(b *testing.B, client *goredis.Client, key string, users []string) {
+	pipe := client.Pipeline()
+	for _, user := range users {
+		pipe.ZAdd(b.Context(), key, goredis.Z{Score: float64(rand.Int64N(1 << 50)), Member: user})
+	}
+	if _, err := pipe.Exec(b.Context()); err != nil {
+		b.Error(err)
+	}
+}
+
+// readPartitions returns the number of rows with an entry. It passes the users to add, at most plainBatch
+// at a time, from several goroutines.
+func readPartitions(b *testing.B, session *gocql.Session, all []partition, add func(users []string)) int {
 	b.Helper()
 	const parallel = 4
 	var wg sync.WaitGroup
@@ -132,19 +162,26 @@ func readPartitions(b *testing.B, session *gocql.Session, all []partition) int {
 		wg.Go(func() {
 			var user string
 			var entry []byte
+			users := make([]string, 0, plainBatch)
 			for j := i; j < len(all); j += parallel {
 				p := all[j]
 				iter := session.Query(`SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ?`,
 					p.board, p.season, p.incarnation, p.division, p.bucket).Iter()
 				for iter.Scan(&user, &entry) {
-					if entry != nil {
-						rows[i]++
+					if entry == nil {
+						continue
+					}
+					rows[i]++
+					if users = append(users, user); len(users) == plainBatch {
+						add(users)
+						users = users[:0]
 					}
 				}
 				if err := iter.Close(); err != nil {
 					b.Error(err)
 				}
 			}
+			add(users)
 		})
 	}
 	wg.Wait()

@@ -1,7 +1,7 @@
 -- Frees some keys of a generation that the shard no longer needs: see dead in base.lua. Returns OK; 1
 -- if more keys remain, otherwise 0; and how many of the generation's keys :u0, :u1… are freed by now.
 -- The next call passes this number as ARGV[3]. The first call passes 0.
-local PIECE = 400 -- approximate maximum of keys that one call frees
+local PIECE = 200 -- approximate maximum of keys that one call frees
 local c = read_control()
 local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')
 if not g then return {OK, 0, 0} end

@@ -1,29 +1,45 @@
--- sum_before returns four values:
---   1. the number of strings in the groups before the group at gi, or of followers if kind is 'f'
+-- add_fields adds to a list the fields of a tree's hash s whose sum is the number of strings, or of
+-- followers if kind is 'f', in the groups before the group at gi.
+local function add_fields(fields, kind, gi)
+  while gi > 0 do
+    fields[#fields + 1] = kind .. format('%d', gi)
+    local b = 1
+    while gi % (b + b) == 0 do b = b + b end
+    gi = gi - b
+  end
+end
+
+-- sum_before returns five values:
+--   1. the number of strings in the groups before the group at gi
 --   2. the number of all strings of the tree
 --   3. whether strings may have equal rank keys
 --   4. whether the field ft is not 0: see tree.lua
-local function sum_before(at, kind, gi)
-  local fields, i = {'t', 'ft'}, gi
-  while i > 0 do
-    fields[#fields + 1] = kind .. format('%d', i)
-    local b = 1
-    while i % (b + b) == 0 do b = b + b end
-    i = i - b
+--   5. if DENSE is true, the number of followers in the groups before the group at gi
+-- It remembers its last answer, because close strings are often in one group.
+local summed_at, summed_gi, strings_before, all_strings, followed, followers_before
+local function sum_before(at, gi)
+  if at ~= summed_at or gi ~= summed_gi then
+    local fields = {'t', 'ft'}
+    add_fields(fields, '', gi)
+    local n = #fields
+    -- Without followers, their fields are all 0. If S > 1, the trees of sort keys have none.
+    if DENSE and (S == '1' or at ~= z) and (at ~= summed_at or followed) then add_fields(fields, 'f', gi) end
+    local v = call('HMGET', at .. 's', unpack(fields))
+    all_strings, followed, strings_before, followers_before = v[1] + 0, v[2] ~= '0', 0, 0
+    for i = 3, n do strings_before = strings_before + (v[i] or 0) end
+    for i = n + 1, #fields do followers_before = followers_before + (v[i] or 0) end
+    summed_at, summed_gi = at, gi
   end
-  local v, n = call('HMGET', at .. 's', unpack(fields)), 0
-  for i = 3, #fields do n = n + (v[i] or 0) end
-  return n, v[1] + 0, S ~= '1' or v[2] ~= '0', v[2] ~= '0'
+  return strings_before, all_strings, S ~= '1' or followed, followed, followers_before
 end
 
--- count_before returns four values: the number of strings before the leaf that seek found, and
--- the last three values of sum_before. If the tree has only one group, these values are nil,
--- true and true.
+-- count_before returns three values: the number of strings before the leaf that seek found, and the
+-- second and the third value of sum_before. If the tree has only one group, these values are nil and true.
 local function count_before(at, g, gi, si)
-  local n, all, ties, followed = 0, nil, true, true
-  if gi then n, all, ties, followed = sum_before(at, '', gi) end
+  local n, all, ties = 0, nil, true
+  if gi then n, all, ties = sum_before(at, gi) end
   if si and si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', format('%d', si * BLOCK - 1)) end
-  return n, all, ties, followed
+  return n, all, ties
 end
 
 -- size returns the number of strings of a tree, and whether strings may have equal rank

@@ -1,7 +1,8 @@
 -- Reads standings at positions of the ladder in this shard, and counts rank keys. The arguments are:
 --   ARGV[5]  the number of positions
 --   ARGV[6]  the number of percentages
---   ARGV[7]  Buckets of SurveyQuery, and ARGV[8] FromWorst
+--   ARGV[7]  Buckets of SurveyQuery, or 0; ARGV[8] FromWorst
+--   ARGV[9]  the number of the first edge to count, from 1; ARGV[10] the number of edges
 --   then     the positions, from 0; the percentages, which select positions as PercentPosition does;
 --            and beginnings of rank keys
 -- Returns each position and the sort key there. If the ladder ends before a position, the sort key is '';
@@ -9,15 +10,19 @@
 -- beginning: standings with a smaller rank key, and different smaller rank keys. If there are buckets,
 -- the result of count_buckets follows.
 
--- count_buckets returns, for each edge that BucketEdges returns, the number of better standings. A
--- standing's value is the first 8 bytes of its rank key. Lua's numbers are exact up to 53 bits only, so a
--- value is in two halves: bh and bl for the best standing.
-local function count_buckets(buckets, from_worst)
-  local all, counts, W = size(z), {}, 4294967296
-  if all == 0 then return counts end
-  local function number_at(position)
+-- count_buckets returns the values of the best and of the worst standing, and for each requested edge that
+-- BucketEdges returns, the number of better standings. The value of a standing is the first 8 bytes of its
+-- rank key. Lua's numbers are exact up to 53 bits only, so count_buckets calculates with the two halves of a
+-- value: bh and bl for the best standing. If the ladder is empty, it returns an empty list.
+local function count_buckets(buckets, from_worst, first, n)
+  local all, W = size(z), 4294967296
+  if all == 0 then return {} end
+  local function value_at(position)
     local _, _, s, _, i = seek_at(z, position, all)
-    local a, b, c, d, e, f, g, h = byte(call('ZRANGE', z .. 'l' .. s, i, i)[1], 1, 8)
+    return sub(call('ZRANGE', z .. 'l' .. s, i, i)[1], 1, 8)
+  end
+  local function halves(value)
+    local a, b, c, d, e, f, g, h = byte(value, 1, 8)
     return ((a * 256 + b) * 256 + c) * 256 + d, ((e * 256 + f) * 256 + g) * 256 + h
   end
   local function add(high, low, h, l)
@@ -27,30 +32,31 @@ local function count_buckets(buckets, from_worst)
     return high, low
   end
   local function digits(n) return string.char(floor(n / 16777216), floor(n / 65536) % 256, floor(n / 256) % 256, n % 256) end
-  local bh, bl = number_at(0)
-  local wh, wl = number_at(all - 1)
+  local found = {value_at(0), value_at(all - 1)}
+  local bh, bl = halves(found[1])
+  local wh, wl = halves(found[2])
   local dh, dl = add(wh, wl, -bh, -bl)
   local h = floor(dh / buckets)
   local l
   h, l = add(h, floor(((dh - h * buckets) * W + dl) / buckets), 0, 1)
   local _, _, count = counters()
-  local oh, ol = h, l
-  while oh < dh or oh == dh and ol <= dl do
+  for i = first, first + n - 1 do
+    local oh, ol = h * i + floor(l * i / W), l * i % W -- the distance of the edge
+    if oh > dh or oh == dh and ol > dl then break end
     local eh, el = add(bh, bl, oh, ol)
     if from_worst then
       eh, el = add(wh, wl, -oh, -ol)
       eh, el = add(eh, el, 0, 1)
     end
-    counts[#counts + 1] = count(z, digits(eh) .. digits(el))
-    oh, ol = add(oh, ol, h, l)
+    found[#found + 1] = count(z, digits(eh) .. digits(el))
   end
-  return counts
+  return found
 end
 
 local all = size(z)
 reply[6] = all
-local n, percents, keys = #reply, 9 + ARGV[5], 9 + ARGV[5] + ARGV[6]
-for a = 9, keys - 1 do
+local n, percents, keys = #reply, 11 + ARGV[5], 11 + ARGV[5] + ARGV[6]
+for a = 11, keys - 1 do
   local position = tonumber(ARGV[a])
   if a >= percents then position = math.max(all - floor(all * position / 100), 1) - 1 end
   if S ~= '1' then position = math.min(position, all - 1) end
@@ -70,6 +76,6 @@ if keys <= #ARGV then
 end
 if ARGV[7] ~= '0' then
   n = n + 1
-  reply[n] = count_buckets(tonumber(ARGV[7]), ARGV[8] == '1')
+  reply[n] = count_buckets(tonumber(ARGV[7]), ARGV[8] == '1', tonumber(ARGV[9]), tonumber(ARGV[10]))
 end
 return reply
