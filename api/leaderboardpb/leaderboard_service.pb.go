@@ -5811,9 +5811,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
 	"\a_banned2\x8b\x1e\n" +
-	"\x12LeaderboardService\x12\x97\x01\n" +
-	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
-	"/v1/scores\x12\xab\x01\n" +
+	"\x12LeaderboardService\x12\xab\x01\n" +
 	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"A\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x12\x89\x01\n" +
 	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x12\xa0\x01\n" +
 	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"B\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x12\x9d\x01\n" +
@@ -5823,11 +5821,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\fRestoreMatch\x12#.leaderboard.v1.RestoreMatchRequest\x1a$.leaderboard.v1.RestoreMatchResponse\"8\x82\xd3\xe4\x93\x022:\x01*\"-/v1/boards/{board}/matches/{match_id}:restore\x12\x98\x01\n" +
 	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\":\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x12\x89\x01\n" +
 	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"7\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x12\x90\x01\n" +
-	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\",\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x12\x84\x01\n" +
-	"\n" +
-	"ListScores\x12!.leaderboard.v1.ListScoresRequest\x1a\".leaderboard.v1.ListScoresResponse\"/\x82\xd3\xe4\x93\x02)Z\x1b\x12\x19/v1/boards/{board}/scores\x12\n" +
-	"/v1/scores\x12\x9e\x01\n" +
-	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"C\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x12\x9e\x01\n" +
+	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\",\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x12\x9e\x01\n" +
 	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"C\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x12o\n" +
 	"\bGetStats\x12\x1f.leaderboard.v1.GetStatsRequest\x1a .leaderboard.v1.GetStatsResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/stats\x12z\n" +
 	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x12}\n" +
@@ -5845,7 +5839,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\aBanUser\x12\x1e.leaderboard.v1.BanUserRequest\x1a\x1f.leaderboard.v1.BanUserResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/users/{user_id}:ban\x12v\n" +
 	"\tUnbanUser\x12 .leaderboard.v1.UnbanUserRequest\x1a!.leaderboard.v1.UnbanUserResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:unban\x12v\n" +
 	"\tEraseUser\x12 .leaderboard.v1.EraseUserRequest\x1a!.leaderboard.v1.EraseUserResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:erase\x12\x83\x01\n" +
-	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scoresB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scores\x12\x97\x01\n" +
+	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
+	"/v1/scores\x12\x9e\x01\n" +
+	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"C\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x12\x84\x01\n" +
+	"\n" +
+	"ListScores\x12!.leaderboard.v1.ListScoresRequest\x1a\".leaderboard.v1.ListScoresResponse\"/\x82\xd3\xe4\x93\x02)Z\x1b\x12\x19/v1/boards/{board}/scores\x12\n" +
+	"/v1/scoresB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_leaderboard_service_proto_rawDescOnce sync.Once
@@ -6019,62 +6019,62 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	70,  // 71: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
 	66,  // 72: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
 	78,  // 73: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	1,   // 74: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	3,   // 75: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,   // 76: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,   // 77: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,   // 78: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11,  // 79: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13,  // 80: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	15,  // 81: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	17,  // 82: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	19,  // 83: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	21,  // 84: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	23,  // 85: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	25,  // 86: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	27,  // 87: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	29,  // 88: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	31,  // 89: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	33,  // 90: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	35,  // 91: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	37,  // 92: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	39,  // 93: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	41,  // 94: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	43,  // 95: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	45,  // 96: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	47,  // 97: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	49,  // 98: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	51,  // 99: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	53,  // 100: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	55,  // 101: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,   // 102: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	4,   // 103: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,   // 104: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,   // 105: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10,  // 106: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12,  // 107: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14,  // 108: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	16,  // 109: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	18,  // 110: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	20,  // 111: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	22,  // 112: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	24,  // 113: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	26,  // 114: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	28,  // 115: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	30,  // 116: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	32,  // 117: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	34,  // 118: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	36,  // 119: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	38,  // 120: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	40,  // 121: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	42,  // 122: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	44,  // 123: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	46,  // 124: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	48,  // 125: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	50,  // 126: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	52,  // 127: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	54,  // 128: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	56,  // 129: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	3,   // 74: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,   // 75: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,   // 76: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,   // 77: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11,  // 78: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13,  // 79: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	15,  // 80: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	17,  // 81: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	19,  // 82: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	21,  // 83: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	27,  // 84: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	29,  // 85: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	31,  // 86: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	33,  // 87: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	35,  // 88: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	37,  // 89: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	39,  // 90: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	41,  // 91: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	43,  // 92: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	45,  // 93: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	47,  // 94: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	49,  // 95: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	51,  // 96: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	53,  // 97: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	55,  // 98: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	1,   // 99: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	25,  // 100: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	23,  // 101: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	4,   // 102: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,   // 103: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,   // 104: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10,  // 105: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12,  // 106: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14,  // 107: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	16,  // 108: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	18,  // 109: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	20,  // 110: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	22,  // 111: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	28,  // 112: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	30,  // 113: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	32,  // 114: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	34,  // 115: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	36,  // 116: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	38,  // 117: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	40,  // 118: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	42,  // 119: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	44,  // 120: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	46,  // 121: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	48,  // 122: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	50,  // 123: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	52,  // 124: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	54,  // 125: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	56,  // 126: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	2,   // 127: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	26,  // 128: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	24,  // 129: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
 	102, // [102:130] is the sub-list for method output_type
 	74,  // [74:102] is the sub-list for method input_type
 	74,  // [74:74] is the sub-list for extension type_name

@@ -19,7 +19,6 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	LeaderboardService_SubmitScore_FullMethodName         = "/leaderboard.v1.LeaderboardService/SubmitScore"
 	LeaderboardService_BatchSubmitScores_FullMethodName   = "/leaderboard.v1.LeaderboardService/BatchSubmitScores"
 	LeaderboardService_BatchSubmitResults_FullMethodName  = "/leaderboard.v1.LeaderboardService/BatchSubmitResults"
 	LeaderboardService_RetractResult_FullMethodName       = "/leaderboard.v1.LeaderboardService/RetractResult"
@@ -30,8 +29,6 @@ const (
 	LeaderboardService_CorrectResult_FullMethodName       = "/leaderboard.v1.LeaderboardService/CorrectResult"
 	LeaderboardService_GetResult_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetResult"
 	LeaderboardService_ListUserResults_FullMethodName     = "/leaderboard.v1.LeaderboardService/ListUserResults"
-	LeaderboardService_ListScores_FullMethodName          = "/leaderboard.v1.LeaderboardService/ListScores"
-	LeaderboardService_GetUserScore_FullMethodName        = "/leaderboard.v1.LeaderboardService/GetUserScore"
 	LeaderboardService_LookupScores_FullMethodName        = "/leaderboard.v1.LeaderboardService/LookupScores"
 	LeaderboardService_GetStats_FullMethodName            = "/leaderboard.v1.LeaderboardService/GetStats"
 	LeaderboardService_ListSeasons_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListSeasons"
@@ -47,6 +44,9 @@ const (
 	LeaderboardService_UnbanUser_FullMethodName           = "/leaderboard.v1.LeaderboardService/UnbanUser"
 	LeaderboardService_EraseUser_FullMethodName           = "/leaderboard.v1.LeaderboardService/EraseUser"
 	LeaderboardService_ListUserScores_FullMethodName      = "/leaderboard.v1.LeaderboardService/ListUserScores"
+	LeaderboardService_SubmitScore_FullMethodName         = "/leaderboard.v1.LeaderboardService/SubmitScore"
+	LeaderboardService_GetUserScore_FullMethodName        = "/leaderboard.v1.LeaderboardService/GetUserScore"
+	LeaderboardService_ListScores_FullMethodName          = "/leaderboard.v1.LeaderboardService/ListScores"
 )
 
 // LeaderboardServiceClient is the client API for LeaderboardService service.
@@ -57,9 +57,6 @@ const (
 // board is the default board, an absent season is the current season, and an
 // absent division is the overall ranking.
 type LeaderboardServiceClient interface {
-	// Submits one result. Sending the same result again changes nothing. The
-	// answer has the user's score and rank after the result.
-	SubmitScore(ctx context.Context, in *SubmitScoreRequest, opts ...grpc.CallOption) (*SubmitScoreResponse, error)
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.
 	BatchSubmitScores(ctx context.Context, in *BatchSubmitScoresRequest, opts ...grpc.CallOption) (*BatchSubmitScoresResponse, error)
@@ -89,11 +86,6 @@ type LeaderboardServiceClient interface {
 	// Lists a user's results on a board, including retracted and rejected results. The newest
 	// season comes first. In a season, the results are ordered by match id.
 	ListUserResults(ctx context.Context, in *ListUserResultsRequest, opts ...grpc.CallOption) (*ListUserResultsResponse, error)
-	// Lists entries in standing order: from the top, from a position, or from the end
-	// of the previous page.
-	ListScores(ctx context.Context, in *ListScoresRequest, opts ...grpc.CallOption) (*ListScoresResponse, error)
-	// Returns a user's entry, its rank and its neighbors.
-	GetUserScore(ctx context.Context, in *GetUserScoreRequest, opts ...grpc.CallOption) (*GetUserScoreResponse, error)
 	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.
 	LookupScores(ctx context.Context, in *LookupScoresRequest, opts ...grpc.CallOption) (*LookupScoresResponse, error)
@@ -136,6 +128,14 @@ type LeaderboardServiceClient interface {
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
 	// Returns a user's entries on every board that the caller may see.
 	ListUserScores(ctx context.Context, in *ListUserScoresRequest, opts ...grpc.CallOption) (*ListUserScoresResponse, error)
+	// Submits one result. Sending the same result again changes nothing. The
+	// answer has the user's score and rank after the result.
+	SubmitScore(ctx context.Context, in *SubmitScoreRequest, opts ...grpc.CallOption) (*SubmitScoreResponse, error)
+	// Returns a user's entry, its rank and its neighbors.
+	GetUserScore(ctx context.Context, in *GetUserScoreRequest, opts ...grpc.CallOption) (*GetUserScoreResponse, error)
+	// Lists entries in standing order: from the top, from a position, or from the end
+	// of the previous page.
+	ListScores(ctx context.Context, in *ListScoresRequest, opts ...grpc.CallOption) (*ListScoresResponse, error)
 }
 
 type leaderboardServiceClient struct {
@@ -144,16 +144,6 @@ type leaderboardServiceClient struct {
 
 func NewLeaderboardServiceClient(cc grpc.ClientConnInterface) LeaderboardServiceClient {
 	return &leaderboardServiceClient{cc}
-}
-
-func (c *leaderboardServiceClient) SubmitScore(ctx context.Context, in *SubmitScoreRequest, opts ...grpc.CallOption) (*SubmitScoreResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(SubmitScoreResponse)
-	err := c.cc.Invoke(ctx, LeaderboardService_SubmitScore_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
 }
 
 func (c *leaderboardServiceClient) BatchSubmitScores(ctx context.Context, in *BatchSubmitScoresRequest, opts ...grpc.CallOption) (*BatchSubmitScoresResponse, error) {
@@ -250,26 +240,6 @@ func (c *leaderboardServiceClient) ListUserResults(ctx context.Context, in *List
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListUserResultsResponse)
 	err := c.cc.Invoke(ctx, LeaderboardService_ListUserResults_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *leaderboardServiceClient) ListScores(ctx context.Context, in *ListScoresRequest, opts ...grpc.CallOption) (*ListScoresResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(ListScoresResponse)
-	err := c.cc.Invoke(ctx, LeaderboardService_ListScores_FullMethodName, in, out, cOpts...)
-	if err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-func (c *leaderboardServiceClient) GetUserScore(ctx context.Context, in *GetUserScoreRequest, opts ...grpc.CallOption) (*GetUserScoreResponse, error) {
-	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	out := new(GetUserScoreResponse)
-	err := c.cc.Invoke(ctx, LeaderboardService_GetUserScore_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -435,6 +405,36 @@ func (c *leaderboardServiceClient) ListUserScores(ctx context.Context, in *ListU
 	return out, nil
 }
 
+func (c *leaderboardServiceClient) SubmitScore(ctx context.Context, in *SubmitScoreRequest, opts ...grpc.CallOption) (*SubmitScoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SubmitScoreResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_SubmitScore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) GetUserScore(ctx context.Context, in *GetUserScoreRequest, opts ...grpc.CallOption) (*GetUserScoreResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetUserScoreResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_GetUserScore_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) ListScores(ctx context.Context, in *ListScoresRequest, opts ...grpc.CallOption) (*ListScoresResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListScoresResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_ListScores_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LeaderboardServiceServer is the server API for LeaderboardService service.
 // All implementations must embed UnimplementedLeaderboardServiceServer
 // for forward compatibility.
@@ -443,9 +443,6 @@ func (c *leaderboardServiceClient) ListUserScores(ctx context.Context, in *ListU
 // board is the default board, an absent season is the current season, and an
 // absent division is the overall ranking.
 type LeaderboardServiceServer interface {
-	// Submits one result. Sending the same result again changes nothing. The
-	// answer has the user's score and rank after the result.
-	SubmitScore(context.Context, *SubmitScoreRequest) (*SubmitScoreResponse, error)
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.
 	BatchSubmitScores(context.Context, *BatchSubmitScoresRequest) (*BatchSubmitScoresResponse, error)
@@ -475,11 +472,6 @@ type LeaderboardServiceServer interface {
 	// Lists a user's results on a board, including retracted and rejected results. The newest
 	// season comes first. In a season, the results are ordered by match id.
 	ListUserResults(context.Context, *ListUserResultsRequest) (*ListUserResultsResponse, error)
-	// Lists entries in standing order: from the top, from a position, or from the end
-	// of the previous page.
-	ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error)
-	// Returns a user's entry, its rank and its neighbors.
-	GetUserScore(context.Context, *GetUserScoreRequest) (*GetUserScoreResponse, error)
 	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.
 	LookupScores(context.Context, *LookupScoresRequest) (*LookupScoresResponse, error)
@@ -522,6 +514,14 @@ type LeaderboardServiceServer interface {
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
 	// Returns a user's entries on every board that the caller may see.
 	ListUserScores(context.Context, *ListUserScoresRequest) (*ListUserScoresResponse, error)
+	// Submits one result. Sending the same result again changes nothing. The
+	// answer has the user's score and rank after the result.
+	SubmitScore(context.Context, *SubmitScoreRequest) (*SubmitScoreResponse, error)
+	// Returns a user's entry, its rank and its neighbors.
+	GetUserScore(context.Context, *GetUserScoreRequest) (*GetUserScoreResponse, error)
+	// Lists entries in standing order: from the top, from a position, or from the end
+	// of the previous page.
+	ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error)
 	mustEmbedUnimplementedLeaderboardServiceServer()
 }
 
@@ -532,9 +532,6 @@ type LeaderboardServiceServer interface {
 // pointer dereference when methods are called.
 type UnimplementedLeaderboardServiceServer struct{}
 
-func (UnimplementedLeaderboardServiceServer) SubmitScore(context.Context, *SubmitScoreRequest) (*SubmitScoreResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method SubmitScore not implemented")
-}
 func (UnimplementedLeaderboardServiceServer) BatchSubmitScores(context.Context, *BatchSubmitScoresRequest) (*BatchSubmitScoresResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BatchSubmitScores not implemented")
 }
@@ -564,12 +561,6 @@ func (UnimplementedLeaderboardServiceServer) GetResult(context.Context, *GetResu
 }
 func (UnimplementedLeaderboardServiceServer) ListUserResults(context.Context, *ListUserResultsRequest) (*ListUserResultsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListUserResults not implemented")
-}
-func (UnimplementedLeaderboardServiceServer) ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method ListScores not implemented")
-}
-func (UnimplementedLeaderboardServiceServer) GetUserScore(context.Context, *GetUserScoreRequest) (*GetUserScoreResponse, error) {
-	return nil, status.Error(codes.Unimplemented, "method GetUserScore not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) LookupScores(context.Context, *LookupScoresRequest) (*LookupScoresResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LookupScores not implemented")
@@ -616,6 +607,15 @@ func (UnimplementedLeaderboardServiceServer) EraseUser(context.Context, *EraseUs
 func (UnimplementedLeaderboardServiceServer) ListUserScores(context.Context, *ListUserScoresRequest) (*ListUserScoresResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListUserScores not implemented")
 }
+func (UnimplementedLeaderboardServiceServer) SubmitScore(context.Context, *SubmitScoreRequest) (*SubmitScoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SubmitScore not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) GetUserScore(context.Context, *GetUserScoreRequest) (*GetUserScoreResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetUserScore not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListScores not implemented")
+}
 func (UnimplementedLeaderboardServiceServer) mustEmbedUnimplementedLeaderboardServiceServer() {}
 func (UnimplementedLeaderboardServiceServer) testEmbeddedByValue()                            {}
 
@@ -635,24 +635,6 @@ func RegisterLeaderboardServiceServer(s grpc.ServiceRegistrar, srv LeaderboardSe
 		t.testEmbeddedByValue()
 	}
 	s.RegisterService(&LeaderboardService_ServiceDesc, srv)
-}
-
-func _LeaderboardService_SubmitScore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(SubmitScoreRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(LeaderboardServiceServer).SubmitScore(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: LeaderboardService_SubmitScore_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeaderboardServiceServer).SubmitScore(ctx, req.(*SubmitScoreRequest))
-	}
-	return interceptor(ctx, in, info, handler)
 }
 
 func _LeaderboardService_BatchSubmitScores_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
@@ -831,42 +813,6 @@ func _LeaderboardService_ListUserResults_Handler(srv interface{}, ctx context.Co
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LeaderboardServiceServer).ListUserResults(ctx, req.(*ListUserResultsRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _LeaderboardService_ListScores_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(ListScoresRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(LeaderboardServiceServer).ListScores(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: LeaderboardService_ListScores_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeaderboardServiceServer).ListScores(ctx, req.(*ListScoresRequest))
-	}
-	return interceptor(ctx, in, info, handler)
-}
-
-func _LeaderboardService_GetUserScore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
-	in := new(GetUserScoreRequest)
-	if err := dec(in); err != nil {
-		return nil, err
-	}
-	if interceptor == nil {
-		return srv.(LeaderboardServiceServer).GetUserScore(ctx, in)
-	}
-	info := &grpc.UnaryServerInfo{
-		Server:     srv,
-		FullMethod: LeaderboardService_GetUserScore_FullMethodName,
-	}
-	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
-		return srv.(LeaderboardServiceServer).GetUserScore(ctx, req.(*GetUserScoreRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1134,6 +1080,60 @@ func _LeaderboardService_ListUserScores_Handler(srv interface{}, ctx context.Con
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LeaderboardService_SubmitScore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SubmitScoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).SubmitScore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_SubmitScore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).SubmitScore(ctx, req.(*SubmitScoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_GetUserScore_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetUserScoreRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).GetUserScore(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_GetUserScore_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).GetUserScore(ctx, req.(*GetUserScoreRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_ListScores_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListScoresRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).ListScores(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_ListScores_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).ListScores(ctx, req.(*ListScoresRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // LeaderboardService_ServiceDesc is the grpc.ServiceDesc for LeaderboardService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1141,10 +1141,6 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "leaderboard.v1.LeaderboardService",
 	HandlerType: (*LeaderboardServiceServer)(nil),
 	Methods: []grpc.MethodDesc{
-		{
-			MethodName: "SubmitScore",
-			Handler:    _LeaderboardService_SubmitScore_Handler,
-		},
 		{
 			MethodName: "BatchSubmitScores",
 			Handler:    _LeaderboardService_BatchSubmitScores_Handler,
@@ -1184,14 +1180,6 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListUserResults",
 			Handler:    _LeaderboardService_ListUserResults_Handler,
-		},
-		{
-			MethodName: "ListScores",
-			Handler:    _LeaderboardService_ListScores_Handler,
-		},
-		{
-			MethodName: "GetUserScore",
-			Handler:    _LeaderboardService_GetUserScore_Handler,
 		},
 		{
 			MethodName: "LookupScores",
@@ -1248,6 +1236,18 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListUserScores",
 			Handler:    _LeaderboardService_ListUserScores_Handler,
+		},
+		{
+			MethodName: "SubmitScore",
+			Handler:    _LeaderboardService_SubmitScore_Handler,
+		},
+		{
+			MethodName: "GetUserScore",
+			Handler:    _LeaderboardService_GetUserScore_Handler,
+		},
+		{
+			MethodName: "ListScores",
+			Handler:    _LeaderboardService_ListScores_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"sync"
@@ -172,7 +173,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		}
 		if a.refusal != nil {
 			// If the generated code received an invalid body or query, it would return its own error.
-			b, r.URL.RawQuery = &body{}, ""
+			b, r.Form = &body{}, url.Values{}
 			// net/http cancels the context if reading the body fails, but the interceptors must
 			// still log the call.
 			r = r.WithContext(context.WithoutCancel(r.Context()))

@@ -167,7 +167,7 @@ func isLoopbackName(host string) bool {
 // writeTimeout bounds each write. A timeout for the whole answer would end streams.
 const writeTimeout = 30 * time.Second
 
-// answerWriter restarts the write timeout at each write, and sets Cache-Control.
+// answerWriter extends the write deadline, and sets Cache-Control.
 type answerWriter struct {
 	http.ResponseWriter
 	*http.ResponseController
@@ -175,10 +175,17 @@ type answerWriter struct {
 	// use it.
 	cacheControl string
 	wroteHeader  bool
+	extendedAt   time.Time // see extendDeadline
 }
 
-// The error is ignored, as in boundUnreadBody.
-func (w *answerWriter) extendDeadline() { _ = w.SetWriteDeadline(time.Now().Add(writeTimeout)) }
+// extendDeadline sets the deadline of the next write, unless it was set less than a second ago. The error
+// is ignored, as in boundUnreadBody.
+func (w *answerWriter) extendDeadline() {
+	if now := time.Now(); now.Sub(w.extendedAt) >= time.Second {
+		w.extendedAt = now
+		_ = w.SetWriteDeadline(now.Add(writeTimeout))
+	}
+}
 
 func (w *answerWriter) WriteHeader(status int) {
 	h := w.Header()

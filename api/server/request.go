@@ -61,7 +61,7 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 	if err != nil {
 		return nil, err
 	}
-	r.URL.RawQuery = query.Encode()
+	r.Form = query // the generated code reads the parameters from here
 	if rt.body == nil {
 		return &body{}, discardBody(w, r)
 	}
