@@ -64,7 +64,7 @@ type Survey struct {
 
 // Ranker answers questions about ranks. Every answer is exact and shows the ladder at one
 // moment. But the parts of a large answer may show successive moments: of more than 16 keys
-// and positions together, 25 buckets, 32 users or 1,000 standings. If a ladder has no
+// and positions together, 26 buckets, 32 users or 1,000 standings. If a ladder has no
 // standings, the answer is empty and the error is nil.
 //
 // The parameter methods lists the ranks that the answer must have; an empty list means all.

@@ -164,7 +164,7 @@ func isLoopbackName(host string) bool {
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || net.ParseIP(host).IsLoopback()
 }
 
-// writeTimeout bounds each write. A timeout for the whole answer would end streams.
+// writeTimeout bounds each write, to the second. A timeout for the whole answer would end streams.
 const writeTimeout = 30 * time.Second
 
 // answerWriter extends the write deadline, and sets Cache-Control.

@@ -80,7 +80,8 @@ type admission struct {
 	refusal error              // nil if the call may proceed
 	board   *leaderboard.Board // of the request, if checkBoards has read it
 	// encode returns the encoding of the answer over REST, or of the last event of a watch. If encode is
-	// nil, the gateway encodes the answer. The handler sets encode before the gateway receives the answer.
+	// nil, the gateway encodes the answer, otherwise it does not receive the answer. The handler sets encode
+	// before it returns or sends an answer.
 	encode func() ([]byte, error)
 }
 

@@ -81,8 +81,7 @@ type Options struct {
 	// Shards is the number of shards, 1 to 256, of a season that a Rebuild fills for the first
 	// time, if the board sets no number. Redis records the season's number of shards. This number
 	// stays the same until Drop, or until a Rebuild of a board that sets another number. With one
-	// shard, every read takes one round trip and sees the state of one moment. Several shards can
-	// use several servers. Default 1.
+	// shard, every read takes one round trip. Several shards can use several servers. Default 1.
 	Shards int
 	// Prefix is the start of every key's name. Default "leaderboard:".
 	Prefix string

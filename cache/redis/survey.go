@@ -77,18 +77,27 @@ func (r *reader) surveyCalls(q leaderboard.SurveyQuery) (pieces []surveyCall, ca
 	return pieces, calls
 }
 
-// survey answers q for a season of one shard, in one round trip.
+// survey answers q for a season of one shard, in one round trip if the ladder's ends do not change.
 func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
+	for range attempts {
+		if s, stable, err := r.trySurvey(q); stable || err != nil {
+			return s, err
+		}
+	}
+	return leaderboard.Survey{}, errUnstable
+}
+
+// trySurvey returns stable as false if the ladder's ends changed between the calls, so that their buckets
+// differ.
+func (r *reader) trySurvey(q leaderboard.SurveyQuery) (s leaderboard.Survey, stable bool, err error) {
 	pieces, calls := r.surveyCalls(q)
 	if _, err := r.ask(calls); err != nil {
-		return leaderboard.Survey{}, err
+		return s, false, err
 	}
 	if err := r.checkKeys(q.Keys); err != nil {
-		return leaderboard.Survey{}, err
+		return s, false, err
 	}
-	var s leaderboard.Survey
-	var ends [2]string // the values of the best and of the worst standing
-	var before []leaderboard.Counts
+	h := histogram{query: &q, rest: r.view.Size}
 	for _, p := range pieces {
 		for range p.positions {
 			p.int()
@@ -104,23 +113,52 @@ func (r *reader) survey(q leaderboard.SurveyQuery) (leaderboard.Survey, error) {
 		if p.edges == 0 {
 			continue
 		}
-		found := reply{rest: p.list()}
-		if len(found.rest) > 0 {
-			if at := [2]string{found.str(), found.str()}; ends == ([2]string{}) {
-				ends = at
-			} else if at != ends {
-				return leaderboard.Survey{}, errAgain // the edges of two calls differ
-			}
+		counted := reply{rest: p.list()}
+		if !h.add(&counted) {
+			return leaderboard.Survey{}, false, nil
 		}
-		for len(found.rest) > 0 && !found.fault {
-			before = append(before, leaderboard.Counts{Standings: found.int()})
-		}
-		p.fault = p.fault || found.fault
+		p.fault = p.fault || counted.fault
 	}
 	if q.Buckets > 0 && r.view.Size > 0 {
-		s.Buckets = q.BucketCounts(before, r.view.Size)
+		s.Buckets = append(h.buckets, h.rest)
 	}
-	return s, fault(calls)
+	return s, true, fault(calls)
+}
+
+// histogram joins the answers of count_buckets in lua/survey.lua. Each bucket comes from one answer.
+type histogram struct {
+	query   *leaderboard.SurveyQuery
+	answers int
+	ends    [2]string // the values of the best and of the worst standing; "" if the ladder is empty
+	buckets []int64
+	rest    int64 // the bucket after the last edge
+}
+
+// add returns false if the ends differ from those in the previous answers: the edges then differ too.
+func (h *histogram) add(counted *reply) bool {
+	var ends [2]string
+	size, before := int64(0), []leaderboard.Counts(nil)
+	if len(counted.rest) > 0 {
+		ends, size = [2]string{counted.str(), counted.str()}, counted.int()
+	}
+	for len(counted.rest) > 0 && !counted.fault {
+		before = append(before, leaderboard.Counts{Standings: counted.int()})
+	}
+	if h.answers++; h.answers == 1 {
+		h.ends = ends
+	} else if ends != h.ends {
+		return false
+	}
+	if len(before) == 0 {
+		return true
+	}
+	counts := h.query.BucketCounts(before, size)
+	if last := len(counts) - 1; h.answers == 1 {
+		h.buckets, h.rest = counts[:last:last], counts[last]
+	} else { // the first bucket includes those of the previous answers
+		h.buckets, h.rest = append(h.buckets, counts[1:last]...), counts[last]
+	}
+	return true
 }
 
 // checkKeys returns [leaderboard.ErrFormat] if a key is longer than the board's rank keys.

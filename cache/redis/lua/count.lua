@@ -21,12 +21,12 @@ local function counters()
       n = call('ZLEXCOUNT', leaf, '-', '(' .. k)
       return n, distinct and n > 0 and n - count_pairs(call('ZRANGE', leaf, '0', format('%d', n - 1))) or n
     end
-    local followed, last_bit = true, format('%d', (si + 1) * BLOCK - 1)
+    local followed, last_byte = true, format('%d', (si + 1) * BLOCK - 1)
     if gi then n, _, _, followed, f = sum_before(at, gi) end
     local rest = call('ZLEXCOUNT', leaf, '[' .. k, '+') -- strings of the leaf that are not less than k
-    n = n + call('BITCOUNT', at .. 'c' .. g, '0', last_bit) - rest
+    n = n + call('BITCOUNT', at .. 'c' .. g, '0', last_byte) - rest
     if not (distinct and followed) then return n, n end
-    local upto = call('BITCOUNT', at .. 'f' .. g, '0', last_bit)
+    local upto = call('BITCOUNT', at .. 'f' .. g, '0', last_byte)
     f = f + upto
     if upto > 0 and rest > 1 then
       -- Subtract the followers in the rest. The first string of the rest is none. If the last string has
@@ -53,7 +53,7 @@ local function counters()
   -- count_less returns the number of standings in the ladder with a smaller rank key than k, and the
   -- number of different smaller rank keys. If S > 1, the second number includes only rank keys whose home
   -- is this shard. k may be the beginning of a rank key. If S = 1 and k is the rank key of a standing, g, gi
-  -- and si may be the positions of its group and leaf (see tree.lua). count_less is then fast.
+  -- and si may be the results of seek for this standing. count_less is then fast.
   local function count_less(k, g, gi, si)
     if S ~= '1' then return count(z, k), DENSE and count_homes(k) or 0 end
     local dir = gi and z .. 'd' .. g
@@ -63,9 +63,10 @@ local function counters()
     return count_at(DENSE, ti < si, z, k, g, gi, t, ti)
   end
 
+  local tied = false -- whether the last x probably had a standing with its rank key before it
+
   -- count_less_at returns the results of count_less for the rank key of x. But if S > 1, the second
   -- number has no meaning. x is at the position i of a leaf, and n strings of the tree precede x.
-  local tied = false -- whether the string before the last x had the same rank key
   local function count_less_at(x, g, gi, s, si, i, n)
     local k = sub(x, 1, kb)
     if tied then -- this is then likely for x too

@@ -1,7 +1,7 @@
 -- Frees some keys of a generation that the shard no longer needs: see dead in base.lua. Returns OK; 1
 -- if more keys remain, otherwise 0; and how many of the generation's keys :u0, :u1… are freed by now.
 -- The next call passes this number as ARGV[3]. The first call passes 0.
-local PIECE = 200 -- approximate maximum of keys that one call frees
+local PIECE = 200 -- one call frees about as many keys, but always whole groups of trees
 local c = read_control()
 local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')
 if not g then return {OK, 0, 0} end
@@ -9,7 +9,7 @@ local l, freed, n = key(g, 'l'), tonumber(ARGV[3]), 0
 -- From now on, no piece of a bulk load (see bulk.lua) can write keys of this generation.
 call('UNLINK', key(g, 'b'))
 
--- cut frees groups of a tree, about PIECE keys at most. It reports whether all groups are freed.
+-- cut frees groups of a tree until the call has freed PIECE keys. It reports whether all groups are freed.
 local function cut(at)
   while n < PIECE do
     local group = call('ZRANGE', at .. 'r', 0, 0)[1]

@@ -10,10 +10,13 @@
 -- beginning: standings with a smaller rank key, and different smaller rank keys. If there are buckets,
 -- the result of count_buckets follows.
 
--- count_buckets returns the values of the best and of the worst standing, and for each requested edge that
--- BucketEdges returns, the number of better standings. The value of a standing is the first 8 bytes of its
--- rank key. Lua's numbers are exact up to 53 bits only, so count_buckets calculates with the two halves of a
--- value: bh and bl for the best standing. If the ladder is empty, it returns an empty list.
+-- count_buckets counts the standings that are better than the edges that BucketEdges returns, from the edge
+-- first on, at most n edges. It returns the values of the best and of the worst standing, the size of the
+-- ladder, and the counts. If first is not 1, the edge before first comes first: each bucket is then the
+-- difference of two numbers of one answer. If the ladder is empty, count_buckets returns an empty list.
+--
+-- The value of a standing is the first 8 bytes of its rank key. Lua's numbers are exact up to 53 bits only,
+-- so count_buckets calculates with the two halves of a value: bh and bl for the best standing.
 local function count_buckets(buckets, from_worst, first, n)
   local all, W = size(z), 4294967296
   if all == 0 then return {} end
@@ -32,7 +35,7 @@ local function count_buckets(buckets, from_worst, first, n)
     return high, low
   end
   local function digits(n) return string.char(floor(n / 16777216), floor(n / 65536) % 256, floor(n / 256) % 256, n % 256) end
-  local found = {value_at(0), value_at(all - 1)}
+  local found = {value_at(0), value_at(all - 1), all}
   local bh, bl = halves(found[1])
   local wh, wl = halves(found[2])
   local dh, dl = add(wh, wl, -bh, -bl)
@@ -40,7 +43,7 @@ local function count_buckets(buckets, from_worst, first, n)
   local l
   h, l = add(h, floor(((dh - h * buckets) * W + dl) / buckets), 0, 1)
   local _, _, count = counters()
-  for i = first, first + n - 1 do
+  for i = math.max(first - 1, 1), first + n - 1 do
     local oh, ol = h * i + floor(l * i / W), l * i % W -- the distance of the edge
     if oh > dh or oh == dh and ol > dl then break end
     local eh, el = add(bh, bl, oh, ol)
