@@ -144,6 +144,9 @@ func (h *histogram) add(counted *reply) bool {
 	for len(counted.rest) > 0 && !counted.fault {
 		before = append(before, leaderboard.Counts{Standings: counted.int()})
 	}
+	if counted.fault {
+		return true // the caller returns an error
+	}
 	if h.answers++; h.answers == 1 {
 		h.ends = ends
 	} else if ends != h.ends {
