@@ -280,8 +280,8 @@ const (
 	sharedStandings = 16
 )
 
-// neighborhoods reads the standings around each user, in a season with one shard. It limits them as
-// the method around does. An answer about a user who is not in the ladder has no standings.
+// neighborhoods reads the standings around each user, in a season with one shard. The parameters above
+// and below are those of the method around. If a user is not in the ladder, the user's answer is empty.
 func (r *reader) neighborhoods(answers []*aroundAnswer, above, below int) error {
 	args := make([]any, 0, 3+2*len(answers))
 	args = append(args, "u", above, below)

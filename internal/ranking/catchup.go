@@ -57,14 +57,13 @@ func (a *Applier) CatchUp(ctx context.Context, key leaderboard.SeasonKey, users 
 		}
 		return nil, true, nil
 	}
-	boards := append([]*leaderboard.Board{links.source}, links.boards...)
 	for len(users) > 0 {
 		// A failed Update makes the season unavailable, so first check that the index answers.
 		if _, err := a.index.Loaded(ctx, key); err != nil {
 			return users, false, err
 		}
 		n := min(len(users), refreshChunk)
-		if err := a.refreshIndex(ctx, boards, key, users[:n], a.now()); err != nil {
+		if err := a.refreshIndex(ctx, links, key, users[:n]); err != nil {
 			return users, false, err
 		}
 		users = users[n:]
@@ -198,18 +197,19 @@ func (s *shared) dropSeason(ctx context.Context, key leaderboard.SeasonKey) erro
 	return s.index.Drop(ctx, key)
 }
 
-// refreshIndex updates the index with the entries of users: in one season (key) of boards[0],
-// and in all seasons of boards[1:], which are linked to boards[0].
-func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board, key leaderboard.SeasonKey, users []leaderboard.UserID, changedAt time.Time) error {
+// refreshIndex updates the index with the entries of users: in one season (key) of the source, and in
+// all seasons of its linked boards.
+func (a *Applier) refreshIndex(ctx context.Context, links *linking, key leaderboard.SeasonKey, users []leaderboard.UserID) error {
+	changedAt := a.now()
 	keys := make([][]leaderboard.EntryKey, len(users))
 	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
 		keys[i] = []leaderboard.EntryKey{{SeasonKey: key, User: users[i]}}
-		if len(boards) == 1 {
+		if len(links.boards) == 0 {
 			return nil
 		}
 		seasons, err := a.store.UserSeasons(ctx, users[i])
 		for _, s := range seasons {
-			if slices.ContainsFunc(boards[1:], func(b *leaderboard.Board) bool { return b.ID == s.Board }) {
+			if slices.ContainsFunc(links.boards, func(b *leaderboard.Board) bool { return b.ID == s.Board }) {
 				keys[i] = append(keys[i], leaderboard.EntryKey{SeasonKey: s, User: users[i]})
 			}
 		}
@@ -221,6 +221,7 @@ func (a *Applier) refreshIndex(ctx context.Context, boards []*leaderboard.Board,
 	for _, k := range slices.Concat(keys...) {
 		bySeason[k.SeasonKey] = append(bySeason[k.SeasonKey], k.User)
 	}
+	boards := append([]*leaderboard.Board{links.source}, links.boards...)
 	for season, users := range bySeason {
 		b := boards[slices.IndexFunc(boards, func(b *leaderboard.Board) bool { return b.ID == season.Board })]
 		if err := a.refreshEntries(ctx, b, season, users, changedAt); err != nil {

@@ -21,7 +21,7 @@ func (a *Applier) Repeat(ctx context.Context, key leaderboard.SeasonKey, users [
 	if err != nil || links.source == nil {
 		return err
 	}
-	return a.refreshIndex(ctx, append([]*leaderboard.Board{links.source}, links.boards...), key, users, a.now())
+	return a.refreshIndex(ctx, links, key, users)
 }
 
 // Reindex passes the stored entries of users to the index, for a message with index_only. Such a

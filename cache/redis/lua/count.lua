@@ -22,7 +22,7 @@ local function counters()
       return n, distinct and n > 0 and n - count_pairs(call('ZRANGE', leaf, '0', format('%d', n - 1))) or n
     end
     local followed, last_byte = true, format('%d', (si + 1) * BLOCK - 1)
-    if gi then n, _, _, followed, f = sum_before(at, gi) end
+    if gi then n, _, followed, f = sum_before(at, gi) end
     local rest = call('ZLEXCOUNT', leaf, '[' .. k, '+') -- strings of the leaf that are not less than k
     n = n + call('BITCOUNT', at .. 'c' .. g, '0', last_byte) - rest
     if not (distinct and followed) then return n, n end

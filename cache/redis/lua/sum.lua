@@ -9,12 +9,11 @@ local function add_fields(fields, kind, gi)
   end
 end
 
--- sum_before returns five values:
+-- sum_before returns four values:
 --   1. the number of strings in the groups before the group at gi
 --   2. the number of all strings of the tree
---   3. whether strings may have equal rank keys
---   4. whether the field ft is not 0: see tree.lua
---   5. if DENSE is true, the number of followers in the groups before the group at gi
+--   3. whether the field ft is not 0: see tree.lua
+--   4. if DENSE is true, the number of followers in the groups before the group at gi
 -- It remembers its last answer, because close strings are often in one group.
 local summed_at, summed_gi, strings_before, all_strings, followed, followers_before
 local function sum_before(at, gi)
@@ -30,16 +29,17 @@ local function sum_before(at, gi)
     for i = n + 1, #fields do followers_before = followers_before + (v[i] or 0) end
     summed_at, summed_gi = at, gi
   end
-  return strings_before, all_strings, S ~= '1' or followed, followed, followers_before
+  return strings_before, all_strings, followed, followers_before
 end
 
--- count_before returns three values: the number of strings before the leaf that seek found, and the
--- second and the third value of sum_before. If the tree has only one group, these values are nil and true.
+-- count_before returns three values: the number of strings before the leaf that seek found, the number of
+-- all strings of the tree, or nil if the tree has only one group, and whether strings may have equal rank
+-- keys.
 local function count_before(at, g, gi, si)
-  local n, all, ties = 0, nil, true
-  if gi then n, all, ties = sum_before(at, gi) end
+  local n, all, followed = 0, nil, true
+  if gi then n, all, followed = sum_before(at, gi) end
   if si and si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', format('%d', si * BLOCK - 1)) end
-  return n, all, ties
+  return n, all, S ~= '1' or followed
 end
 
 -- size returns the number of strings of a tree, and whether strings may have equal rank
