@@ -13,25 +13,30 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-//go:embed lua/*.lua
+//go:embed lua
 var luaFiles embed.FS
 
 // script is a Lua script that works on one shard. A server gets the text only if it does not
 // know the script's hash.
 type script struct{ name, text, sha string }
 
-// load returns the script that consists of the given files, in this order. A file can use
-// the files before it.
-func load(files ...string) *script {
-	text, name := "", files[len(files)-1]
-	for _, file := range files {
-		b, err := luaFiles.ReadFile("lua/" + file + ".lua")
-		if err != nil {
-			panic(err) // the file is embedded, so the build is faulty
-		}
-		text += string(b)
+func load(name string) *script { return newScript(name, luaText(name)) }
+
+// luaText returns the text of a file without its extension. In each line "--include FILE", the text of FILE
+// replaces the line.
+func luaText(name string) string {
+	b, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // the file is embedded, so the build is faulty
 	}
-	return newScript(name, text)
+	var text strings.Builder
+	for line := range strings.Lines(string(b)) {
+		if file, ok := strings.CutPrefix(strings.TrimSpace(line), "--include "); ok {
+			line = luaText(file)
+		}
+		text.WriteString(line)
+	}
+	return text.String()
 }
 
 func newScript(name, text string) *script {
@@ -40,27 +45,27 @@ func newScript(name, text string) *script {
 }
 
 var (
-	updateScript    = load("base", "tree", "leaf", "fast", "server", "write", "edit", "homes", "run", "channel", "update")
-	deliverScript   = load("base", "tree", "leaf", "server", "write", "edit", "homes", "channel", "deliver")
-	standingsScript = load("base", "server", "tree", "read", "sum", "place", "count", "standings")
-	excerptScript   = load("base", "server", "tree", "read", "sum", "place", "walk", "count", "excerpt")
-	surveyScript    = load("base", "server", "tree", "read", "sum", "walk", "count", "survey")
-	acquireScript   = load("base", "server", "write", "acquire")
-	beginScript     = load("base", "server", "write", "begin")
-	bulkScript      = load("base", "server", "write", "bulk")
-	usersScript     = load("base", "server", "write", "users")
-	checkScript     = load("base", "server", "write", "check")
-	flipScript      = load("base", "server", "write", "flip")
-	dropScript      = load("base", "server", "write", "drop")
-	freeScript      = load("base", "server", "write", "free")
-	leaseScript     = load("base", "server", "write", "lease")
+	updateScript    = load("update")
+	deliverScript   = load("deliver")
+	standingsScript = load("standings")
+	excerptScript   = load("excerpt")
+	surveyScript    = load("survey")
+	acquireScript   = load("acquire")
+	beginScript     = load("begin")
+	bulkScript      = load("bulk")
+	usersScript     = load("users")
+	checkScript     = load("check")
+	flipScript      = load("flip")
+	dropScript      = load("drop")
+	freeScript      = load("free")
+	leaseScript     = load("lease")
 	probeScript     = load("probe")
-	advanceScript   = load("base", "server", "write", "advance")
-	confirmScript   = load("base", "server", "write", "confirm")
-	reportScript    = load("base", "server", "write", "channel", "report")
-	adoptScript     = load("base", "server", "write", "channel", "adopt")
-	restateScript   = load("base", "server", "write", "channel", "restate")
-	ownerScript     = load("base", "server", "write", "owner")
+	advanceScript   = load("advance")
+	confirmScript   = load("confirm")
+	reportScript    = load("report")
+	adoptScript     = load("adopt")
+	restateScript   = load("restate")
+	ownerScript     = load("owner")
 )
 
 // Every script's answer begins with a status. After some statuses, a number n follows. lua/base.lua

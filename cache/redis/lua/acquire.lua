@@ -17,6 +17,11 @@
 --   shards, its length of rank keys; the former value of leftS, or 0
 --   OK, '', 0, the number of shards, the live generation: no generation was begun
 --   FENCED and the newest fence: another process holds the lease
+
+--include base
+--include server
+--include write
+
 local token, ttl, nonce, kb, at, above = ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[8])
 local c = read_control()
 if ARGV[11] == '0' and c.S then S = c.S end

@@ -6,6 +6,12 @@
 -- Returns OK, and for each channel the number of items received, the name of the list :d or '', and
 -- the list. Instead of the number, the script returns -1 if the terms here have changed since the
 -- caller read them, or -2 if this shard no longer has the items that it must move.
+
+--include base
+--include server
+--include write
+--include channel
+
 local c, refusal = enter(true)
 if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end

@@ -8,6 +8,11 @@
 --      these offsets may be missing.
 -- After DOUBT come the present server, 1 in the third case, otherwise 0, and for each partition the
 -- recorded offset. If there is none: -1, or in case 3 alone, the caller's second offset.
+
+--include base
+--include server
+--include write
+
 local c, refusal = enter(true)
 if refusal then return refusal end
 local at, known, gap = T .. ':at', {}, 0

@@ -1,6 +1,7 @@
--- Every script begins with this file. scripts.go lists the files that follow.
--- Each run takes time to define a file's functions, and often a script can answer before it
--- reaches its last file. So each file comes as late as possible.
+-- Every script begins with this file. The line "--include FILE" stands for the text of FILE.
+-- Each run takes time to define a function, and more time if the function uses many variables from outside. So
+-- frequent scripts include files with functions only where they need them. The files in inline have statements
+-- instead, which read and set variables of the file that includes them.
 --
 -- KEYS[1] is the control hash of one shard of a season. The shard's other keys
 -- begin with this key, so they share its hash tag and slot. ARGV[1] is the number
@@ -82,21 +83,6 @@
 local T, S, ME = KEYS[1], ARGV[1], ARGV[2]
 local OK, NONE, SHARDS, LOST, FENCED, FORMAT, GAP, DOUBT = 0, 1, 2, 3, 4, 5, 6, 7
 local TIME = 8 -- bytes of an instant
+local FRESH = 100000 -- microseconds for which a check of the server is valid: see server.lua
 local LADDER = 3 -- bytes of a ladder's number in a record
 local call, sub, byte, floor, format = redis.call, string.sub, string.byte, math.floor, string.format
-
--- bucket returns the number of the bucket that holds a user with the hash h, in a generation
--- with the given number of buckets. The number of buckets grows by one at a time. Each new
--- bucket takes users of only one other bucket.
-local function bucket(h, buckets)
-  local m = 1
-  while m < buckets do m = m + m end
-  local i = h % m
-  if i >= buckets then i = i - m / 2 end
-  return i
-end
-
--- check_slot raises an error while Redis moves the shard's slot to another server, key by key. During such
--- a move, Redis rejects each use of a missing key, and the key :none never exists. Scripts call check_slot
--- before their first change. So a move makes no script fail half-way.
-local function check_slot() call('EXISTS', T .. ':none') end

@@ -4,6 +4,11 @@
 -- caller reads the store, the generation that is live in shard 0 or '', the tag of the board, and
 -- pairs of a partition of the log and an offset: see the function begin in write.lua.
 -- Returns OK, the generation that is live in this shard or '', and its length of rank keys.
+
+--include base
+--include server
+--include write
+
 local g, fence, kb, at, live = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
 local c = read_control()
 if c.next == g then return {OK, c.live or '', c.kb} end -- a repeated call whose first answer was lost

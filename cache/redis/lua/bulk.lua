@@ -18,6 +18,11 @@
 -- the first bucket. Otherwise ARGV[6] is the number of pieces, and the script ends the bulk
 -- load. It returns OK, the number of A's buckets, and the number of users in A. If pieces are
 -- missing, the script changes nothing and returns GAP. After the end, A is in the field aside.
+
+--include base
+--include server
+--include write
+
 local c, refusal = enter()
 if refusal then return refusal end
 local a, b, pieces = ARGV[3], ARGV[4], ARGV[6]

@@ -1,6 +1,11 @@
 -- Counts the standings and rank keys of the generation ARGV[3], which is being built.
 -- Returns OK, the numbers of standings written and found, the same numbers of rank
 -- keys, and the number of the last batch.
+
+--include base
+--include server
+--include write
+
 local c, refusal = enter()
 if refusal then return refusal end
 local g = ARGV[3]

@@ -21,6 +21,11 @@
 --   DOUBT and 0: the confirmation does not count
 --   LOST: the script has emptied the shard, because its live generation has another tag or is not the
 --   newest
+
+--include base
+--include server
+--include write
+
 local c, refusal = enter(true)
 if refusal then return refusal end
 local server, session, partitions = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])

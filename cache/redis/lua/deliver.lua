@@ -13,6 +13,17 @@
 --   the number of all items received from its sender
 --   -1 if the generation does not exist here
 --   -2 if the channel has other terms here, or if items before the delivery are missing
+
+--include base
+--include tree
+--include find
+--include leaf
+--include server
+--include write
+--include edit
+--include homes
+--include channel
+
 local c, refusal = enter(true)
 if refusal then return refusal end
 mark_busy()

@@ -6,6 +6,11 @@
 --   'left'  removes the field leftS. Returns OK.
 --   'abort' drops the generation ARGV[4] and the generation aside, if ARGV[4] is being built.
 --           Returns OK, and 1 if the generation ARGV[4] is live, otherwise 0.
+
+--include base
+--include server
+--include write
+
 local c, how = read_control(), ARGV[3]
 if how == 'left' then
   call('HDEL', T, 'leftS')

@@ -21,103 +21,96 @@
 --   better    standings with a rank key smaller than k
 --   smaller   rank keys smaller than k whose home is this shard
 --   equal     rank keys not greater than k whose home is this shard
+
+--include base
+--include tree
+--include read
+
 local by, above, below, n = ARGV[5], ARGV[6] + 0, ARGV[7] + 0, #reply
-local NOT_WORSE = byte(ARGV[4], -1) == 119
-local count_less, count_less_at, count, count_not_worse, count_homes
-
--- add_part adds a part to the reply. x is the sort key that names the cut, or ''. g, gi, s and si are
--- the results of seek for x (see tree.lua), and i is the position of the cut in its leaf. All five may
--- be nil.
-local function add_part(x, cut, g, gi, s, si, i)
-  local first = math.max(cut - above, 0)
-  local want = math.min(cut + below, all) - first
-  local keys, read, last = {}, 0, nil
-  local head, hg, hgi, hs, hsi, hi -- the first string, its leaf, and its position in the leaf
-  if want > 0 then
-    if i and i - (cut - first) >= 0 then
-      i = i - (cut - first)
-    elseif first == 0 then
-      g, gi, s, si, i = '', 0, '', 0, 0 -- the first leaf; next_leaf works even if it is the only leaf
-    else
-      g, gi, s, si, i = seek_at(z, first, all)
-    end
-    local part = call('ZRANGE', z .. 'l' .. s, format('%d', i), format('%d', i + want - 1))
-    if #part == 0 then -- the cut is after the last string of its leaf
-      g, gi, s, si = next_leaf(z, g, gi, s, si)
-      i = 0
-      part = call('ZRANGE', z .. 'l' .. s, '0', format('%d', want - 1))
-    end
-    head, hg, hgi, hs, hsi, hi = part[1], g, gi, s, si, i
-    repeat
-      keys[#keys + 1] = table.concat(part, '\0')
-      read, last, i = read + #part, part[#part], i + #part
-      want = want - #part
-      if want <= 0 then break end
-      g, gi, s, si = next_leaf(z, g, gi, s, si)
-      i = 0
-      if g then part = call('ZRANGE', z .. 'l' .. s, '0', format('%d', want - 1)) end
-    until not g
+local NOT_WORSE, tied = byte(ARGV[4], -1) == 119, false
+for a = 8, by == 'u' and #ARGV or 8, 2 do
+  -- x is the sort key that names the cut, or ''. g, gi, s and si are the results of seek for x (see
+  -- find.lua), and i is the position of the cut in its leaf. All five may be nil.
+  local x, before, g, gi, s, si, i = '', 0, nil, nil, nil, nil, nil
+  local user, h, present = ARGV[9], ARGV[10], by == 'u'
+  if present then user, h = ARGV[a], ARGV[a + 1] end
+  if by ~= 'i' and user ~= '' then
+    --include inline/sort_key
   end
-  local start, distinct, not_worse = first, first, 0
-  local count_first = ties and first > 0 and head and (COMPETITION or DENSE)
-  local k = sub(x, 1, kb)
-  if not count_less and (S ~= '1' or count_first or ties and NOT_WORSE) then
-    count_less, count_less_at, count, count_not_worse, count_homes = counters()
-  end
-  if count_first then start, distinct = count_less_at(head, hg, hgi, hs, hsi, hi, first) end
-  if NOT_WORSE and not ties then
-    not_worse = cut + 1
-  elseif NOT_WORSE and k ~= '' and (first + read <= cut or sub(last, 1, kb) == k) then
-    -- If the next standing in the leaf of last has another rank key, all standings up to last count.
-    local after = first + read > cut and s and call('ZRANGE', z .. 'l' .. s, format('%d', i), format('%d', i))[1]
-    if after and sub(after, 1, kb) ~= k then not_worse = first + read else not_worse = count_not_worse(k) end
-  end
-  reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5], reply[n + 6] = cut, first, start, distinct, not_worse, keys
-  n = n + 6
-  if S ~= '1' then
-    local better, smaller, equal = 0, 0, 0
-    if k ~= '' then
-      better, smaller = count_less(k)
-      if DENSE then equal = count_homes(k .. '\255\255') end -- greater than all strings of k
-    end
-    reply[n + 1], reply[n + 2], reply[n + 3] = better, smaller, equal
-    n = n + 3
-  end
-end
-
-if by == 'u' then
-  for a = 8, #ARGV, 2 do
-    local x = sort_key(ARGV[a], ARGV[a + 1])
-    n = n + 1
-    reply[n] = x
-    if x ~= '' then
-      local p, g, gi, s, si, i = locate(x)
-      if not p then return {LOST} end
-      all = all or size(z)
-      add_part(x, p, g, gi, s, si, i)
-    end
-  end
-  reply[6] = all or size(z)
-  return reply
-end
-
-n = n + 1
-local cut, x, g, gi, s, si, i = 0, '', nil, nil, nil, nil, nil
-if by == 'i' then
-  reply[n] = ''
-  all, ties = size(z)
-  cut = math.min(ARGV[8] + 0, all)
-else
-  x = ARGV[8]
-  reply[n] = ARGV[9] == '' and '' or sort_key(ARGV[9], ARGV[10])
+  n = n + 1
+  reply[n] = x
+  if by == 'k' then x = ARGV[8] end
   if x ~= '' then
-    g, gi, s, si = seek(z, x)
-    i = call('ZLEXCOUNT', z .. 'l' .. s, '-', '(' .. x)
-    cut, all, ties = count_before(z, g, gi, si)
-    cut = cut + i
+    --include inline/locate
   end
-  if not all then all, ties = size(z) end
+  if not all then
+    --include inline/size
+  end
+  if by == 'i' then before = math.min(ARGV[8] + 0, all) end
+  if x ~= '' or not present then
+    local cut = before
+    local first = math.max(cut - above, 0)
+    local want = math.min(cut + below, all) - first
+    local keys, read, last = {}, 0, nil
+    local head, hg, hgi, hs, hsi, hi -- the first string, its leaf, and its position in the leaf
+    if want > 0 then
+      if i and i - (cut - first) >= 0 then
+        i = i - (cut - first)
+      elseif first == 0 then
+        g, gi, s, si, i = '', 0, '', 0, 0 -- the first leaf; next_leaf works even if it is the only leaf
+      else
+        local position = first
+        --include inline/seek_at
+      end
+      repeat
+        local part = call('ZRANGE', z .. 'l' .. s, format('%d', i), format('%d', i + want - 1))
+        if #part > 0 then -- otherwise the cut is after the last string of its leaf
+          if not head then head, hg, hgi, hs, hsi, hi = part[1], g, gi, s, si, i end
+          keys[#keys + 1] = table.concat(part, '\0')
+          read, last, i = read + #part, part[#part], i + #part
+          want = want - #part
+          if want <= 0 then break end
+        end
+        --include inline/next_leaf
+        i = 0
+      until not g
+    end
+    local start, distinct, not_worse = first, first, 0
+    local k = sub(x, 1, kb)
+    if ties and first > 0 and head and (COMPETITION or DENSE) then
+      local x, g, gi, s, si, i, before, better = head, hg, hgi, hs, hsi, hi, first, nil
+      --include inline/better
+      start = better
+    end
+    if NOT_WORSE and not ties then
+      not_worse = cut + 1
+    elseif NOT_WORSE and k ~= '' and (first + read <= cut or sub(last, 1, kb) == k) then
+      -- If the next standing in the leaf of last has another rank key, all standings up to last count.
+      local after = first + read > cut and s and call('ZRANGE', z .. 'l' .. s, format('%d', i), format('%d', i))[1]
+      if after and sub(after, 1, kb) ~= k then
+        not_worse = first + read
+      else
+        if not count then
+          --include count
+        end
+        not_worse = count_not_worse(k)
+      end
+    end
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5], reply[n + 6] = cut, first, start, distinct, not_worse, keys
+    n = n + 6
+    if S ~= '1' then
+      local better, smaller, equal = 0, 0, 0
+      if k ~= '' then
+        if not count then
+          --include count
+        end
+        better, smaller = count_less(k)
+        if DENSE then equal = count_homes(k .. '\255\255') end -- greater than all strings of k
+      end
+      reply[n + 1], reply[n + 2], reply[n + 3] = better, smaller, equal
+      n = n + 3
+    end
+  end
 end
-add_part(x, cut, g, gi, s, si, i)
 reply[6] = all
 return reply

@@ -7,10 +7,12 @@ local function fast()
   local v = call('HMGET', T, 'S', 'live', 'next', 'busy', 'seen', 'kb', 'asof', 'buckets', 'dead', 'id')
   if v[1] ~= '1' or not v[2] or v[3] or v[4] ~= '0' or (v[9] or '') ~= '' then return end
   local now, kb = call('TIME'), tonumber(v[6])
-  if math.abs(now[1] * 1000000 + now[2] - v[5]) > 100000 or #prefix ~= kb + TIME then return end
+  if math.abs(now[1] * 1000000 + now[2] - v[5]) > FRESH or #prefix ~= kb + TIME then return end
 
   local z = T .. ':' .. v[2]
-  local u = z .. ':u' .. bucket(ARGV[8], tonumber(v[8]))
+  local bucket, h, buckets = nil, ARGV[8], tonumber(v[8])
+  --include inline/bucket
+  local u = z .. ':u' .. bucket
   local old = call('HGET', u, user)
   if not old then return end
   local n = byte(old, 1)
@@ -49,7 +51,7 @@ local function fast()
     if not parted and (not near[2] or #t > kb and sub(t, 1, kb) == l) then return end
   end
 
-  check_slot()
+  --include inline/slot
   call('HSET', T, 'busy', '1')
   call('HSET', u, user, string.char(#version) .. version .. prefix)
   call('ZADD', to, '0', x)

@@ -1,4 +1,9 @@
 -- Makes the generation ARGV[3], which is being built, the live one: see base.lua.
+
+--include base
+--include server
+--include write
+
 local c, refusal = enter()
 if refusal then return refusal end
 if c.live == ARGV[3] then return {OK} end

@@ -1,6 +1,11 @@
 -- Frees some keys of a generation that the shard no longer needs: see dead in base.lua. Returns OK; 1
 -- if more keys remain, otherwise 0; and how many of the generation's keys :u0, :u1… are freed by now.
 -- The next call passes this number as ARGV[3]. The first call passes 0.
+
+--include base
+--include server
+--include write
+
 local PIECE = 200 -- one call frees about as many keys, but always whole groups of trees
 local c = read_control()
 local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')

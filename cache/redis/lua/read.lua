@@ -8,12 +8,17 @@
 --   the microseconds since oldest (see base.lua), 0 if oldest is absent
 --   the length of rank keys
 --   the size of the ladder
-local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets', 'id')
+local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets')
 if not (v[2] and v[3]) then return {NONE} end
 if v[1] ~= S then return {SHARDS, tonumber(v[1])} end
-check_slot() -- otherwise the answer could lack updates that fail while the slot moves
-local now, state = check_server(v[8], v[4], v[3])
-if state ~= OK then return {state} end
+--include inline/slot
+local t = call('TIME')
+local now = t[1] * 1000000 + t[2]
+if v[3] ~= '0' or math.abs(now - v[4]) >= FRESH then
+  --include server
+  local _, state = check_server(call('HGET', T, 'id'), v[4], v[3])
+  if state ~= OK then return {state} end
+end
 local kb, buckets, number = v[6] + 0, v[7] + 0, '0' -- arithmetic converts faster than tonumber
 local live = T .. ':' .. v[2]
 if ARGV[3] ~= '' then number = call('HGET', live .. ':l', ARGV[3]) or 'none' end
@@ -25,4 +30,6 @@ if S ~= '1' then
 end
 local c, d = byte(ARGV[4], 1, 2)
 local COMPETITION, DENSE = c == 99, c == 100 or d == 100
-
+local all, ties = nil, true -- see inline/locate.lua
+local summed_at, summed_gi, strings_before, all_strings, followed, followers_before -- see inline/sum.lua
+local count_at, count, count_homes, count_less, count_not_worse -- see count.lua

@@ -1,6 +1,12 @@
 -- Reports the states of the live generation's channels from and to this shard: see channel.lua. If the
 -- shard is in doubt, the script first begins a new term of the channels from this shard.
 -- Returns OK, the server, the live generation, and for each shard N the fields sN, eN, iN, fN and tN.
+
+--include base
+--include server
+--include write
+--include channel
+
 local c, refusal = enter(true)
 if refusal then return refusal end
 if not c.live then return {NONE} end

@@ -6,6 +6,12 @@
 -- adopted, the number of items that the home has received, the name of the home's list :d or '', the
 -- number of items in this list, and the items.
 -- Returns OK, and for each channel 1, or 0 if the outbox no longer has the items that the home lacks.
+
+--include base
+--include server
+--include write
+--include channel
+
 local c, refusal = enter(true)
 if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end

@@ -30,7 +30,7 @@ local function check_server(id, seen, busy)
   local t = call('TIME')
   local now = t[1] * 1000000 + t[2]
   if busy == '0' then
-    if math.abs(now - seen) < 100000 then return now, OK, sub(id, 3) end
+    if math.abs(now - seen) < FRESH then return now, OK, sub(id, 3) end
     local known, server = known_layout(id), identity()
     if known and server == sub(id, 3) then
       redis.set_repl(redis.REPL_NONE)

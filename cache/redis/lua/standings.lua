@@ -7,24 +7,31 @@
 -- this sort key follow. After all users, the answer has the counts of each key.
 -- The counts of a key are three numbers: standings before the key, standings with a smaller rank key,
 -- and smaller rank keys. If S > 1, the third includes only rank keys whose home is this shard.
-local n, keys = #reply, 6 + 2 * ARGV[5]
-local count_less, count_less_at, count
-if keys <= #ARGV then count_less, count_less_at, count = counters() end
+
+--include base
+--include tree
+--include read
+
+local n, keys, tied = #reply, 6 + 2 * ARGV[5], false
 for a = 6, keys - 1, 2 do
-  local x = sort_key(ARGV[a], ARGV[a + 1])
+  local user, h, present, x = ARGV[a], ARGV[a + 1], true, nil
+  --include inline/sort_key
   n = n + 1
   reply[n] = x
   if S == '1' and x ~= '' then
-    local p, g, gi, s, si, i = locate(x)
-    if not p then return {LOST} end
-    local better, distinct = p, p
+    local before, g, gi, s, si, i, better, distinct
+    --include inline/locate
     if ties and (COMPETITION or DENSE) then
-      if not count_less then count_less, count_less_at, count = counters() end
-      better, distinct = count_less_at(x, g, gi, s, si, i, p)
+      --include inline/better
+    else
+      better, distinct = before, before
     end
-    reply[n + 1], reply[n + 2], reply[n + 3] = p, better, distinct
+    reply[n + 1], reply[n + 2], reply[n + 3] = before, better, distinct
     n = n + 3
   end
+end
+if keys <= #ARGV and not count then
+  --include count
 end
 for a = keys, #ARGV do
   local x = ARGV[a]
@@ -34,5 +41,8 @@ for a = keys, #ARGV do
   reply[n + 3] = distinct
   n = n + 3
 end
-reply[6] = all or size(z)
+if not all then
+  --include inline/size
+end
+reply[6] = all
 return reply

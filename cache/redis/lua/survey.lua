@@ -10,6 +10,20 @@
 -- beginning: standings with a smaller rank key, and different smaller rank keys. If there are buckets,
 -- the result of count_buckets follows.
 
+--include base
+--include tree
+--include read
+
+--include count
+--include inline/size
+
+-- seek_at returns the leaf of the string at a position of the ladder, and the string's position in it.
+local function seek_at(position)
+  local g, gi, s, si, i
+  --include inline/seek_at
+  return s, i
+end
+
 -- count_buckets counts the standings that are better than the edges that BucketEdges returns, from the edge
 -- first on, at most n edges. It returns the values of the best and of the worst standing, the size of the
 -- ladder, and the counts. If first is not 1, the edge before first comes first: each bucket is then the
@@ -18,10 +32,10 @@
 -- The value of a standing is the first 8 bytes of its rank key. Lua's numbers are exact up to 53 bits only,
 -- so count_buckets calculates with the two halves of a value: bh and bl for the best standing.
 local function count_buckets(buckets, from_worst, first, n)
-  local all, W = size(z), 4294967296
+  local W = 4294967296
   if all == 0 then return {} end
   local function value_at(position)
-    local _, _, s, _, i = seek_at(z, position, all)
+    local s, i = seek_at(position)
     return sub(call('ZRANGE', z .. 'l' .. s, i, i)[1], 1, 8)
   end
   local function halves(value)
@@ -42,7 +56,6 @@ local function count_buckets(buckets, from_worst, first, n)
   local h = floor(dh / buckets)
   local l
   h, l = add(h, floor(((dh - h * buckets) * W + dl) / buckets), 0, 1)
-  local _, _, count = counters()
   for i = math.max(first - 1, 1), first + n - 1 do
     local oh, ol = h * i + floor(l * i / W), l * i % W -- the distance of the edge
     if oh > dh or oh == dh and ol > dl then break end
@@ -56,7 +69,6 @@ local function count_buckets(buckets, from_worst, first, n)
   return found
 end
 
-local all = size(z)
 reply[6] = all
 local n, percents, keys = #reply, 11 + ARGV[5], 11 + ARGV[5] + ARGV[6]
 for a = 11, keys - 1 do
@@ -66,12 +78,11 @@ for a = 11, keys - 1 do
   n = n + 2
   reply[n - 1], reply[n] = position, ''
   if position >= 0 and position < all then
-    local _, _, s, _, i = seek_at(z, position, all)
+    local s, i = seek_at(position)
     reply[n] = call('ZRANGE', z .. 'l' .. s, i, i)[1]
   end
 end
 if keys <= #ARGV then
-  local count_less = counters()
   for a = keys, #ARGV do
     n = n + 2
     reply[n - 1], reply[n] = count_less(ARGV[a])

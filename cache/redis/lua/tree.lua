@@ -22,16 +22,3 @@
 local BITS = 96
 local BLOCK = BITS / 8
 local LEAF_BYTES = 6144 -- approximate limit of a leaf's bytes
-
--- seek returns where the string x is or would be: the group and its position, the
--- leaf and its position in the group. Positions begin at 0. The position of the group is nil if
--- the tree has only one group. The position of the leaf is nil if the tree has only one leaf.
-local function seek(at, x)
-  local max = '[' .. x
-  local g, gi = call('ZREVRANGEBYLEX', at .. 'r', max, '-', 'LIMIT', '0', '1')[1], nil
-  if g then gi = call('ZRANK', at .. 'r', g) else g = '' end
-  local dir = at .. 'd' .. g
-  local s, si = call('ZREVRANGEBYLEX', dir, max, '-', 'LIMIT', '0', '1')[1], nil
-  if s then si = call('ZRANK', dir, s) else s = '' end
-  return g, gi, s, si
-end

@@ -19,6 +19,19 @@
 --   GAP: earlier batches are missing, so the script has written nothing
 --   FORMAT and the length of the generation's rank keys: the prefix of an entry has another length, so
 --   the script has written nothing
+
+--include base
+--include tree
+--include find
+--include leaf
+--include fast
+--include server
+--include write
+--include edit
+--include homes
+--include run
+--include channel
+
 local ITEMS = 1000 -- most items of one outbox in an answer
 local ENTRY = 5 -- arguments of an entry
 local USERS = 64 -- average number of users in a bucket
@@ -156,7 +169,9 @@ end
 -- move writes the record of a user and moves the user in all ladders. If the version is not newer than
 -- the record's version, move does nothing.
 local function move(t, user, h, version, prefix, divisions)
-  local u = key(t.g, 'u' .. bucket(h, t.buckets))
+  local bucket, buckets = nil, t.buckets
+  --include inline/bucket
+  local u = key(t.g, 'u' .. bucket)
   if t.run then -- a Rebuild: most users have no record yet
     local named = encode_ladders(t, divisions)
     if call('HSETNX', u, user, string.char(#version) .. version .. prefix .. named) == 1 then

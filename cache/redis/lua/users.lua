@@ -8,6 +8,11 @@
 -- Buckets may be added between the calls. A new bucket takes users of only one other bucket. So with
 -- each bucket, the script also reads the buckets added since the first call that took its users,
 -- directly or through other new buckets. So the calls return each user once.
+
+--include base
+--include server
+--include write
+
 local c, refusal = enter()
 if refusal then return refusal end
 if c.live ~= ARGV[3] then return {FENCED, c.fence} end
