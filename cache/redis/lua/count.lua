@@ -18,25 +18,25 @@ end
 -- number of their different rank keys. g, gi, s and si are the results of seek for k (see find.lua). If
 -- another leaf has strings with the rank key k too, equal may be true.
 function count_at(distinct, equal, at, k, g, gi, s, si)
-  local leaf, n, f, any = at .. 'l' .. s, 0, 0, true
-  if not si then
-    n = call('ZLEXCOUNT', leaf, '-', '(' .. k)
-    return n, distinct and n > 0 and n - count_pairs(call('ZRANGE', leaf, '0', format('%d', n - 1))) or n
-  end
-  local last_byte = format('%d', (si + 1) * BLOCK - 1)
+  local leaf, f, any = at .. 'l' .. s, 0, true
+  local less = call('ZLEXCOUNT', leaf, '-', '(' .. k) -- strings of the leaf that are less than k
+  local n = less
+  if not si then return n, distinct and n > 0 and n - count_pairs(call('ZRANGE', leaf, '0', format('%d', n - 1))) or n end
+  if si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', format('%d', si * BLOCK - 1)) end
   if gi then
     --include inline/sum
-    n, any, f = strings_before, followed, followers_before
+    n, any, f = n + strings_before, followed, followers_before
   end
-  local rest = call('ZLEXCOUNT', leaf, '[' .. k, '+') -- strings of the leaf that are not less than k
-  n = n + call('BITCOUNT', at .. 'c' .. g, '0', last_byte) - rest
   if not (distinct and any) then return n, n end
-  local upto = call('BITCOUNT', at .. 'f' .. g, '0', last_byte)
+  local upto = call('BITCOUNT', at .. 'f' .. g, '0', format('%d', (si + 1) * BLOCK - 1))
   f = f + upto
-  if upto > 0 and rest > 1 then
+  if upto > 0 then
+    local rest = call('ZCARD', leaf) - less
     -- Subtract the followers in the rest. The first string of the rest is none. If the last string has
     -- the rank key k, all others are.
-    if equal or sub(call('ZRANGE', leaf, '-1', '-1')[1], 1, kb) == k then
+    if rest < 2 then
+      -- nothing to subtract
+    elseif equal or sub(call('ZRANGE', leaf, '-1', '-1')[1], 1, kb) == k then
       f = f - (rest - 1)
     else
       f = f - count_pairs(call('ZRANGE', leaf, format('%d', -rest), '-1'))
