@@ -20,7 +20,7 @@ import (
 // A few hundred users then split and join all leaves and groups.
 func smallTrees(t *testing.T) {
 	t.Helper()
-	small := strings.NewReplacer("local BITS = 96", "local BITS = 8", "local GROUP = 256", "local GROUP = 8", "local USERS = 64", "local USERS = 4", "local PIECE = 200", "local PIECE = 10")
+	small := strings.NewReplacer("local BITS = 96", "local BITS = 8", "local GROUP = 256", "local GROUP = 8", "local USERS = 64", "local USERS = 4", "local PIECE = 128", "local PIECE = 10")
 	for _, s := range []*script{updateScript, deliverScript, reportScript, adoptScript, restateScript, standingsScript, excerptScript, surveyScript, freeScript, bulkScript} {
 		original := *s
 		*s = *newScript(s.name, small.Replace(s.text))

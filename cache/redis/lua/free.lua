@@ -6,7 +6,7 @@
 --include server
 --include write
 
-local PIECE = 200 -- one call frees about as many keys, but always whole groups of trees
+local PIECE = 128 -- a call that leaves keys frees at least as many, in whole groups of trees
 local c = read_control()
 local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')
 if not g then return {OK, 0, 0} end
