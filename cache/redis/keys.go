@@ -25,7 +25,7 @@ func bucketHash(user string) uint32 {
 	return binary.BigEndian.Uint32(sum[4:])
 }
 
-// bucketNumber returns the same number as the function bucket in lua/base.lua.
+// bucketNumber returns the same number as lua/inline/bucket.lua.
 func bucketNumber(hash uint32, buckets int) int {
 	m := 1
 	for m < buckets {

@@ -16,7 +16,7 @@ import (
 // no longer has the key of a script, it answers ASK. go-redis would then send ASKING and the script to
 // the new server. There, the script would treat keys that have not arrived yet as missing, and could
 // write wrong trees of sort keys. This hook makes the script fail instead. If the old server still has the
-// key, the script fails there before its first change (see check_slot in lua/base.lua).
+// key, the script fails there before its first change (see lua/inline/slot.lua).
 type refuseMoving struct{}
 
 var _ goredis.Hook = refuseMoving{}

@@ -1,7 +1,7 @@
--- Every script begins with this file. The line "--include FILE" stands for the text of FILE.
+-- Every script except probe.lua includes this file first. A line "--include FILE" stands for the text of FILE.
 -- Each run takes time to define a function, and more time if the function uses many variables from outside. So
 -- frequent scripts include files with functions only where they need them. The files in inline have statements
--- instead, which read and set variables of the file that includes them.
+-- instead, which read and set variables of the file that includes them, and may end the script.
 --
 -- KEYS[1] is the control hash of one shard of a season. The shard's other keys
 -- begin with this key, so they share its hash tag and slot. ARGV[1] is the number

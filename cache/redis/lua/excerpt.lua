@@ -43,9 +43,7 @@ for a = 8, by == 'u' and #ARGV or 8, 2 do
   if x ~= '' then
     --include inline/locate
   end
-  if not all then
-    --include inline/size
-  end
+  --include inline/size
   if by == 'i' then before = math.min(ARGV[8] + 0, all) end
   if x ~= '' or not present then
     local cut = before
@@ -77,7 +75,7 @@ for a = 8, by == 'u' and #ARGV or 8, 2 do
     end
     local start, distinct, not_worse = first, first, 0
     local k = sub(x, 1, kb)
-    if ties and first > 0 and head and (COMPETITION or DENSE) then
+    if first > 0 and head then
       local x, g, gi, s, si, i, before, better = head, hg, hgi, hs, hsi, hi, first, nil
       --include inline/better
       start = better
@@ -90,9 +88,7 @@ for a = 8, by == 'u' and #ARGV or 8, 2 do
       if after and sub(after, 1, kb) ~= k then
         not_worse = first + read
       else
-        if not count then
-          --include count
-        end
+        --include count
         not_worse = count_not_worse(k)
       end
     end
@@ -101,9 +97,7 @@ for a = 8, by == 'u' and #ARGV or 8, 2 do
     if S ~= '1' then
       local better, smaller, equal = 0, 0, 0
       if k ~= '' then
-        if not count then
-          --include count
-        end
+        --include count
         better, smaller = count_less(k)
         if DENSE then equal = count_homes(k .. '\255\255') end -- greater than all strings of k
       end

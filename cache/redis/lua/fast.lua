@@ -10,9 +10,12 @@ local function fast()
   if math.abs(now[1] * 1000000 + now[2] - v[5]) > FRESH or #prefix ~= kb + TIME then return end
 
   local z = T .. ':' .. v[2]
-  local bucket, h, buckets = nil, ARGV[8], tonumber(v[8])
-  --include inline/bucket
-  local u = z .. ':u' .. bucket
+  local u
+  do
+    local bucket, h, buckets = nil, ARGV[8], tonumber(v[8])
+    --include inline/bucket
+    u = z .. ':u' .. bucket
+  end
   local old = call('HGET', u, user)
   if not old then return end
   local n = byte(old, 1)

@@ -6,7 +6,9 @@
 --include server
 --include write
 
-local PIECE = 128 -- a call that leaves keys frees at least as many, in whole groups of trees
+-- While keys of the generation remain, a call frees at least so many. It frees whole groups of trees, and most
+-- groups have more keys, so usually it frees one.
+local PIECE = 128
 local c = read_control()
 local g, buckets = string.match(c.dead, '^(%S+) (%d+) ')
 if not g then return {OK, 0, 0} end

@@ -11,9 +11,11 @@
 local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets')
 if not (v[2] and v[3]) then return {NONE} end
 if v[1] ~= S then return {SHARDS, tonumber(v[1])} end
+-- While the slot moves, updates fail, and the answer could lack them.
 --include inline/slot
 local t = call('TIME')
 local now = t[1] * 1000000 + t[2]
+-- Usually the last check is still valid: see check_server.
 if v[3] ~= '0' or math.abs(now - v[4]) >= FRESH then
   --include server
   local _, state = check_server(call('HGET', T, 'id'), v[4], v[3])

@@ -21,16 +21,12 @@ for a = 6, keys - 1, 2 do
   if S == '1' and x ~= '' then
     local before, g, gi, s, si, i, better, distinct
     --include inline/locate
-    if ties and (COMPETITION or DENSE) then
-      --include inline/better
-    else
-      better, distinct = before, before
-    end
+    --include inline/better
     reply[n + 1], reply[n + 2], reply[n + 3] = before, better, distinct
     n = n + 3
   end
 end
-if keys <= #ARGV and not count then
+if keys <= #ARGV then
   --include count
 end
 for a = keys, #ARGV do
@@ -41,8 +37,6 @@ for a = keys, #ARGV do
   reply[n + 3] = distinct
   n = n + 3
 end
-if not all then
-  --include inline/size
-end
+--include inline/size
 reply[6] = all
 return reply

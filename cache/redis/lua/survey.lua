@@ -14,7 +14,6 @@
 --include tree
 --include read
 
---include count
 --include inline/size
 
 -- seek_at returns the leaf of the string at a position of the ladder, and the string's position in it.
@@ -82,11 +81,12 @@ for a = 11, keys - 1 do
     reply[n] = call('ZRANGE', z .. 'l' .. s, i, i)[1]
   end
 end
-if keys <= #ARGV then
-  for a = keys, #ARGV do
-    n = n + 2
-    reply[n - 1], reply[n] = count_less(ARGV[a])
-  end
+if keys <= #ARGV or ARGV[7] ~= '0' then
+  --include count
+end
+for a = keys, #ARGV do
+  n = n + 2
+  reply[n - 1], reply[n] = count_less(ARGV[a])
 end
 if ARGV[7] ~= '0' then
   n = n + 1

@@ -5,7 +5,7 @@
 -- with one shard (S = 1).
 --
 -- Strings are in leaves, and leaves are in groups. The names of a tree's keys begin with the same
--- text, the functions' parameter at. Then follows:
+-- text, which the scripts call at. Then follows:
 --   l LEAF    sorted set, all scores 0: the strings of a leaf, few enough for Redis to pack
 --             them (encoding listpack)
 --   d GROUP   sorted set, all scores 0: the leaves of a group

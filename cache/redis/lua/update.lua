@@ -25,6 +25,7 @@
 --include find
 --include leaf
 --include fast
+-- The file fast often ends the script, so the files with more functions follow it.
 --include server
 --include write
 --include edit

@@ -57,7 +57,7 @@ local function enter(in_doubt)
 end
 
 -- mark_busy marks the shard as being changed. Scripts call mark_busy before their first change. If the
--- server has no memory left, or if the slot is being moved (see base.lua), mark_busy raises an error.
+-- server has no memory left, or if the slot is being moved (see inline/slot.lua), mark_busy raises an error.
 local function mark_busy()
   --include inline/slot
   call('HSET', T, 'busy', 1)

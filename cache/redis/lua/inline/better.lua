@@ -1,9 +1,11 @@
 -- Sets better to the number of standings with a smaller rank key than x, and distinct to the number of
--- different smaller rank keys. But if S > 1, distinct has no meaning. g, gi, s and si are the results of
--- seek for the sort key x (see find.lua), i is the position of x in its leaf, and before is the number of
--- standings before x. tied states whether a standing with the same rank key precedes x. At first, it states
--- this of the last x, which is a good guess.
-do
+-- different smaller rank keys, as far as the caller uses them; but if S > 1, distinct has no meaning. g, gi, s
+-- and si are the results of seek for the sort key x (see find.lua), i is the position of x in its leaf, and
+-- before is the number of standings before x.
+-- Sets tied to whether a standing with the same rank key precedes x. Until then, tied states this of the last x,
+-- which is a good guess.
+better, distinct = before, before
+if ties and (COMPETITION or DENSE) then
   local k = sub(x, 1, kb)
   if not tied then
     if i > 0 then
@@ -13,11 +15,8 @@ do
       tied = #s > kb and sub(s, 1, kb) == k
     end
   end
-  better, distinct = before, before
   if tied or DENSE and S == '1' then
-    if not count_at then
-      --include count
-    end
+    --include count
     if tied then
       better, distinct = count_less(k, g, gi, si)
       tied = better < before

@@ -2,7 +2,8 @@
 -- (see find.lua); and i to the number of strings before x in its leaf. Sets ties to whether standings may have
 -- equal rank keys, and all to the size of the ladder; but in a tree of one group, both stay unchanged.
 -- If present is true, a record states that x is in the ladder. If the tree does not have x then, someone
--- removed members by hand, and others may be missing too. The shard is then lost.
+-- removed members by hand, and others may be missing too. This file then empties the shard and ends the script
+-- with LOST.
 do
   local at = z
   --include inline/seek

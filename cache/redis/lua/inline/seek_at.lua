@@ -19,8 +19,8 @@ do
       end
       step = step / 2
     end
-    local at = format('%d', gi)
-    g = call('ZRANGE', z .. 'r', at, at)[1]
+    local j = format('%d', gi)
+    g = call('ZRANGE', z .. 'r', j, j)[1]
   end
   local leaves = call('ZCARD', z .. 'd' .. g)
   if leaves > 0 then
@@ -40,7 +40,7 @@ do
         limit, leaves = n, middle
       end
     end
-    local at = format('%d', si)
-    s = call('ZRANGE', z .. 'd' .. g, at, at)[1]
+    local j = format('%d', si)
+    s = call('ZRANGE', z .. 'd' .. g, j, j)[1]
   end
 end

@@ -1,5 +1,6 @@
--- Sets all to the size of the ladder, and ties to whether standings may have equal rank keys.
-do
+-- Sets all to the size of the ladder, and ties to whether standings may have equal rank keys, unless all is
+-- set.
+if not all then
   local v = call('HMGET', z .. 's', 't', 'ft')
   if v[1] then
     all, ties = v[1] + 0, S ~= '1' or v[2] ~= '0'

@@ -1,4 +1,4 @@
--- Sets the following for a tree and its group at gi. Keeps the values if they are already of this group, because
+-- Sets the following for the tree at and its group at gi. Keeps the values if they are already of this group, because
 -- close strings are often in one group.
 --   strings_before    the number of strings in the groups before the group
 --   all_strings       the number of all strings of the tree
