@@ -26,7 +26,7 @@
 --include tree
 --include read
 
-local by, above, below, n = ARGV[5], ARGV[6] + 0, ARGV[7] + 0, #reply
+local by, above, below = ARGV[5], ARGV[6] + 0, ARGV[7] + 0
 local NOT_WORSE, tied = byte(ARGV[4], -1) == 119, false
 for a = 8, by == 'u' and #ARGV or 8, 2 do
   -- x is the sort key that names the cut, or ''. g, gi, s and si are the results of seek for x (see

@@ -25,7 +25,7 @@ local kb, buckets, number = v[6] + 0, v[7] + 0, '0' -- arithmetic converts faste
 local live = T .. ':' .. v[2]
 if ARGV[3] ~= '' then number = call('HGET', live .. ':l', ARGV[3]) or 'none' end
 local z = live .. ':' .. number
-local reply = {OK, v[2], v[5], 0, kb, false}
+local reply, n = {OK, v[2], v[5], 0, kb, false, nil, nil, nil, nil, nil, nil, nil}, 6 -- the nils reserve room
 if S ~= '1' then
   local oldest = call('HGET', live .. ':w', 'oldest')
   if oldest then reply[4] = now - oldest end

@@ -12,7 +12,7 @@
 --include tree
 --include read
 
-local n, keys, tied = #reply, 6 + 2 * ARGV[5], false
+local keys, tied = 6 + 2 * ARGV[5], false
 for a = 6, keys - 1, 2 do
   local user, h, present, x = ARGV[a], ARGV[a + 1], true, nil
   --include inline/sort_key

@@ -69,7 +69,7 @@ local function count_buckets(buckets, from_worst, first, n)
 end
 
 reply[6] = all
-local n, percents, keys = #reply, 11 + ARGV[5], 11 + ARGV[5] + ARGV[6]
+local percents, keys = 11 + ARGV[5], 11 + ARGV[5] + ARGV[6]
 for a = 11, keys - 1 do
   local position = tonumber(ARGV[a])
   if a >= percents then position = math.max(all - floor(all * position / 100), 1) - 1 end
