@@ -10,11 +10,10 @@ local c, refusal = enter()
 if refusal then return refusal end
 local g = ARGV[3]
 if c.next ~= g then return {FENCED, c.fence} end
-local function size(at) -- of a tree: see tree.lua
-  local n = tonumber(call('HGET', at .. 's', 't') or 0)
-  if n == 0 then n = call('BITCOUNT', at .. 'c') end
-  if n == 0 then n = call('ZCARD', at .. 'l') end
-  return n
+local function size(z) -- of the tree z: see tree.lua
+  local all, ties
+  --include inline/size
+  return all
 end
 local standings, keys = 0, 0
 for _, number in ipairs(call('HVALS', key(g, 'l'))) do

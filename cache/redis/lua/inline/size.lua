@@ -1,5 +1,5 @@
--- Sets all to the size of the ladder, and ties to whether standings may have equal rank keys, unless all is
--- set.
+-- Unless all is set, sets all to the number of strings in the tree z, and ties to whether strings may have equal
+-- rank keys.
 if not all then
   local v = call('HMGET', z .. 's', 't', 'ft')
   if v[1] then

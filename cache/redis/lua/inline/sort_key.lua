@@ -7,11 +7,10 @@ do
   local from = record and byte(record, 1) + 2
   local to = record and from + kb + TIME - 1
   if record and #record >= to then
-    local found = number == '0'
-    for i = to + 1, #record, LADDER do
-      if found then break end
+    local found, i = number == '0', to + 1
+    while not found and i <= #record do
       local a, b, c = byte(record, i, i + 2)
-      found = format('%d', a * 65536 + b * 256 + c) == number
+      found, i = format('%d', a * 65536 + b * 256 + c) == number, i + LADDER
     end
     if found then x = sub(record, from, to) .. user end
   end
