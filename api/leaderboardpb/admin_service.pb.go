@@ -2066,21 +2066,21 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"<\n" +
 	"\x11ImportBansRequest\x12'\n" +
 	"\x04bans\x18\x01 \x03(\v2\x13.leaderboard.v1.BanR\x04bans\"\x14\n" +
-	"\x12ImportBansResponse2\xb6\b\n" +
-	"\fAdminService\x12e\n" +
-	"\tCreateKey\x12 .leaderboard.v1.CreateKeyRequest\x1a!.leaderboard.v1.CreateKeyResponse\"\x13\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/keys\x12_\n" +
-	"\bListKeys\x12\x1f.leaderboard.v1.ListKeysRequest\x1a .leaderboard.v1.ListKeysResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
-	"\x12\b/v1/keys\x12k\n" +
-	"\tRevokeKey\x12 .leaderboard.v1.RevokeKeyRequest\x1a!.leaderboard.v1.RevokeKeyResponse\"\x19\x82\xd3\xe4\x93\x02\x13*\x11/v1/keys/{key_id}\x12f\n" +
-	"\x06Verify\x12\x1d.leaderboard.v1.VerifyRequest\x1a\x1e.leaderboard.v1.VerifyResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/verify0\x01\x12j\n" +
-	"\aRebuild\x12\x1e.leaderboard.v1.RebuildRequest\x1a\x1f.leaderboard.v1.RebuildResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/admin/rebuild0\x01\x12d\n" +
-	"\x06Backup\x12\x1d.leaderboard.v1.BackupRequest\x1a\x1e.leaderboard.v1.BackupResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/backup\x12\x82\x01\n" +
-	"\rExportResults\x12$.leaderboard.v1.ExportResultsRequest\x1a%.leaderboard.v1.ExportResultsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/results0\x01\x12`\n" +
-	"\bListActs\x12\x1f.leaderboard.v1.ListActsRequest\x1a .leaderboard.v1.ListActsResponse\"\x11\x82\xd3\xe4\x93\x02\v\x12\t/v1/audit\x12_\n" +
-	"\bListBans\x12\x1f.leaderboard.v1.ListBansRequest\x1a .leaderboard.v1.ListBansResponse\"\x10\x82\xd3\xe4\x93\x02\n" +
-	"\x12\b/v1/bans\x12o\n" +
+	"\x12ImportBansResponse2\xa4\t\n" +
+	"\fAdminService\x12p\n" +
+	"\tCreateKey\x12 .leaderboard.v1.CreateKeyRequest\x1a!.leaderboard.v1.CreateKeyResponse\"\x1e\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/keys\x90\x02\x00\x12j\n" +
+	"\bListKeys\x12\x1f.leaderboard.v1.ListKeysRequest\x1a .leaderboard.v1.ListKeysResponse\"\x1b\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/keys\x90\x02\x01\x12v\n" +
+	"\tRevokeKey\x12 .leaderboard.v1.RevokeKeyRequest\x1a!.leaderboard.v1.RevokeKeyResponse\"$\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\x13*\x11/v1/keys/{key_id}\x90\x02\x02\x12q\n" +
+	"\x06Verify\x12\x1d.leaderboard.v1.VerifyRequest\x1a\x1e.leaderboard.v1.VerifyResponse\"&\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/verify\x90\x02\x020\x01\x12u\n" +
+	"\aRebuild\x12\x1e.leaderboard.v1.RebuildRequest\x1a\x1f.leaderboard.v1.RebuildResponse\"'\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/admin/rebuild\x90\x02\x020\x01\x12o\n" +
+	"\x06Backup\x12\x1d.leaderboard.v1.BackupRequest\x1a\x1e.leaderboard.v1.BackupResponse\"&\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/backup\x90\x02\x00\x12\x8d\x01\n" +
+	"\rExportResults\x12$.leaderboard.v1.ExportResultsRequest\x1a%.leaderboard.v1.ExportResultsResponse\"-\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/results\x90\x02\x010\x01\x12k\n" +
+	"\bListActs\x12\x1f.leaderboard.v1.ListActsRequest\x1a .leaderboard.v1.ListActsResponse\"\x1c\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\v\x12\t/v1/audit\x90\x02\x01\x12j\n" +
+	"\bListBans\x12\x1f.leaderboard.v1.ListBansRequest\x1a .leaderboard.v1.ListBansResponse\"\x1b\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/bans\x90\x02\x01\x12z\n" +
 	"\n" +
-	"ImportBans\x12!.leaderboard.v1.ImportBansRequest\x1a\".leaderboard.v1.ImportBansResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/bans:importB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"ImportBans\x12!.leaderboard.v1.ImportBansRequest\x1a\".leaderboard.v1.ImportBansResponse\"%\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/bans:import\x90\x02\x02B;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_admin_service_proto_rawDescOnce sync.Once

@@ -5810,42 +5810,42 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\x8b\x1e\n" +
-	"\x12LeaderboardService\x12\xab\x01\n" +
-	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"A\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x12\x89\x01\n" +
-	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\"\x1c\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x12\xa0\x01\n" +
-	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"B\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x12\x9d\x01\n" +
-	"\x13BatchRetractResults\x12*.leaderboard.v1.BatchRetractResultsRequest\x1a+.leaderboard.v1.BatchRetractResultsResponse\"-\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/boards/{board}/results:retract\x12\x90\x01\n" +
-	"\fPurgeResults\x12#.leaderboard.v1.PurgeResultsRequest\x1a$.leaderboard.v1.PurgeResultsResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/results/{user_id}:purge\x12\x87\x01\n" +
-	"\tVoidMatch\x12 .leaderboard.v1.VoidMatchRequest\x1a!.leaderboard.v1.VoidMatchResponse\"5\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/matches/{match_id}:void\x12\x93\x01\n" +
-	"\fRestoreMatch\x12#.leaderboard.v1.RestoreMatchRequest\x1a$.leaderboard.v1.RestoreMatchResponse\"8\x82\xd3\xe4\x93\x022:\x01*\"-/v1/boards/{board}/matches/{match_id}:restore\x12\x98\x01\n" +
-	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\":\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x12\x89\x01\n" +
-	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"7\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x12\x90\x01\n" +
-	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\",\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x12\x9e\x01\n" +
-	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"C\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x12o\n" +
-	"\bGetStats\x12\x1f.leaderboard.v1.GetStatsRequest\x1a .leaderboard.v1.GetStatsResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/stats\x12z\n" +
-	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x12}\n" +
-	"\tGetSeason\x12 .leaderboard.v1.GetSeasonRequest\x1a!.leaderboard.v1.GetSeasonResponse\"+\x82\xd3\xe4\x93\x02%\x12#/v1/boards/{board}/seasons/{season}\x12\x84\x01\n" +
-	"\tEndSeason\x12 .leaderboard.v1.EndSeasonRequest\x1a!.leaderboard.v1.EndSeasonResponse\"2\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/boards/{board}/seasons/{season}:end\x12z\n" +
-	"\vWatchScores\x12\".leaderboard.v1.WatchScoresRequest\x1a#.leaderboard.v1.WatchScoresResponse\" \x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/watch0\x01\x12g\n" +
+	"\a_banned2\xdb \n" +
+	"\x12LeaderboardService\x12\xbb\x01\n" +
+	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"Q\x92\xb5\x18\t\b\x02\x10\x03\x18\x80\x80\x80\b\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x90\x02\x00\x12\x99\x01\n" +
+	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\",\x92\xb5\x18\t\b\x02\x10\x05\x18\x80\x80\x80\b\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x90\x02\x00\x12\xab\x01\n" +
+	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"M\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x90\x02\x02\x12\xad\x01\n" +
+	"\x13BatchRetractResults\x12*.leaderboard.v1.BatchRetractResultsRequest\x1a+.leaderboard.v1.BatchRetractResultsResponse\"=\x92\xb5\x18\t\b\x02\x10\x03\x18\x80\x80\x80\x04\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/boards/{board}/results:retract\x90\x02\x02\x12\x9b\x01\n" +
+	"\fPurgeResults\x12#.leaderboard.v1.PurgeResultsRequest\x1a$.leaderboard.v1.PurgeResultsResponse\"@\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/results/{user_id}:purge\x90\x02\x02\x12\x92\x01\n" +
+	"\tVoidMatch\x12 .leaderboard.v1.VoidMatchRequest\x1a!.leaderboard.v1.VoidMatchResponse\"@\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/matches/{match_id}:void\x90\x02\x02\x12\x9e\x01\n" +
+	"\fRestoreMatch\x12#.leaderboard.v1.RestoreMatchRequest\x1a$.leaderboard.v1.RestoreMatchResponse\"C\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x022:\x01*\"-/v1/boards/{board}/matches/{match_id}:restore\x90\x02\x02\x12\xa3\x01\n" +
+	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\"E\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x00\x12\x94\x01\n" +
+	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"B\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x01\x12\x9b\x01\n" +
+	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\"7\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x90\x02\x01\x12\xae\x01\n" +
+	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"S\x92\xb5\x18\t\b\x01\x10\x03\x18\x80\x80\x80\x02\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x90\x02\x01\x12z\n" +
+	"\bGetStats\x12\x1f.leaderboard.v1.GetStatsRequest\x1a .leaderboard.v1.GetStatsResponse\"+\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/stats\x90\x02\x01\x12\x85\x01\n" +
+	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"-\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x90\x02\x01\x12\x88\x01\n" +
+	"\tGetSeason\x12 .leaderboard.v1.GetSeasonRequest\x1a!.leaderboard.v1.GetSeasonResponse\"6\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02%\x12#/v1/boards/{board}/seasons/{season}\x90\x02\x01\x12\x8f\x01\n" +
+	"\tEndSeason\x12 .leaderboard.v1.EndSeasonRequest\x1a!.leaderboard.v1.EndSeasonResponse\"=\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/boards/{board}/seasons/{season}:end\x90\x02\x00\x12\x87\x01\n" +
+	"\vWatchScores\x12\".leaderboard.v1.WatchScoresRequest\x1a#.leaderboard.v1.WatchScoresResponse\"-\x92\xb5\x18\x06\b\x01\x10\x03 \x01\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/watch\x90\x02\x010\x01\x12r\n" +
 	"\n" +
-	"ListBoards\x12!.leaderboard.v1.ListBoardsRequest\x1a\".leaderboard.v1.ListBoardsResponse\"\x12\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/boards\x12p\n" +
-	"\bGetBoard\x12\x1f.leaderboard.v1.GetBoardRequest\x1a .leaderboard.v1.GetBoardResponse\"!\x82\xd3\xe4\x93\x02\x1bb\x05board\x12\x12/v1/boards/{board}\x12x\n" +
-	"\vCreateBoard\x12\".leaderboard.v1.CreateBoardRequest\x1a#.leaderboard.v1.CreateBoardResponse\" \x82\xd3\xe4\x93\x02\x1a:\x05boardb\x05board\"\n" +
-	"/v1/boards\x12\x89\x01\n" +
-	"\vUpdateBoard\x12\".leaderboard.v1.UpdateBoardRequest\x1a#.leaderboard.v1.UpdateBoardResponse\"1\x82\xd3\xe4\x93\x02+:\x05boardb\x05board2\x1b/v1/boards/{board.board_id}\x12r\n" +
-	"\vDeleteBoard\x12\".leaderboard.v1.DeleteBoardRequest\x1a#.leaderboard.v1.DeleteBoardResponse\"\x1a\x82\xd3\xe4\x93\x02\x14*\x12/v1/boards/{board}\x12n\n" +
-	"\aBanUser\x12\x1e.leaderboard.v1.BanUserRequest\x1a\x1f.leaderboard.v1.BanUserResponse\"\"\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/users/{user_id}:ban\x12v\n" +
-	"\tUnbanUser\x12 .leaderboard.v1.UnbanUserRequest\x1a!.leaderboard.v1.UnbanUserResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:unban\x12v\n" +
-	"\tEraseUser\x12 .leaderboard.v1.EraseUserRequest\x1a!.leaderboard.v1.EraseUserResponse\"$\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:erase\x12\x83\x01\n" +
-	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"\"\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scores\x12\x97\x01\n" +
-	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"?\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
-	"/v1/scores\x12\x9e\x01\n" +
-	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"C\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x12\x84\x01\n" +
+	"ListBoards\x12!.leaderboard.v1.ListBoardsRequest\x1a\".leaderboard.v1.ListBoardsResponse\"\x1d\x92\xb5\x18\x04\b\x01\x10\x02\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/boards\x90\x02\x01\x12{\n" +
+	"\bGetBoard\x12\x1f.leaderboard.v1.GetBoardRequest\x1a .leaderboard.v1.GetBoardResponse\",\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1bb\x05board\x12\x12/v1/boards/{board}\x90\x02\x01\x12\x83\x01\n" +
+	"\vCreateBoard\x12\".leaderboard.v1.CreateBoardRequest\x1a#.leaderboard.v1.CreateBoardResponse\"+\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02\x1a:\x05boardb\x05board\"\n" +
+	"/v1/boards\x90\x02\x02\x12\x94\x01\n" +
+	"\vUpdateBoard\x12\".leaderboard.v1.UpdateBoardRequest\x1a#.leaderboard.v1.UpdateBoardResponse\"<\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02+:\x05boardb\x05board2\x1b/v1/boards/{board.board_id}\x90\x02\x02\x12}\n" +
+	"\vDeleteBoard\x12\".leaderboard.v1.DeleteBoardRequest\x1a#.leaderboard.v1.DeleteBoardResponse\"%\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02\x14*\x12/v1/boards/{board}\x90\x02\x02\x12y\n" +
+	"\aBanUser\x12\x1e.leaderboard.v1.BanUserRequest\x1a\x1f.leaderboard.v1.BanUserResponse\"-\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/users/{user_id}:ban\x90\x02\x02\x12\x81\x01\n" +
+	"\tUnbanUser\x12 .leaderboard.v1.UnbanUserRequest\x1a!.leaderboard.v1.UnbanUserResponse\"/\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:unban\x90\x02\x02\x12\x81\x01\n" +
+	"\tEraseUser\x12 .leaderboard.v1.EraseUserRequest\x1a!.leaderboard.v1.EraseUserResponse\"/\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:erase\x90\x02\x02\x12\x8e\x01\n" +
+	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"-\x92\xb5\x18\x04\b\x01\x10\x02\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scores\x90\x02\x01\x12\xa2\x01\n" +
+	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"J\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
+	"/v1/scores\x90\x02\x00\x12\xa9\x01\n" +
+	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"N\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x90\x02\x01\x12\x8f\x01\n" +
 	"\n" +
-	"ListScores\x12!.leaderboard.v1.ListScoresRequest\x1a\".leaderboard.v1.ListScoresResponse\"/\x82\xd3\xe4\x93\x02)Z\x1b\x12\x19/v1/boards/{board}/scores\x12\n" +
-	"/v1/scoresB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"ListScores\x12!.leaderboard.v1.ListScoresRequest\x1a\".leaderboard.v1.ListScoresResponse\":\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02)Z\x1b\x12\x19/v1/boards/{board}/scores\x12\n" +
+	"/v1/scores\x90\x02\x01B;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_leaderboard_service_proto_rawDescOnce sync.Once

@@ -11,6 +11,7 @@ import (
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	descriptorpb "google.golang.org/protobuf/types/descriptorpb"
 	reflect "reflect"
+	sync "sync"
 	unsafe "unsafe"
 )
 
@@ -21,6 +22,198 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+// The scope that callers need. Each scope includes the scopes before it.
+type Door_Scope int32
+
+const (
+	Door_SCOPE_UNSPECIFIED Door_Scope = 0
+	Door_READ              Door_Scope = 1
+	Door_SUBMIT            Door_Scope = 2
+	Door_ADMIN             Door_Scope = 3
+)
+
+// Enum value maps for Door_Scope.
+var (
+	Door_Scope_name = map[int32]string{
+		0: "SCOPE_UNSPECIFIED",
+		1: "READ",
+		2: "SUBMIT",
+		3: "ADMIN",
+	}
+	Door_Scope_value = map[string]int32{
+		"SCOPE_UNSPECIFIED": 0,
+		"READ":              1,
+		"SUBMIT":            2,
+		"ADMIN":             3,
+	}
+)
+
+func (x Door_Scope) Enum() *Door_Scope {
+	p := new(Door_Scope)
+	*p = x
+	return p
+}
+
+func (x Door_Scope) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Door_Scope) Descriptor() protoreflect.EnumDescriptor {
+	return file_leaderboard_v1_options_proto_enumTypes[0].Descriptor()
+}
+
+func (Door_Scope) Type() protoreflect.EnumType {
+	return &file_leaderboard_v1_options_proto_enumTypes[0]
+}
+
+func (x Door_Scope) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Door_Scope.Descriptor instead.
+func (Door_Scope) EnumDescriptor() ([]byte, []int) {
+	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{0, 0}
+}
+
+// The boards that a call concerns. A key for some boards only must allow each of them.
+type Door_Reach int32
+
+const (
+	Door_REACH_UNSPECIFIED Door_Reach = 0
+	// All boards. A key for some boards only may not make the call.
+	Door_EVERY_BOARD Door_Reach = 1
+	// The boards that the caller may see. The answer omits other boards.
+	Door_SEEN_BOARDS Door_Reach = 2
+	// The board that the request names, or the default board.
+	Door_ONE_BOARD Door_Reach = 3
+	// The board that the request names, or all boards.
+	Door_GIVEN_BOARD Door_Reach = 4
+	// The boards that the results name. A result that names no board is for the default
+	// board.
+	Door_RESULT_BOARDS Door_Reach = 5
+)
+
+// Enum value maps for Door_Reach.
+var (
+	Door_Reach_name = map[int32]string{
+		0: "REACH_UNSPECIFIED",
+		1: "EVERY_BOARD",
+		2: "SEEN_BOARDS",
+		3: "ONE_BOARD",
+		4: "GIVEN_BOARD",
+		5: "RESULT_BOARDS",
+	}
+	Door_Reach_value = map[string]int32{
+		"REACH_UNSPECIFIED": 0,
+		"EVERY_BOARD":       1,
+		"SEEN_BOARDS":       2,
+		"ONE_BOARD":         3,
+		"GIVEN_BOARD":       4,
+		"RESULT_BOARDS":     5,
+	}
+)
+
+func (x Door_Reach) Enum() *Door_Reach {
+	p := new(Door_Reach)
+	*p = x
+	return p
+}
+
+func (x Door_Reach) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Door_Reach) Descriptor() protoreflect.EnumDescriptor {
+	return file_leaderboard_v1_options_proto_enumTypes[1].Descriptor()
+}
+
+func (Door_Reach) Type() protoreflect.EnumType {
+	return &file_leaderboard_v1_options_proto_enumTypes[1]
+}
+
+func (x Door_Reach) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Door_Reach.Descriptor instead.
+func (Door_Reach) EnumDescriptor() ([]byte, []int) {
+	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{0, 1}
+}
+
+// Door is how the server treats calls of a method.
+type Door struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Scope Door_Scope             `protobuf:"varint,1,opt,name=scope,proto3,enum=leaderboard.v1.Door_Scope" json:"scope,omitempty"`
+	Reach Door_Reach             `protobuf:"varint,2,opt,name=reach,proto3,enum=leaderboard.v1.Door_Reach" json:"reach,omitempty"`
+	// The largest size of a request in bytes, as a message or as JSON. The default of 64 KiB
+	// allows one result, which has 4 KiB of metadata, 3 KiB of attributes and 0.5 KiB of ids:
+	// JSON escapes make a text up to six times as long.
+	MaxBytes int32 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
+	// If true, the method streams changes until the caller ends the call. The answer over REST
+	// is server-sent events, and the call has no span.
+	Watch         bool `protobuf:"varint,4,opt,name=watch,proto3" json:"watch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Door) Reset() {
+	*x = Door{}
+	mi := &file_leaderboard_v1_options_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Door) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Door) ProtoMessage() {}
+
+func (x *Door) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_options_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Door.ProtoReflect.Descriptor instead.
+func (*Door) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Door) GetScope() Door_Scope {
+	if x != nil {
+		return x.Scope
+	}
+	return Door_SCOPE_UNSPECIFIED
+}
+
+func (x *Door) GetReach() Door_Reach {
+	if x != nil {
+		return x.Reach
+	}
+	return Door_REACH_UNSPECIFIED
+}
+
+func (x *Door) GetMaxBytes() int32 {
+	if x != nil {
+		return x.MaxBytes
+	}
+	return 0
+}
+
+func (x *Door) GetWatch() bool {
+	if x != nil {
+		return x.Watch
+	}
+	return false
+}
+
 var file_leaderboard_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
@@ -28,6 +221,14 @@ var file_leaderboard_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Field:         50001,
 		Name:          "leaderboard.v1.omit_empty",
 		Tag:           "varint,50001,opt,name=omit_empty",
+		Filename:      "leaderboard/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.MethodOptions)(nil),
+		ExtensionType: (*Door)(nil),
+		Field:         50002,
+		Name:          "leaderboard.v1.door",
+		Tag:           "bytes,50002,opt,name=door",
 		Filename:      "leaderboard/v1/options.proto",
 	},
 }
@@ -40,24 +241,74 @@ var (
 	E_OmitEmpty = &file_leaderboard_v1_options_proto_extTypes[0]
 )
 
+// Extension fields to descriptorpb.MethodOptions.
+var (
+	// How the server treats calls of the method. Every method has a door and an
+	// idempotency_level: without them, no code is generated.
+	//
+	// optional leaderboard.v1.Door door = 50002;
+	E_Door = &file_leaderboard_v1_options_proto_extTypes[1]
+)
+
 var File_leaderboard_v1_options_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto:>\n" +
+	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto\"\xd3\x02\n" +
+	"\x04Door\x120\n" +
+	"\x05scope\x18\x01 \x01(\x0e2\x1a.leaderboard.v1.Door.ScopeR\x05scope\x120\n" +
+	"\x05reach\x18\x02 \x01(\x0e2\x1a.leaderboard.v1.Door.ReachR\x05reach\x12\x1b\n" +
+	"\tmax_bytes\x18\x03 \x01(\x05R\bmaxBytes\x12\x14\n" +
+	"\x05watch\x18\x04 \x01(\bR\x05watch\"?\n" +
+	"\x05Scope\x12\x15\n" +
+	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\b\n" +
+	"\x04READ\x10\x01\x12\n" +
 	"\n" +
-	"omit_empty\x12\x1d.google.protobuf.FieldOptions\x18ц\x03 \x01(\bR\tomitEmptyB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"\x06SUBMIT\x10\x02\x12\t\n" +
+	"\x05ADMIN\x10\x03\"s\n" +
+	"\x05Reach\x12\x15\n" +
+	"\x11REACH_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vEVERY_BOARD\x10\x01\x12\x0f\n" +
+	"\vSEEN_BOARDS\x10\x02\x12\r\n" +
+	"\tONE_BOARD\x10\x03\x12\x0f\n" +
+	"\vGIVEN_BOARD\x10\x04\x12\x11\n" +
+	"\rRESULT_BOARDS\x10\x05:>\n" +
+	"\n" +
+	"omit_empty\x12\x1d.google.protobuf.FieldOptions\x18ц\x03 \x01(\bR\tomitEmpty:J\n" +
+	"\x04door\x12\x1e.google.protobuf.MethodOptions\x18҆\x03 \x01(\v2\x14.leaderboard.v1.DoorR\x04doorB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
+var (
+	file_leaderboard_v1_options_proto_rawDescOnce sync.Once
+	file_leaderboard_v1_options_proto_rawDescData []byte
+)
+
+func file_leaderboard_v1_options_proto_rawDescGZIP() []byte {
+	file_leaderboard_v1_options_proto_rawDescOnce.Do(func() {
+		file_leaderboard_v1_options_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_leaderboard_v1_options_proto_rawDesc), len(file_leaderboard_v1_options_proto_rawDesc)))
+	})
+	return file_leaderboard_v1_options_proto_rawDescData
+}
+
+var file_leaderboard_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_leaderboard_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
 var file_leaderboard_v1_options_proto_goTypes = []any{
-	(*descriptorpb.FieldOptions)(nil), // 0: google.protobuf.FieldOptions
+	(Door_Scope)(0),                    // 0: leaderboard.v1.Door.Scope
+	(Door_Reach)(0),                    // 1: leaderboard.v1.Door.Reach
+	(*Door)(nil),                       // 2: leaderboard.v1.Door
+	(*descriptorpb.FieldOptions)(nil),  // 3: google.protobuf.FieldOptions
+	(*descriptorpb.MethodOptions)(nil), // 4: google.protobuf.MethodOptions
 }
 var file_leaderboard_v1_options_proto_depIdxs = []int32{
-	0, // 0: leaderboard.v1.omit_empty:extendee -> google.protobuf.FieldOptions
-	1, // [1:1] is the sub-list for method output_type
-	1, // [1:1] is the sub-list for method input_type
-	1, // [1:1] is the sub-list for extension type_name
-	0, // [0:1] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	0, // 0: leaderboard.v1.Door.scope:type_name -> leaderboard.v1.Door.Scope
+	1, // 1: leaderboard.v1.Door.reach:type_name -> leaderboard.v1.Door.Reach
+	3, // 2: leaderboard.v1.omit_empty:extendee -> google.protobuf.FieldOptions
+	4, // 3: leaderboard.v1.door:extendee -> google.protobuf.MethodOptions
+	2, // 4: leaderboard.v1.door:type_name -> leaderboard.v1.Door
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	4, // [4:5] is the sub-list for extension type_name
+	2, // [2:4] is the sub-list for extension extendee
+	0, // [0:2] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_options_proto_init() }
@@ -70,13 +321,15 @@ func file_leaderboard_v1_options_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_options_proto_rawDesc), len(file_leaderboard_v1_options_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   0,
-			NumExtensions: 1,
+			NumEnums:      2,
+			NumMessages:   1,
+			NumExtensions: 2,
 			NumServices:   0,
 		},
 		GoTypes:           file_leaderboard_v1_options_proto_goTypes,
 		DependencyIndexes: file_leaderboard_v1_options_proto_depIdxs,
+		EnumInfos:         file_leaderboard_v1_options_proto_enumTypes,
+		MessageInfos:      file_leaderboard_v1_options_proto_msgTypes,
 		ExtensionInfos:    file_leaderboard_v1_options_proto_extTypes,
 	}.Build()
 	File_leaderboard_v1_options_proto = out.File

@@ -74,7 +74,7 @@ const parallelBoards = 32
 // BatchSubmitResults returns an error.
 func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResultsRequest) (*pb.BatchSubmitResultsResponse, error) {
 	res := &pb.BatchSubmitResultsResponse{Outcomes: make([]*pb.Outcome, len(req.GetResults()))}
-	ids := boardsOf(resultBoards, req)
+	ids := boardsOf(pb.Door_RESULT_BOARDS, req)
 	batches := map[leaderboard.BoardID]*batch{}
 	for _, id := range ids {
 		batches[id] = &batch{}

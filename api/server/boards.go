@@ -12,65 +12,9 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// reach is the set of boards that the calls of a method concern.
-type reach int8
-
-const (
-	// everyBoard: all boards. A key for some boards only may not make the call. Methods without an
-	// entry in reaches have this reach.
-	everyBoard reach = iota
-	// seenBoards: checkBoards checks no board, and the handler lists only boards that the caller may
-	// see.
-	seenBoards
-	// oneBoard: the board that the request names, or the default board.
-	oneBoard
-	// givenBoard: the board that the request names, or all boards.
-	givenBoard
-	// resultBoards: the boards that the results name. A result that names no board is for the
-	// default board.
-	resultBoards
-)
-
-var reaches = map[string]reach{
-	pb.LeaderboardService_SubmitScore_FullMethodName:         oneBoard,
-	pb.LeaderboardService_BatchSubmitScores_FullMethodName:   oneBoard,
-	pb.LeaderboardService_BatchSubmitResults_FullMethodName:  resultBoards,
-	pb.LeaderboardService_RetractResult_FullMethodName:       oneBoard,
-	pb.LeaderboardService_BatchRetractResults_FullMethodName: oneBoard,
-	pb.LeaderboardService_PurgeResults_FullMethodName:        oneBoard,
-	pb.LeaderboardService_VoidMatch_FullMethodName:           oneBoard,
-	pb.LeaderboardService_RestoreMatch_FullMethodName:        oneBoard,
-	pb.LeaderboardService_CorrectResult_FullMethodName:       oneBoard,
-	pb.LeaderboardService_GetResult_FullMethodName:           oneBoard,
-	pb.LeaderboardService_ListUserResults_FullMethodName:     oneBoard,
-	pb.LeaderboardService_ListScores_FullMethodName:          oneBoard,
-	pb.LeaderboardService_GetUserScore_FullMethodName:        oneBoard,
-	pb.LeaderboardService_LookupScores_FullMethodName:        oneBoard,
-	pb.LeaderboardService_GetStats_FullMethodName:            oneBoard,
-	pb.LeaderboardService_ListSeasons_FullMethodName:         oneBoard,
-	pb.LeaderboardService_WatchScores_FullMethodName:         oneBoard,
-	pb.LeaderboardService_ListBoards_FullMethodName:          seenBoards,
-	pb.LeaderboardService_GetBoard_FullMethodName:            oneBoard,
-	pb.LeaderboardService_CreateBoard_FullMethodName:         oneBoard,
-	pb.LeaderboardService_UpdateBoard_FullMethodName:         oneBoard,
-	pb.LeaderboardService_DeleteBoard_FullMethodName:         oneBoard,
-	pb.LeaderboardService_ListUserScores_FullMethodName:      seenBoards,
-	pb.LeaderboardService_GetSeason_FullMethodName:           oneBoard,
-	pb.LeaderboardService_EndSeason_FullMethodName:           oneBoard,
-
-	pb.LeaderboardService_BanUser_FullMethodName:   givenBoard,
-	pb.LeaderboardService_UnbanUser_FullMethodName: givenBoard,
-
-	pb.AdminService_ListBans_FullMethodName:      givenBoard,
-	pb.AdminService_ListActs_FullMethodName:      givenBoard,
-	pb.AdminService_Verify_FullMethodName:        givenBoard,
-	pb.AdminService_Rebuild_FullMethodName:       givenBoard,
-	pb.AdminService_ExportResults_FullMethodName: oneBoard,
-}
-
 // boardsOf returns the boards that a request concerns, each once. "" means all boards.
-func boardsOf(r reach, req any) []leaderboard.BoardID {
-	if r != resultBoards {
+func boardsOf(r pb.Door_Reach, req any) []leaderboard.BoardID {
+	if r != pb.Door_RESULT_BOARDS {
 		return []leaderboard.BoardID{boardOf(r, req)}
 	}
 	var ids []leaderboard.BoardID
@@ -83,7 +27,7 @@ func boardsOf(r reach, req any) []leaderboard.BoardID {
 	return slices.Compact(ids)
 }
 
-func boardOf(r reach, req any) leaderboard.BoardID {
+func boardOf(r pb.Door_Reach, req any) leaderboard.BoardID {
 	name := ""
 	switch req := req.(type) {
 	case interface{ GetBoard() string }:
@@ -91,7 +35,7 @@ func boardOf(r reach, req any) leaderboard.BoardID {
 	case interface{ GetBoard() *pb.Board }:
 		name = req.GetBoard().GetBoardId()
 	}
-	if r == oneBoard {
+	if r == pb.Door_ONE_BOARD {
 		return boardID(name)
 	}
 	return leaderboard.BoardID(name)
@@ -100,17 +44,13 @@ func boardOf(r reach, req any) leaderboard.BoardID {
 // checkBoards checks that the caller may call a method for the boards of the request. Errors:
 // [auth.BoardError] if the caller's key is for other boards; [leaderboard.ErrBoardNotFound] if the
 // caller may not see a board.
-func (s *Server) checkBoards(ctx context.Context, method string, req any) error {
+func (s *Server) checkBoards(ctx context.Context, d *door, req any) error {
 	a := admissionFrom(ctx)
-	if a == nil || scopeOf(method) == auth.Public {
+	if a == nil || d.scope == auth.Public || d.reach == pb.Door_SEEN_BOARDS {
 		return nil
 	}
-	r := reaches[method]
-	if r == seenBoards {
-		return nil
-	}
-	for _, id := range boardsOf(r, req) {
-		if err := s.checkBoard(ctx, a, r, id); err != nil {
+	for _, id := range boardsOf(d.reach, req) {
+		if err := s.checkBoard(ctx, a, d.reach, id); err != nil {
 			return err
 		}
 	}
@@ -118,14 +58,14 @@ func (s *Server) checkBoards(ctx context.Context, method string, req any) error 
 }
 
 // checkBoard checks one board. If checkBoard reads the board, it sets a.board.
-func (s *Server) checkBoard(ctx context.Context, a *admission, r reach, id leaderboard.BoardID) error {
-	if bound := a.caller.Bound; !bound.AllBoards() && (r == everyBoard || id == "" || !bound.Allows(id)) {
-		if r == everyBoard {
+func (s *Server) checkBoard(ctx context.Context, a *admission, r pb.Door_Reach, id leaderboard.BoardID) error {
+	if bound := a.caller.Bound; !bound.AllBoards() && (r == pb.Door_EVERY_BOARD || id == "" || !bound.Allows(id)) {
+		if r == pb.Door_EVERY_BOARD {
 			id = ""
 		}
 		return &auth.BoardError{Board: id}
 	}
-	if s.seesAll(a) || r == everyBoard || id == "" {
+	if s.seesAll(a) || r == pb.Door_EVERY_BOARD || id == "" {
 		return nil
 	}
 	b, err := s.publicBoard(ctx, id)
@@ -184,9 +124,9 @@ func (r boardRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	wrapped := *desc
 	wrapped.Streams = nil
 	for _, m := range desc.Streams {
-		handler, method := m.Handler, "/"+desc.ServiceName+"/"+m.StreamName
+		handler, d := m.Handler, doorOf("/"+desc.ServiceName+"/"+m.StreamName)
 		m.Handler = func(srv any, ss grpc.ServerStream) error {
-			return handler(srv, boardStream{ss, r.api, method})
+			return handler(srv, boardStream{ss, r.api, d})
 		}
 		wrapped.Streams = append(wrapped.Streams, m)
 	}
@@ -195,13 +135,13 @@ func (r boardRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 type boardStream struct {
 	grpc.ServerStream
-	api    *Server
-	method string
+	api  *Server
+	door *door
 }
 
 func (s boardStream) RecvMsg(m any) error {
 	if err := s.ServerStream.RecvMsg(m); err != nil {
 		return err
 	}
-	return s.api.checkBoards(s.Context(), s.method, m)
+	return s.api.checkBoards(s.Context(), s.door, m)
 }

@@ -23,19 +23,9 @@ import (
 )
 
 func eachMethod(f func(method string, md protoreflect.MethodDescriptor)) {
-	for _, file := range []protoreflect.FileDescriptor{pb.File_leaderboard_v1_leaderboard_service_proto, pb.File_leaderboard_v1_admin_service_proto} {
-		for i := range file.Services().Len() {
-			methods := file.Services().Get(i).Methods()
-			for j := range methods.Len() {
-				md := methods.Get(j)
-				f(fmt.Sprintf("/%s/%s", md.Parent().FullName(), md.Name()), md)
-			}
-		}
+	for md := range methodsOf(apiFiles) {
+		f(fmt.Sprintf("/%s/%s", md.Parent().FullName(), md.Name()), md)
 	}
-}
-
-func (r reach) String() string {
-	return []string{"everyBoard", "seenBoards", "oneBoard", "givenBoard", "resultBoards"}[r]
 }
 
 func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m proto.Message, hasBoard bool) {
@@ -57,29 +47,24 @@ func requestFor(t *testing.T, md protoreflect.MethodDescriptor, id string) (m pr
 	return m, fd != nil
 }
 
-// A method's reach is the set of boards that its calls concern (see boards.go). A method needs an entry
-// in the map reaches if a caller without a key may call it, or if its request has the field board.
+// A method's reach is the set of boards that its calls concern. A method needs a reach other than
+// EVERY_BOARD if a caller without a key may call it, or if its request has the field board.
 func TestEveryMethodHasAReach(t *testing.T) {
 	eachMethod(func(method string, md protoreflect.MethodDescriptor) {
 		req, hasBoard := requestFor(t, md, "x")
-		r, ok := reaches[method]
-		if requiredScopes[method] <= auth.Read && (!ok || r == everyBoard) {
-			t.Errorf("%s needs only the scope read: want a reach other than everyBoard in the map reaches", method)
+		d := doorOf(method)
+		if d.scope <= auth.Read && d.reach == pb.Door_EVERY_BOARD {
+			t.Errorf("%s needs only the scope read: want a reach other than EVERY_BOARD", method)
 		}
-		switch named := r == oneBoard || r == givenBoard; {
+		switch named := d.reach == pb.Door_ONE_BOARD || d.reach == pb.Door_GIVEN_BOARD; {
 		case named && !hasBoard:
-			t.Errorf("%s has the reach %v, but its request has no field board: want another reach", method, r)
+			t.Errorf("%s has the reach %v, but its request has no field board: want another reach", method, d.reach)
 		case !named && hasBoard:
-			t.Errorf("%s has the reach %v, but its request has the field board: want oneBoard or givenBoard", method, r)
-		case named && boardOf(r, req) != "x":
-			t.Errorf("boardOf(%v) = %q, want \"x\"", req, boardOf(r, req))
+			t.Errorf("%s has the reach %v, but its request has the field board: want ONE_BOARD or GIVEN_BOARD", method, d.reach)
+		case named && boardOf(d.reach, req) != "x":
+			t.Errorf("boardOf(%v) = %q, want \"x\"", req, boardOf(d.reach, req))
 		}
 	})
-	for method := range reaches {
-		if _, ok := requiredScopes[method]; !ok {
-			t.Errorf("%s is in the map reaches, but not in the map requiredScopes", method)
-		}
-	}
 }
 
 func (h *harness) newKey(name string, body map[string]any) {
@@ -114,13 +99,13 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 	n := 0
 	eachMethod(func(method string, md protoreflect.MethodDescriptor) {
 		n++
-		if reaches[method] == seenBoards {
+		if doorOf(method).reach == pb.Door_SEEN_BOARDS {
 			return
 		}
 		foreign := map[string]string{"other": `"other"`, "cup2": `"cup2"`, "Cup": `"Cup"`, "x-eu-1": `"x-eu-1"`, "e": `"e"`, "eu": `"eu"`, "nowhere": `"nowhere"`, "*": `"*"`, "": `"default"`, "cup ": `"cup "`, "a\nb": `"a\nb"`}
 		for id, names := range foreign {
 			req, hasBoard := requestFor(t, md, id)
-			if !hasBoard || id == "" && reaches[method] == givenBoard {
+			if !hasBoard || id == "" && doorOf(method).reach == pb.Door_GIVEN_BOARD {
 				names = "all boards"
 			}
 			switch req := req.(type) { // an empty list would be refused before the board is checked
@@ -135,7 +120,7 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 			}
 			checkDenied(fmt.Sprintf("%s for %q", method, id), h.invokeWith("bound admin", method, md, req), names)
 		}
-		if reaches[method] == everyBoard || method == pb.LeaderboardService_DeleteBoard_FullMethodName {
+		if doorOf(method).reach == pb.Door_EVERY_BOARD || method == pb.LeaderboardService_DeleteBoard_FullMethodName {
 			return
 		}
 		for _, id := range []string{"cup", "eu-1", "eu-", "eu-new"} {

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"os"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/genproto/googleapis/api/annotations"
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
@@ -26,16 +24,15 @@ import (
 // interceptors return this error.
 type gateway struct {
 	*runtime.ServeMux
-	admission    func(ctx context.Context, authorization []string, method string) *admission
+	admission    func(ctx context.Context, authorization []string, d *door) *admission
 	startReceive func(context.Context, *admission) (limit time.Duration, release func(), err error)
 	routes       map[string]*route // by HTTP method and path pattern
 	gzip         func(http.Handler) http.HandlerFunc
 }
 
 type route struct {
-	method  string // full name in gRPC
-	path    string // template, such as /v1/boards/{board}
-	streams bool
+	*door
+	path string // template, such as /v1/boards/{board}
 	// body is the type of the message in the HTTP body, or nil. The message is the whole request if
 	// all is set, or else one field of the request.
 	body protoreflect.MessageType
@@ -73,40 +70,33 @@ func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, 
 	); err != nil {
 		return nil, err
 	}
-	for _, file := range []protoreflect.FileDescriptor{pb.File_leaderboard_v1_leaderboard_service_proto, pb.File_leaderboard_v1_admin_service_proto} {
-		for i := range file.Services().Len() {
-			methods := file.Services().Get(i).Methods()
-			for j := range methods.Len() {
-				rule, _ := proto.GetExtension(methods.Get(j).Options(), annotations.E_Http).(*annotations.HttpRule)
-				if err := gw.addRoutes(methods.Get(j), rule); err != nil {
-					return nil, err
-				}
-			}
+	for _, d := range doors {
+		if err := gw.addRoutes(d); err != nil {
+			return nil, err
 		}
 	}
 	return gw, nil
 }
 
-func (gw *gateway) addRoutes(method protoreflect.MethodDescriptor, rule *annotations.HttpRule) error {
-	for _, binding := range append([]*annotations.HttpRule{rule}, rule.GetAdditionalBindings()...) {
+func (gw *gateway) addRoutes(d *door) error {
+	if d.http == nil {
+		return nil
+	}
+	for _, binding := range append([]*annotations.HttpRule{d.http}, d.http.GetAdditionalBindings()...) {
 		verb, path := verbAndPath(binding)
-		input := method.Input()
-		r := &route{
-			method: fmt.Sprintf("/%s/%s", method.Parent().FullName(), method.Name()), path: path, streams: method.IsStreamingServer(),
-			query: map[string]protoreflect.FieldDescriptor{}, divisions: input.Fields().ByName("divisions"),
-		}
+		r := &route{door: d, path: path, query: map[string]protoreflect.FieldDescriptor{}, divisions: d.input.Fields().ByName("divisions")}
 		if body := binding.GetBody(); body != "" {
-			md := input
+			md := d.input
 			if r.all = body == "*"; !r.all {
-				md = input.Fields().ByName(protoreflect.Name(body)).Message()
+				md = d.input.Fields().ByName(protoreflect.Name(body)).Message()
 			}
 			var err error
 			if r.body, err = protoregistry.GlobalTypes.FindMessageByName(md.FullName()); err != nil {
 				return err
 			}
 		}
-		for i := range input.Fields().Len() {
-			fd := input.Fields().Get(i)
+		for i := range d.input.Fields().Len() {
+			fd := d.input.Fields().Get(i)
 			if fd.Message() == nil && !fd.IsList() && !strings.Contains(path, "{"+string(fd.Name())+"}") {
 				r.query[string(fd.Name())] = fd
 			}
@@ -162,7 +152,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	route := gw.routeFinder()
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		rt := route(r)
-		a := gw.admission(r.Context(), r.Header["Authorization"], rt.method)
+		a := gw.admission(r.Context(), r.Header["Authorization"], rt.door)
 		a.request = requestID(r.Header.Values(requestIDHeader))
 		w.Header().Set(requestIDHeader, a.request)
 		connection := http.NewResponseController(w)
@@ -186,12 +176,12 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		if rt.streams {
 			w.Header().Set("Content-Type", ndjson) // for a stream that ends without a message
 		}
-		if rt.method == pb.LeaderboardService_WatchScores_FullMethodName {
+		if rt.watch {
 			r.Header.Set("Accept", eventStream)
 			w.Header().Set("X-Accel-Buffering", "no") // without this header, nginx buffers events
 		}
 		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
-		if rt.streams || scopeOf(rt.method) != auth.Read { // in other scopes, answers may contain secrets, which compression would reveal
+		if rt.streams || rt.scope != auth.Read { // in other scopes, answers may contain secrets, which compression would reveal
 			next(w, r, params)
 			return
 		}

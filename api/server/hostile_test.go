@@ -243,7 +243,7 @@ func TestBoundsOverGRPC(t *testing.T) {
 	list = protowire.AppendBytes([]byte{9<<3 | 2}, protowire.AppendBytes([]byte{1<<3 | 2}, list))
 	for name, raw := range map[string][]byte{"results": empty, "values": protowire.AppendBytes([]byte{2<<3 | 2}, list)} {
 		m := &pb.BatchSubmitScoresRequest{}
-		if err := decodeMessage(pb.LeaderboardService_BatchSubmitScores_FullMethodName, raw, m); err == nil || !strings.Contains(err.Error(), "more than 500000 values") || len(m.GetResults()) > 0 {
+		if err := decodeMessage(doorOf(pb.LeaderboardService_BatchSubmitScores_FullMethodName), raw, m); err == nil || !strings.Contains(err.Error(), "more than 500000 values") || len(m.GetResults()) > 0 {
 			t.Errorf("decodeMessage with too many %s: %v, %d results decoded; want an error and 0", name, err, len(m.GetResults()))
 		}
 		err := h.conn.Invoke(h.as("submit"), pb.LeaderboardService_BatchSubmitScores_FullMethodName, raw, m, grpc.ForceCodec(bytesCodec{}))
@@ -255,7 +255,7 @@ func TestBoundsOverGRPC(t *testing.T) {
 	for range 4000 {
 		deepest = protowire.AppendBytes([]byte{1<<3 | 2}, protowire.AppendBytes([]byte{6<<3 | 2}, deepest))
 	}
-	if err := decodeMessage("", deepest, &structpb.ListValue{}); err == nil || !strings.Contains(err.Error(), "messages deep") {
+	if err := decodeMessage(doorOf(""), deepest, &structpb.ListValue{}); err == nil || !strings.Contains(err.Error(), "messages deep") {
 		t.Errorf("decodeMessage of a message 8,000 deep: %v, want an error about its depth", err)
 	}
 	// This call succeeds only if the refused calls did not count against the user's rate.
@@ -390,11 +390,11 @@ func TestLongBodies(t *testing.T) {
 	if a.status != http.StatusRequestEntityTooLarge || a.reason() != "BODY_TOO_LARGE" || !strings.Contains(a.raw, "65536 bytes") {
 		t.Errorf("a long body: %d %s, want 413", a.status, a.raw)
 	}
-	a = h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"`+strings.Repeat("u", maxBatchBytes)+`"}]}`)
+	a = h.do("submit", "POST", "/v1/scores:batch", `{"results":[{"user_id":"`+strings.Repeat("u", 16<<20)+`"}]}`)
 	if a.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a long batch: %d %s, want 413", a.status, a.raw)
 	}
-	a = h.do("submit", "POST", "/v1/scores:lookup", `{"user_ids":["`+strings.Repeat("u", maxLookupBytes)+`"]}`)
+	a = h.do("submit", "POST", "/v1/scores:lookup", `{"user_ids":["`+strings.Repeat("u", 4<<20)+`"]}`)
 	if a.status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a long lookup: %d %s, want 413", a.status, a.raw)
 	}

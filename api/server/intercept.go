@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors"
@@ -46,7 +45,7 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		},
 		recovery.UnaryServerInterceptor(panics),
 		func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-			if scopeOf(info.FullMethod) == auth.Admin {
+			if doorOf(info.FullMethod).scope == auth.Admin {
 				return next(ctx, req) // no deadline: deletions and backups may take long
 			}
 			ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
@@ -59,7 +58,7 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 			if err := checkCounts(req); err != nil {
 				return nil, err
 			}
-			if err := s.checkBoards(ctx, info.FullMethod, req); err != nil {
+			if err := s.checkBoards(ctx, doorOf(info.FullMethod), req); err != nil {
 				return nil, err
 			}
 			if err := s.guard.TakeUsers(resultsByUser(req)); err != nil {
@@ -109,9 +108,9 @@ func (r lateRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	}
 	late.Streams = slices.Clone(desc.Streams)
 	for i, m := range desc.Streams {
-		method := "/" + desc.ServiceName + "/" + m.StreamName
+		d := doorOf("/" + desc.ServiceName + "/" + m.StreamName)
 		late.Streams[i].Handler = func(srv any, ss grpc.ServerStream) error {
-			return m.Handler(srv, lateStream{ss, r.api, method})
+			return m.Handler(srv, lateStream{ss, r.api, d})
 		}
 	}
 	r.Server.RegisterService(&late, impl)
@@ -119,8 +118,8 @@ func (r lateRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 
 type lateStream struct {
 	grpc.ServerStream
-	api    *Server
-	method string
+	api  *Server
+	door *door
 }
 
 func (s lateStream) RecvMsg(m any) error {
@@ -128,7 +127,7 @@ func (s lateStream) RecvMsg(m any) error {
 	if err := s.api.receive(s.Context(), &raw, s.ServerStream.RecvMsg); err != nil {
 		return err
 	}
-	return decodeMessage(s.method, raw, m.(proto.Message))
+	return decodeMessage(s.door, raw, m.(proto.Message))
 }
 
 // decodeLate receives and decodes the message of a unary call over gRPC. The messages of the
@@ -139,7 +138,7 @@ func decodeLate(ctx context.Context, req any, info *grpc.UnaryServerInfo, next g
 		if err := receive(ctx, &raw); err != nil {
 			return nil, err
 		}
-		if err := decodeMessage(info.FullMethod, raw, req.(proto.Message)); err != nil {
+		if err := decodeMessage(doorOf(info.FullMethod), raw, req.(proto.Message)); err != nil {
 			return nil, err
 		}
 	}
@@ -231,8 +230,11 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger, logCalls bool) *met
 			Help: "Calls that panicked.",
 		}),
 	}
-	_, method, _ := strings.Cut(pb.LeaderboardService_WatchScores_FullMethodName[1:], "/")
-	m.running.WithLabelValues(method) // the dashboard needs a 0 before the first watcher
+	for _, d := range doors {
+		if d.watch {
+			m.running.WithLabelValues(d.name) // the dashboard needs a 0 before the first watcher
+		}
+	}
 	return m
 }
 

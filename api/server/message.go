@@ -43,8 +43,8 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 // decodeMessage decodes the message of a gRPC method, unless the message is too long, has more than
 // [restjson.MaxValues] values, or is nested too deep.
-func decodeMessage(method string, raw rawMessage, m proto.Message) error {
-	if limit := maxMessageBytes(method); len(raw) > limit {
+func decodeMessage(d *door, raw rawMessage, m proto.Message) error {
+	if limit := d.maxBytes; len(raw) > limit {
 		return newStatus(codes.OutOfRange, fmt.Sprintf("the message is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
 	}
 	if budget := spendValues(raw, m.ProtoReflect().Descriptor(), restjson.MaxValues, maxMessageDepth); budget == 0 {

@@ -20,34 +20,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/open-leaderboard/leaderboard"
-	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/restjson"
 )
-
-const (
-	// maxBodyBytes bounds a body or message. The largest result has 4 KiB of metadata, 3 KiB of
-	// attributes and 0.5 KiB of ids. JSON escapes make a text up to six times as long.
-	maxBodyBytes = 64 << 10
-	// maxBatchBytes allows 3 KiB for each of 5,000 results.
-	maxBatchBytes = 16 << 20
-	// maxLookupBytes allows 5,000 ids of 128 bytes: 3.7 MiB if every byte is escaped.
-	maxLookupBytes = 4 << 20
-	// maxRetractBytes allows 1.6 KiB for each retraction: the ids of a user, a match and a season,
-	// with half of the bytes escaped.
-	maxRetractBytes = 8 << 20
-)
-
-func maxMessageBytes(method string) int {
-	switch method {
-	case pb.LeaderboardService_BatchSubmitScores_FullMethodName, pb.LeaderboardService_BatchSubmitResults_FullMethodName:
-		return maxBatchBytes
-	case pb.LeaderboardService_BatchRetractResults_FullMethodName:
-		return maxRetractBytes
-	case pb.LeaderboardService_LookupScores_FullMethodName:
-		return maxLookupBytes
-	}
-	return maxBodyBytes
-}
 
 type body struct {
 	bytes.Reader
@@ -65,7 +39,7 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 	if rt.body == nil {
 		return &body{}, discardBody(w, r)
 	}
-	limit := maxMessageBytes(rt.method)
+	limit := rt.maxBytes
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {

@@ -11,65 +11,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
-	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
-
-// requiredScopes maps each method to the scope that its callers need. The server refuses calls of
-// methods without a scope here.
-var requiredScopes = map[string]auth.Scope{
-	pb.LeaderboardService_SubmitScore_FullMethodName:         auth.Submit,
-	pb.LeaderboardService_BatchSubmitScores_FullMethodName:   auth.Submit,
-	pb.LeaderboardService_BatchSubmitResults_FullMethodName:  auth.Submit,
-	pb.LeaderboardService_RetractResult_FullMethodName:       auth.Submit,
-	pb.LeaderboardService_BatchRetractResults_FullMethodName: auth.Submit,
-	pb.LeaderboardService_PurgeResults_FullMethodName:        auth.Submit,
-	pb.LeaderboardService_VoidMatch_FullMethodName:           auth.Admin,
-	pb.LeaderboardService_RestoreMatch_FullMethodName:        auth.Admin,
-	pb.LeaderboardService_CorrectResult_FullMethodName:       auth.Submit,
-	pb.LeaderboardService_GetResult_FullMethodName:           auth.Read,
-	pb.LeaderboardService_ListUserResults_FullMethodName:     auth.Read,
-	pb.LeaderboardService_ListScores_FullMethodName:          auth.Read,
-	pb.LeaderboardService_GetUserScore_FullMethodName:        auth.Read,
-	pb.LeaderboardService_LookupScores_FullMethodName:        auth.Read,
-	pb.LeaderboardService_GetStats_FullMethodName:            auth.Read,
-	pb.LeaderboardService_ListSeasons_FullMethodName:         auth.Read,
-	pb.LeaderboardService_WatchScores_FullMethodName:         auth.Read,
-	pb.LeaderboardService_ListBoards_FullMethodName:          auth.Read,
-	pb.LeaderboardService_GetBoard_FullMethodName:            auth.Read,
-	pb.LeaderboardService_CreateBoard_FullMethodName:         auth.Admin,
-	pb.LeaderboardService_UpdateBoard_FullMethodName:         auth.Admin,
-	pb.LeaderboardService_DeleteBoard_FullMethodName:         auth.Admin,
-	pb.LeaderboardService_BanUser_FullMethodName:             auth.Admin,
-	pb.LeaderboardService_UnbanUser_FullMethodName:           auth.Admin,
-	pb.LeaderboardService_EraseUser_FullMethodName:           auth.Admin,
-	pb.LeaderboardService_ListUserScores_FullMethodName:      auth.Read,
-	pb.LeaderboardService_GetSeason_FullMethodName:           auth.Read,
-	pb.LeaderboardService_EndSeason_FullMethodName:           auth.Admin,
-
-	pb.AdminService_CreateKey_FullMethodName:     auth.Admin,
-	pb.AdminService_ListKeys_FullMethodName:      auth.Admin,
-	pb.AdminService_RevokeKey_FullMethodName:     auth.Admin,
-	pb.AdminService_Verify_FullMethodName:        auth.Admin,
-	pb.AdminService_Rebuild_FullMethodName:       auth.Admin,
-	pb.AdminService_Backup_FullMethodName:        auth.Admin,
-	pb.AdminService_ExportResults_FullMethodName: auth.Admin,
-	pb.AdminService_ListBans_FullMethodName:      auth.Admin,
-	pb.AdminService_ListActs_FullMethodName:      auth.Admin,
-	pb.AdminService_ImportBans_FullMethodName:    auth.Admin,
-
-	"/grpc.health.v1.Health/Check":                                   auth.Public,
-	"/grpc.health.v1.Health/List":                                    auth.Public,
-	"/grpc.health.v1.Health/Watch":                                   auth.Public,
-	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      auth.Public,
-	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": auth.Public,
-}
-
-func scopeOf(method string) auth.Scope {
-	if scope, ok := requiredScopes[method]; ok {
-		return scope
-	}
-	return auth.Nobody
-}
 
 // admission is the guard's decision about a call. For an invalid REST request, the gateway sets
 // refusal and still makes the call, so that the call is counted and logged.
@@ -94,12 +36,12 @@ func admissionFrom(ctx context.Context) *admission {
 
 func (a *admission) anonymous() bool { return a == nil || a.caller.ID == "" }
 
-func (s *Server) admit(ctx context.Context, authorization []string, method string) *admission {
+func (s *Server) admit(ctx context.Context, authorization []string, d *door) *admission {
 	var addr net.Addr
 	if p, ok := peer.FromContext(ctx); ok {
 		addr = p.Addr
 	}
-	caller, err := s.guard.Admit(ctx, addr, authorization, scopeOf(method))
+	caller, err := s.guard.Admit(ctx, addr, authorization, d.scope)
 	return &admission{caller: caller, source: cmp.Or(caller.ID, auth.PeerKey(addr)), refusal: err}
 }
 
@@ -110,7 +52,7 @@ func (s *Server) enter(ctx context.Context) (context.Context, error) {
 	if a == nil {
 		method, _ := grpc.Method(ctx)
 		md, _ := metadata.FromIncomingContext(ctx)
-		a = s.admit(ctx, md.Get("authorization"), method)
+		a = s.admit(ctx, md.Get("authorization"), doorOf(method))
 		a.request = requestID(md.Get(requestIDHeader))
 		_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDHeader, a.request))
 		ctx = context.WithValue(ctx, admissionKey{}, a)

@@ -206,7 +206,7 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 	options := []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
-		grpc.MaxRecvMsgSize(maxBatchBytes),
+		grpc.MaxRecvMsgSize(maxMessageBytes()),
 		grpc.ForceServerCodecV2(rawCodec{encoding.GetCodecV2("proto")}),
 		grpc.MaxConcurrentStreams(s.options.MaxStreams),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),

@@ -438,7 +438,7 @@ func TestMessagesHaveADeadline(t *testing.T) {
 	began := time.Now()
 	stream := uint32(1)
 	var methods []string
-	for method := range requiredScopes {
+	for method := range doors {
 		stream += 2
 		c.open(stream, method, h.keys["admin"], 15<<20)
 		methods = append(methods, method)

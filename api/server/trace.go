@@ -15,20 +15,17 @@ import (
 	"google.golang.org/grpc/stats"
 
 	"github.com/open-leaderboard/leaderboard/api/auth"
-	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
 // hasSpans reports whether calls of a method have spans. Watches last for hours, and health checks
 // and reflection ([auth.Public]) read no data, so their calls have no spans.
-func hasSpans(method string) bool {
-	return method != pb.LeaderboardService_WatchScores_FullMethodName && scopeOf(method) != auth.Public
-}
+func (d *door) hasSpans() bool { return !d.watch && d.scope != auth.Public }
 
 func traceGRPC(provider trace.TracerProvider) grpc.ServerOption {
 	return grpc.StatsHandler(otelgrpc.NewServerHandler(
 		otelgrpc.WithTracerProvider(provider), otelgrpc.WithMeterProvider(noop.NewMeterProvider()), otelgrpc.WithPropagators(propagation.TraceContext{}),
-		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return hasSpans(info.FullMethodName) }),
+		otelgrpc.WithFilter(func(info *stats.RPCTagInfo) bool { return doorOf(info.FullMethodName).hasSpans() }),
 	))
 }
 
@@ -40,7 +37,7 @@ func (gw *gateway) traceMiddleware(provider trace.TracerProvider) runtime.Middle
 		route := gw.routeFinder()
 		return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 			rt := route(r)
-			if !hasSpans(rt.method) {
+			if !rt.hasSpans() {
 				next(w, r, params)
 				return
 			}

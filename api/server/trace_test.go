@@ -129,7 +129,7 @@ func TestOnlyAPICallsHaveSpans(t *testing.T) {
 			t.Errorf("the span %s is not of the call of /v1/scores/nobody, want spans of this call only", s.Name)
 		}
 	}
-	if hasSpans(pb.LeaderboardService_WatchScores_FullMethodName) || hasSpans("/grpc.health.v1.Health/Check") {
+	if doorOf(pb.LeaderboardService_WatchScores_FullMethodName).hasSpans() || doorOf("/grpc.health.v1.Health/Check").hasSpans() {
 		t.Error("hasSpans returns true for watches or health checks, want false")
 	}
 	h.options.Backup = func(context.Context, string) error { return errors.New("disk of mallory") }
