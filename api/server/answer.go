@@ -77,13 +77,13 @@ func restStatus(s *status.Status) int {
 }
 
 func writeErrorBody(w http.ResponseWriter, status int, s *status.Status) {
-	b, err := restjson.Append(nil, errorMessage(s.Proto()))
+	b, err := appendLine(errorMessage(s.Proto()))
 	if err != nil { // a detail of an unknown type: answer without details
-		b, _ = restjson.Append(nil, &pb.Error{Code: int32(s.Code()), Status: code.Code(s.Code()).String(), Message: s.Message()})
+		b, _ = appendLine(&pb.Error{Code: int32(s.Code()), Status: code.Code(s.Code()).String(), Message: s.Message()})
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n'))
+	_, _ = w.Write(b)
 }
 
 func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, httpStatus int) {
@@ -133,7 +133,7 @@ func (jsonMarshaler) Marshal(v any) ([]byte, error) {
 	case *httpbody.HttpBody: // of rewriteShared
 		return v.GetData(), nil
 	case proto.Message:
-		return restjson.Append(nil, v)
+		return appendLine(v)
 	case map[string]any: // the gateway's wrapper of a message in a stream
 		if m, ok := v["result"].(proto.Message); ok {
 			return restjson.Append(nil, m)
@@ -145,6 +145,12 @@ func (jsonMarshaler) Marshal(v any) ([]byte, error) {
 		}
 	}
 	return nil, fmt.Errorf("server: no JSON for %T", v)
+}
+
+// appendLine returns the JSON of an answer, which ends with a newline for readers in a terminal.
+func appendLine(m proto.Message) ([]byte, error) {
+	b, err := restjson.Append(nil, m)
+	return append(b, '\n'), err
 }
 
 func (m jsonMarshaler) NewEncoder(w io.Writer) runtime.Encoder {

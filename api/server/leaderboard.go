@@ -8,7 +8,6 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/protoconv"
-	"github.com/open-leaderboard/leaderboard/api/restjson"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
@@ -161,7 +160,7 @@ func (s *Server) shareScores(ctx context.Context, q ranking.PageQuery, calls []*
 	}
 	message, err := s.readScores(ctx, q)
 	if shared.message, shared.err = message, err; err == nil && len(calls) > 1 {
-		shared.json = sync.OnceValues(func() ([]byte, error) { return restjson.Append(nil, message) })
+		shared.json = sync.OnceValues(func() ([]byte, error) { return appendLine(message) })
 	}
 	return nil
 }

@@ -18,7 +18,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/monitoring"
 )
 
-const operations = "../../docs/operations.md"
+const (
+	operations = "../../docs/operations.md"
+	runbook    = "../../docs/runbook.md"
+)
 
 func blocks(t *testing.T, document, language string) []string {
 	t.Helper()
@@ -35,21 +38,24 @@ func blocks(t *testing.T, document, language string) []string {
 }
 
 func TestOperationsCommandsAreKnown(t *testing.T) {
-	n := 0
-	for _, block := range blocks(t, operations, "sh") {
-		for line := range strings.Lines(block) {
-			args := strings.Fields(line)
-			if args[0] != "leaderboard" {
-				continue
-			}
-			n++
-			if r := command(t, "", nil, append(slices.Clone(args[1:]), "--help")...); r.code != exitOK || !strings.Contains(r.stdout, "Usage:") {
-				t.Errorf("%s --help: exit code %d, stderr %s; want the usage", strings.TrimSpace(line), r.code, r.stderr)
+	for page, least := range map[string]int{operations: 15, runbook: 10} {
+		n := 0
+		for _, block := range blocks(t, page, "sh") {
+			for line := range strings.Lines(block) {
+				line, _, _ = strings.Cut(line, "|") // a filter of the output
+				args := strings.Fields(line)
+				if args[0] != "leaderboard" {
+					continue
+				}
+				n++
+				if r := command(t, "", nil, append(slices.Clone(args[1:]), "--help")...); r.code != exitOK || !strings.Contains(r.stdout, "Usage:") {
+					t.Errorf("%s --help: exit code %d, stderr %s; want the usage", strings.TrimSpace(line), r.code, r.stderr)
+				}
 			}
 		}
-	}
-	if n < 15 {
-		t.Errorf("found %d commands in %s, want at least 15", n, operations)
+		if n < least {
+			t.Errorf("found %d commands in %s, want at least %d", n, page, least)
+		}
 	}
 }
 
@@ -198,15 +204,16 @@ func TestMonitoringOfAnEmbeddedServer(t *testing.T) {
 	}
 }
 
-// A runbook is a section of docs/operations.md.
+// Each alert has a section of the runbook with commands, and each metric that these commands name exists.
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
-	text, err := os.ReadFile(operations)
+	text, err := os.ReadFile(runbook)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sections := map[string]bool{}
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.+)$`).FindAllStringSubmatch(string(text), -1) {
-		sections[strings.ReplaceAll(strings.ToLower(m[1]), " ", "-")] = true
+	sections := map[string]string{}
+	for _, section := range strings.Split(string(text), "\n### ")[1:] {
+		name, body, _ := strings.Cut(section, "\n")
+		sections[name], _, _ = strings.Cut(body, "\n## ")
 	}
 	for _, r := range monitoring.Rules(t, "../..") {
 		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
@@ -215,12 +222,17 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 		if s := r.Labels["severity"]; s != "page" && s != "ticket" {
 			t.Errorf("%s has the severity %q, want page or ticket", r.Alert, s)
 		}
-		if runbook := r.Annotations["runbook_url"]; runbook != "" {
-			section, ok := strings.CutPrefix(runbook, "https://github.com/open-leaderboard/leaderboard/blob/main/docs/operations.md#")
-			if !ok || !sections[section] {
-				t.Errorf("%s has the runbook %s, want a section of %s", r.Alert, runbook, operations)
-			}
+		want := "https://github.com/open-leaderboard/leaderboard/blob/main/docs/runbook.md#" + strings.ToLower(r.Alert)
+		if got := r.Annotations["runbook_url"]; got != want {
+			t.Errorf("%s has the runbook %s, want %s", r.Alert, got, want)
 		}
+		if !strings.Contains(sections[r.Alert], "\n```sh\n") {
+			t.Errorf("the section %q of %s has no commands, want some: %q", r.Alert, runbook, sections[r.Alert])
+		}
+		delete(sections, r.Alert)
+	}
+	for name := range sections {
+		t.Errorf("%s has the section %q, which is no alert: remove it", runbook, name)
 	}
 }
 

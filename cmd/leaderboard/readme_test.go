@@ -26,11 +26,13 @@ func TestREADMECommands(t *testing.T) {
 		if !strings.Contains(block, "curl ") {
 			continue
 		}
-		// Write the answer of each command on a line of its own.
-		script := strings.ReplaceAll(strings.ReplaceAll(block, "localhost:8080", s.http), "curl ", "echo; curl --fail-with-body ")
+		script := strings.ReplaceAll(strings.ReplaceAll(block, "localhost:8080", s.http), "curl ", "curl --fail-with-body ")
 		out, err := exec.CommandContext(t.Context(), "bash", "-euc", script).CombinedOutput()
 		if err != nil {
 			t.Fatalf("block %d fails (%v):\n%s\n%s", i+1, err, block, out)
+		}
+		if lines := strings.Count(string(out), "\n"); lines != strings.Count(block, "curl ") {
+			t.Errorf("the %d commands of block %d answer with %d lines, want a line each:\n%s", strings.Count(block, "curl "), i+1, lines, out)
 		}
 		answers = append(answers, strings.Fields(string(out))...)
 	}

@@ -28,17 +28,28 @@ func counterTest(series string) alertTest {
 	return alertTest{series + " 0x55 1x4", series + " 7x60"}
 }
 
-// visible returns two series: the submits that became visible in time, with the given samples, and
-// all submits.
-func visible(inTime string) string {
+// visible returns two series: the submits that became visible within target seconds, with the given
+// samples, and all submits.
+func visible(target, inTime string) string {
 	const series = `leaderboard_api_visible_seconds_`
-	return series + `bucket{method="SubmitScore",le="0.05"} ` + inTime + "\n" + series + `count{method="SubmitScore"} 0+100x500`
+	return series + `bucket{method="SubmitScore",le="` + target + `"} ` + inTime + "\n" + series + `count{method="SubmitScore"} 0+100x500`
 }
+
+// embedded makes the series those of an embedded server.
+func embedded(series string) string { return series + "\nleaderboard_embedded_failed 0x500" }
 
 var alertTests = map[string]alertTest{
 	"Down": {`up{job="leaderboard",instance="a"} 0x60`, `
 		up{job="leaderboard",instance="a"} 0x57 1x2
+		up{job="leaderboard",instance="embedded"} 0x60
+		leaderboard_embedded_failed{instance="embedded"} 0x30
 		up{job="other"} 0x60`},
+	"EmbeddedDown": {`
+		up{job="leaderboard",instance="a"} 1x30 0x30
+		leaderboard_embedded_failed{instance="a"} 0x30`, `
+		up{job="leaderboard",instance="a"} 0x60
+		up{job="leaderboard",instance="embedded"} 0x57 1x2
+		leaderboard_embedded_failed{instance="embedded"} 0x60`},
 	"CallsFail": {`
 		leaderboard_api_call_seconds_count{code="OK"} 0+100x60
 		leaderboard_api_call_seconds_count{code="Unavailable"} 0+1x60
@@ -57,10 +68,12 @@ var alertTests = map[string]alertTest{
 		leaderboard_api_call_seconds_bucket{method="WatchScores",le="+Inf"} 0+500x60`},
 	// The silent samples miss the target over the rule's long window, and meet the target over its
 	// short window.
-	"SLOBurnsFast":     {visible("0+20x500"), visible("0x492 0+100x7")},
-	"SLOBurnsSlowly":   {visible("0+60x500"), visible("0x459 0+100x40")},
-	"Panic":            counterTest(`leaderboard_api_panics_total`),
-	"ReadsAreDegraded": {`leaderboard_degraded_reads_total 0+1x60`, `leaderboard_degraded_reads_total 7x60`},
+	"SLOBurnsFast":           {visible("0.25", "0+20x500"), visible("0.25", "0x492 0+100x7")},
+	"SLOBurnsSlowly":         {visible("0.25", "0+60x500"), visible("0.25", "0x459 0+100x40")},
+	"EmbeddedSLOBurnsFast":   {embedded(visible("0.05", "0+20x500")), embedded(visible("0.05", "0x492 0+100x7"))},
+	"EmbeddedSLOBurnsSlowly": {embedded(visible("0.05", "0+60x500")), embedded(visible("0.05", "0x459 0+100x40"))},
+	"Panic":                  counterTest(`leaderboard_api_panics_total`),
+	"ReadsAreDegraded":       {`leaderboard_degraded_reads_total 0+1x60`, `leaderboard_degraded_reads_total 7x60`},
 	"IndexNotFilled": {`leaderboard_index_filled_timestamp_seconds 0+60x39 2340x20`, `
 		leaderboard_index_filled_timestamp_seconds{instance="a"} 0+60x60
 		leaderboard_index_filled_timestamp_seconds{instance="b"} 0+60x44 2640x15`},

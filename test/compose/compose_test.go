@@ -146,6 +146,15 @@ func checkServices(t *testing.T, p *types.Project) {
 		if !job && s.Restart != types.RestartPolicyUnlessStopped {
 			t.Errorf("%s has the restart policy %q, want %q", name, s.Restart, types.RestartPolicyUnlessStopped)
 		}
+		if s.MemLimit == 0 {
+			t.Errorf("%s has no mem_limit, want one", name)
+		}
+		if s.Image == "leaderboard:local" { // the image declares the volume /data
+			named := slices.ContainsFunc(s.Volumes, func(v types.ServiceVolumeConfig) bool { return v.Type == types.VolumeTypeVolume && v.Target == "/data" })
+			if named != (name == "api") || named == slices.Contains(s.Tmpfs, "/data") {
+				t.Errorf("%s has a named volume at /data: %v, and the temporary folders %v; want a named volume for the API node's first key, otherwise a temporary folder", name, named, s.Tmpfs)
+			}
+		}
 		for _, port := range s.Ports {
 			if port.HostIP != "127.0.0.1" || port.Published == "" {
 				t.Errorf("%s publishes %d at %s:%s, want a fixed port at 127.0.0.1", name, port.Target, port.HostIP, port.Published)
@@ -171,14 +180,14 @@ func checkServices(t *testing.T, p *types.Project) {
 			}
 		}
 	}
-	for _, name := range append(servicesNamed(p, "cassandra-"), servicesNamed(p, "kafka-")...) {
+	for _, name := range append(servicesNamed(p, "cassandra-"), append(servicesNamed(p, "kafka-"), "redis-sentinel", "prometheus")...) {
 		if !slices.Contains(slices.Collect(maps.Values(volumes)), name) {
 			t.Errorf("%s has no volume, want one", name)
 		}
 	}
 	for _, name := range []string{"api", "consumer"} {
 		s := p.Services[name]
-		for _, dependency := range []string{"schema", "topics", "redis"} {
+		for _, dependency := range []string{"schema", "topics", "redis-sentinel"} {
 			if _, ok := s.DependsOn[dependency]; !ok {
 				t.Errorf("%s does not depend on %s, want a dependency", name, dependency)
 			}
@@ -213,7 +222,7 @@ func settings(t *testing.T, p *types.Project, name string) *config.Config {
 	}{
 		{"cassandra.hosts", "", c.Cassandra.Hosts, servicesNamed(p, "cassandra-")},
 		{"kafka.brokers", ":9092", c.Kafka.Brokers, servicesNamed(p, "kafka-")},
-		{"redis.addresses", ":6379", c.Redis.Addresses, []string{"redis"}},
+		{"redis.addresses", ":26379", c.Redis.Addresses, []string{"redis-sentinel"}},
 	} {
 		var want []string
 		for _, host := range list.want {
@@ -332,7 +341,7 @@ func TestTestsUseTheServersOfTheService(t *testing.T) {
 	}
 	for variable, want := range map[string][]string{
 		"LEADERBOARD_TEST_CASSANDRA": cassandra, "LEADERBOARD_TEST_KAFKA": c.Kafka.Brokers,
-		"LEADERBOARD_TEST_REDIS": c.Redis.Addresses, "LEADERBOARD_TEST_REDIS_CLUSTER": redisCluster,
+		"LEADERBOARD_TEST_REDIS": {"redis:6379"}, "LEADERBOARD_TEST_REDIS_CLUSTER": redisCluster,
 	} {
 		if got := s.Environment[variable]; got == nil || *got != strings.Join(want, ",") {
 			t.Errorf("%s of the tests is %s, want %v", variable, show(got), want)

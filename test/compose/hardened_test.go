@@ -2,7 +2,6 @@ package compose
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,12 +96,12 @@ func TestServersRequirePasswords(t *testing.T) {
 			}
 		}
 	}
-	if command := tests.Services["redis"].Command; slices.Contains(command, "--requirepass") {
+	if command := tests.Services["redis"].Command; strings.Contains(strings.Join(command, " "), "--requirepass") {
 		t.Errorf("for tests, Redis runs %q, want no password", command)
 	}
 	for _, name := range []string{"schema", "topics", "api", "consumer"} {
 		c := settings(t, p, name)
-		if c.Cassandra.Username != "leaderboard" || string(c.Cassandra.Password) != cassandraPassword || string(c.Redis.Password) != redisPassword ||
+		if c.Cassandra.Username != "leaderboard" || string(c.Cassandra.Password) != cassandraPassword || string(c.Redis.Password) != redisPassword || string(c.Redis.SentinelPassword) != redisPassword ||
 			c.Kafka.Username != "leaderboard" || string(c.Kafka.Password) != kafkaPassword || c.Kafka.Mechanism != "PLAIN" {
 			t.Errorf("%s does not log in as leaderboard with the passwords of .env and Kafka's mechanism PLAIN", name)
 		}
@@ -160,39 +159,96 @@ exit 9`
 	}
 }
 
-// The test runs the command and the health check of the Redis service with another port.
-func TestRedisRequiresThePassword(t *testing.T) {
+// The test runs the commands and health checks of Redis, its replica and Sentinel with other ports. The
+// servers require the password. If the master dies, Sentinel makes the replica the master, and
+// the former master returns as its replica.
+func TestRedisFailsOver(t *testing.T) {
 	needPrograms(t, "redis-server", "redis-cli")
-	s := project(t).Services["redis"]
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	p := project(t)
+	ports := freePorts(t, 3)
+	master, replica, sentinel := ports+"1", ports+"2", ports+"3"
+	dir := t.TempDir()
+	local := func(port, text string) string {
+		return strings.NewReplacer("sentinel monitor leaderboard redis 6379", "sentinel monitor leaderboard localhost "+master, "port 26379", "port "+port,
+			"redis-cli -p 26379", "redis-cli -p "+port, "redis-cli ping", "redis-cli -p "+port+" ping", "grep -x 6379", "grep -x "+master,
+			"redis-sentinel /data/sentinel.conf", "redis-server "+dir+"/sentinel.conf --sentinel", "/data/", dir+"/").Replace(text)
 	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
-	server := exec.Command(s.Command[0], append(s.Command[1:], "--port", port, "--bind", "127.0.0.1")...)
-	server.Dir = t.TempDir()
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _, _ = server.Process.Kill(), server.Wait() })
-	check := func(env ...string) (string, error) {
-		cmd := exec.Command("sh", "-c", strings.Replace(s.HealthCheck.Test[1], "redis-cli", "redis-cli -p "+port, 1))
+	check := func(name, port string, env ...string) error {
+		s := p.Services[name]
+		cmd := exec.Command("sh", "-c", local(port, s.HealthCheck.Test[1]))
 		cmd.Env = append(env, "PATH="+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
-		return string(out), err
-	}
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		out, err := check(environ(&s)...)
-		if err == nil {
-			break
+		if err != nil {
+			return fmt.Errorf("%s: %w: %s", name, err, out)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("Redis is not healthy after a minute: %v %s", err, out)
+		return nil
+	}
+	start := func(name, port string) *exec.Cmd {
+		t.Helper()
+		s := p.Services[name]
+		args := make([]string, len(s.Command))
+		for i, arg := range s.Command {
+			switch arg {
+			case "redis", "redis-replica":
+				arg = "localhost"
+			case "6379":
+				arg = master
+			}
+			args[i] = local(port, arg)
+		}
+		if name != "redis-sentinel" {
+			args = append(args, "--port", port, "--bind", "127.0.0.1", "--dir", dir)
+		}
+		server := exec.Command(args[0], args[1:]...)
+		server.Env = append(environ(&s), "PATH="+os.Getenv("PATH"))
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _, _ = server.Process.Kill(), server.Wait() })
+		eventually(t, func() error { return check(name, port, environ(&s)...) })
+		if err := check(name, port); err == nil {
+			t.Errorf("without the password, the health check of %s passes, want a failure", name)
+		}
+		return server
+	}
+	cli := func(port string, args ...string) string {
+		cmd := exec.Command("redis-cli", append([]string{"-p", port}, args...)...)
+		cmd.Env = []string{"REDISCLI_AUTH=" + redisPassword, "PATH=" + os.Getenv("PATH")}
+		out, _ := cmd.CombinedOutput()
+		return string(out)
+	}
+	contains := func(want, port string, args ...string) func() error {
+		return func() error {
+			if got := cli(port, args...); !strings.Contains(got, want) {
+				return fmt.Errorf("%v answers %q, want %q", args, got, want)
+			}
+			return nil
 		}
 	}
-	if out, err := check(); err == nil {
-		t.Errorf("without the password, the health check passes, want a failure: %s", out)
+	killed := start("redis", master)
+	start("redis-replica", replica)
+	start("redis-sentinel", sentinel)
+	if got := cli(master, "config", "get", "maxmemory*"); !strings.Contains(got, "268435456") || !strings.Contains(got, "noeviction") {
+		t.Errorf("Redis has the limits %q, want 256 MiB and noeviction", got)
+	}
+	eventually(t, contains("port="+replica+",state=online", master, "info", "replication"))
+	eventually(t, contains("slaves=1", sentinel, "info", "sentinel"))
+	_, _ = killed.Process.Kill(), killed.Wait()
+	eventually(t, contains(replica, sentinel, "sentinel", "get-master-addr-by-name", "leaderboard"))
+	eventually(t, contains("role:master", replica, "info", "replication"))
+	start("redis", master)
+	eventually(t, contains("master_link_status:up", master, "info", "replication"))
+}
+
+// eventually calls f until it returns nil, for a minute at most.
+func eventually(t *testing.T, f func() error) {
+	t.Helper()
+	err := f()
+	for deadline := time.Now().Add(time.Minute); err != nil && time.Now().Before(deadline); err = f() {
+		time.Sleep(50 * time.Millisecond)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
