@@ -2,15 +2,17 @@
 .DEFAULT_GOAL := help
 
 .PHONY: help
-help: ## List the targets.
+help: ## List the targets, and the parts of slow.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@printf '\nparts of slow:\n'
+	@go run ./test/run parts
 
 .PHONY: build
 build: ## Build bin/leaderboard, a static binary.
 	CGO_ENABLED=0 go build -trimpath -o bin/leaderboard ./cmd/leaderboard
 
 .PHONY: check
-check: ## Run all that CI runs.
+check: ## Run all that CI runs at every change.
 	./scripts/check.sh
 
 .PHONY: test
@@ -25,31 +27,12 @@ generate: ## Generate code from the protos; the tree is clean afterwards.
 REQUIRE_DATASETS ?= 1
 
 .PHONY: slow
-slow: ## Run what check leaves out: a marathon and two years of football through Kafka, thirty years of football embedded, servers that require TLS, servers that are killed, also under load, a soak of LEADERBOARD_TEST_SOAK (30m), more random histories, rolling seasons on Cassandra, a rolling upgrade, a void of a match of 50,000 users, sizes on Cassandra's disk, the rest of the index's suite on a cluster, go install, and archives for all platforms.
-	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^Test(Cassandra|CassandraTwoDataCenters|Kafka|ServersEndWithAKilledTestProcess|TwoClustersAreSeparate)$$' ./test/cluster
-	REQUIRE_INTEGRATION=1 REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -p 1 -run '^TestOfficialResultsThroughKafka$$/^(Boston|F1$$)' ./test/pipeline
-	REQUIRE_INTEGRATION=1 go test -race -timeout 120m -v -run '^TestRollingWindows$$|^TestLinkedFootballThroughKafka$$|^TestLinkedBoardsWhileConsumersAreKilled$$/^2500|^TestExportsGiveAnEqualDistributedServer$$' ./test/pipeline
-	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestSecuredBackEnds$$|^TestSecuredCluster$$' ./test/pipeline ./cache/redis
-	REQUIRE_INTEGRATION=1 go test -race -timeout 150m -v ./test/faults
-	LEADERBOARD_TEST_RUNS=5 go test -race -timeout 60m -v -run '^TestCrash|^TestFailedWriteStopsTheStore$$|Equals?ARecount$$|^TestKilledServer' ./storage/pebble ./internal/ranking ./cmd/leaderboard
-	LEADERBOARD_MATCH_USERS=50000 go test -timeout 60m -v -run '^TestAVoidReachesAllUsersOfAMatch$$' ./storage/cql
-	REQUIRE_INTEGRATION=1 go test -race -timeout 60m -v -run '^TestDisk|^TestTheDriverNeverLeaves' ./storage/cql
-	REQUIRE_INTEGRATION=1 go test -timeout 60m -v -run '^TestIndexOnACluster$$/^Shards$$/^(Rebuild|Update)$$' ./cache/redis
-	REQUIRE_DATASETS=$(REQUIRE_DATASETS) go test -race -timeout 60m -v -run '^TestBoston$$/^runners$$/^every_user$$' ./test/official
-	go test -timeout 60m -v -run '^TestLinkedFootball$$/^thirty' ./test/official
-	go -C test/compose test -count=1 -timeout 60m -v -run '^TestReleaseOfAllPlatforms$$|^TestGoInstall$$'
-
-.PHONY: mutants
-mutants: ## Build the service with planted faults, and check that a test catches each of them.
-	REQUIRE_INTEGRATION=1 LEADERBOARD_TEST_MUTANTS=1 go test -timeout 120m -v -run '^TestMutantsAreCaught$$' ./test/faults
+slow: ## Run what check leaves out, or some parts of it: make slow PART="clusters faults".
+	REQUIRE_DATASETS=$(REQUIRE_DATASETS) go run ./test/run slow $(PART)
 
 .PHONY: vulnerabilities
 vulnerabilities: ## Look for known vulnerabilities in the code that the binary calls. Needs a network.
 	"$$(go -C tools tool -n govulncheck)" ./...
-
-.PHONY: fuzz
-fuzz: ## Run every fuzz test for FUZZTIME each (60s).
-	./scripts/fuzz.sh $(or $(FUZZTIME),60s)
 
 .PHONY: bench
 bench: ## Run the benchmarks of the rank index and the store.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func TestARemovedUsersRecordIsKeptForKeptRemovals(t *testing.T) {
@@ -46,6 +47,7 @@ func TestARemovedUsersRecordIsKeptForKeptRemovals(t *testing.T) {
 }
 
 func TestRemovalsAreBounded(t *testing.T) {
+	needs.NoRace(t, "one change follows another")
 	tb := newTable(layout{keyBytes: 8})
 	version := uint64(0)
 	put := func(e leaderboard.Entry) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cache/cachetest"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func TestIndex(t *testing.T) {
@@ -125,6 +126,7 @@ func TestDropReleasesMemory(t *testing.T) {
 }
 
 func TestChurnDoesNotGrowMemory(t *testing.T) {
+	needs.NoRace(t, "one change follows another")
 	const n = 20_000
 	x := New()
 	if err := x.Rebuild(t.Context(), testBoard, testSeason, time.Now(), entries(n)); err != nil {

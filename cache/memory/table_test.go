@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -113,6 +114,7 @@ func (t *modeledTable) verify() {
 }
 
 func TestEachChangeKeepsTheInvariants(t *testing.T) {
+	needs.NoRace(t, "one change follows another")
 	for _, c := range []struct {
 		name          string
 		users, scores int
@@ -151,6 +153,7 @@ func (t *table) fill() float64 {
 }
 
 func TestLeavesStayFullWithAnyOrderOfInsertion(t *testing.T) {
+	needs.NoRace(t, "one change follows another")
 	const n = 20_000
 	rng := random(t)
 	random := rng.Perm(n)

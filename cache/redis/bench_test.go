@@ -216,7 +216,7 @@ func serverSeconds(b *testing.B, c *goredis.Client) float64 {
 	return sum
 }
 
-func infoField(b *testing.B, c *goredis.Client, field string) string {
+func infoField(b testing.TB, c *goredis.Client, field string) string {
 	b.Helper()
 	info, err := c.Info(b.Context(), "everything").Result()
 	if err != nil {
@@ -230,7 +230,7 @@ func infoField(b *testing.B, c *goredis.Client, field string) string {
 	return value
 }
 
-func usedMemory(b *testing.B, c *goredis.Client) int64 {
+func usedMemory(b testing.TB, c *goredis.Client) int64 {
 	b.Helper()
 	n, err := strconv.ParseInt(infoField(b, c, "used_memory"), 10, 64)
 	if err != nil {

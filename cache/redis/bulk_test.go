@@ -18,6 +18,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -130,6 +131,7 @@ func smallRuns(t *testing.T) {
 
 // A bulk load and a series of Updates lead to the same index.
 func TestABulkLoadEqualsUpdates(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	runSeed := seed.New(t)
 	smallTrees(t)
 	addrs := []string{cluster.Redis(t)}

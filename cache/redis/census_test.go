@@ -11,6 +11,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // checkCensus makes a census (see census.go), and checks its sums.
@@ -118,6 +119,7 @@ func TestCensusOfManySeasons(t *testing.T) {
 
 // A shard is in doubt after its slot has moved to another master.
 func TestCensusOfACluster(t *testing.T) {
+	needs.Slow(t, "clusters")
 	o := options(addrsOf(cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})), 4)
 	x, observer, s := openIndex(t, o), openIndex(t, o), newStore(50)
 	s.rebuild(t, x)

@@ -3,6 +3,7 @@ package redis
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -11,52 +12,22 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // BenchmarkCosts measures the memory for each user, and the server's processor time for each operation, in
 // pipelines of a hundred calls. It compares both with a plain sorted set of as many users on the same
-// server. It fails if a user takes more memory than the limit. With fewer than 100,000 users, the memory
-// that does not depend on their number may exceed the limit.
+// server.
 func BenchmarkCosts(b *testing.B) {
 	n := benchUsers(b)
-	for _, tt := range []struct {
-		name      string
-		scores    int64 // the number of possible scores
-		divisions int
-		limit     float64 // of the bytes for a user
-	}{
-		{"different", 1 << 52, 0, 120},
-		{"scores=1000", 1000, 0, 100},
-		{"divisions=2", 1 << 52, 2, 240},
-	} {
+	for _, tt := range costCases {
 		b.Run(tt.name, func(b *testing.B) {
 			server := cluster.Private(b, cluster.StartRedis, cluster.RedisConfig{})
 			x := openIndex(b, options(server.Addrs(), 1))
 			bare := x.client().(*goredis.Client)
 			rng := rand.New(rand.NewPCG(1, 2))
-			withScore := func(i int, version uint64, score int64) leaderboard.Entry {
-				e := benchEntry(i, version, rng)
-				e.Key = testBoard.ScorePrefix(leaderboard.Score(score), epoch)
-				for d := range tt.divisions {
-					e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: fmt.Sprint("attribute", d), Value: fmt.Sprint(i % 50)})
-				}
-				return e
-			}
-			// inOrder yields the entries in standing order, without holding all of them.
-			inOrder := func(yield func(leaderboard.Entry, error) bool) {
-				users := int64(n)
-				quotient, remainder := tt.scores/users, tt.scores%users
-				for i := range users {
-					left := users - 1 - i
-					e := withScore(shuffled(users, i), 1, left*quotient+left*remainder/users)
-					e.AchievedAt = epoch.Add(time.Duration(i) * time.Microsecond)
-					if !yield(e, nil) {
-						return
-					}
-				}
-			}
 			empty, start, cpu := usedMemory(b, bare), time.Now(), serverSeconds(b, bare)
-			err := x.Rebuild(b.Context(), testBoard, testSeason, epoch, inOrder)
+			err := x.Rebuild(b.Context(), testBoard, testSeason, epoch, tt.inOrder(n, rng))
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -69,21 +40,78 @@ func BenchmarkCosts(b *testing.B) {
 			b.Run("memory", func(b *testing.B) {
 				for b.Loop() { // nothing to repeat: the load above was measured
 				}
-				bytes := float64(full-empty) / float64(n)
-				if bytes > tt.limit {
-					b.Errorf("a user takes %.1f bytes, want at most %.0f", bytes, tt.limit)
-				}
 				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(bytes, "B/user")
+				b.ReportMetric(float64(full-empty)/float64(n), "B/user")
 				b.ReportMetric(float64(usedMemory(b, bare)-full)/float64(n), "B/user-bare")
 				b.ReportMetric(loadSeconds/float64(n)*1e6, "µs/user-load")
 				b.ReportMetric(float64(n)/elapsed.Seconds(), "users/s")
 			})
-			scored := func(i int, version uint64) leaderboard.Entry { return withScore(i, version, rng.Int64N(tt.scores)) }
+			scored := func(i int, version uint64) leaderboard.Entry {
+				return tt.entry(i, version, rng.Int64N(tt.scores), rng)
+			}
 			for _, op := range costs(n, x, scored) {
 				b.Run(op.name, func(b *testing.B) { op.measure(b, x, bare) })
 			}
 		})
+	}
+}
+
+// costCase is a season of the benchmark.
+type costCase struct {
+	name      string
+	scores    int64 // the number of possible scores
+	divisions int
+	limit     float64 // of the bytes for a user
+}
+
+var costCases = []costCase{
+	{"different", 1 << 52, 0, 120},
+	{"scores=1000", 1000, 0, 100},
+	{"divisions=2", 1 << 52, 2, 240},
+}
+
+// If a season has 100,000 users or more, a user takes at most the limit.
+func TestMemoryOfAUser(t *testing.T) {
+	needs.NoRace(t, "the test measures the server")
+	const n = 100_000
+	for i, tt := range costCases {
+		t.Run(tt.name, func(t *testing.T) {
+			if i > 0 {
+				needs.Slow(t, "sizes")
+			}
+			x := openIndex(t, options(cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{}).Addrs(), 1))
+			bare := x.client().(*goredis.Client)
+			empty := usedMemory(t, bare)
+			must(t, x.Rebuild(t.Context(), testBoard, testSeason, epoch, tt.inOrder(n, rand.New(rand.NewPCG(1, 2)))))
+			if bytes := float64(usedMemory(t, bare)-empty) / n; bytes > tt.limit {
+				t.Errorf("a user takes %.1f bytes, want at most %.0f", bytes, tt.limit)
+			}
+		})
+	}
+}
+
+func (c *costCase) entry(i int, version uint64, score int64, rng *rand.Rand) leaderboard.Entry {
+	e := benchEntry(i, version, rng)
+	e.Key = testBoard.ScorePrefix(leaderboard.Score(score), epoch)
+	for d := range c.divisions {
+		e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: fmt.Sprint("attribute", d), Value: fmt.Sprint(i % 50)})
+	}
+	return e
+}
+
+// inOrder yields n entries in standing order, without holding all of them.
+func (c *costCase) inOrder(n int, rng *rand.Rand) iter.Seq2[leaderboard.Entry, error] {
+	return func(yield func(leaderboard.Entry, error) bool) {
+		users := int64(n)
+		quotient, remainder := c.scores/users, c.scores%users
+		for i := range users {
+			left := users - 1 - i
+			e := c.entry(shuffled(users, i), 1, left*quotient+left*remainder/users, rng)
+			e.AchievedAt = epoch.Add(time.Duration(i) * time.Microsecond)
+			if !yield(e, nil) {
+				return
+			}
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // at returns the positions of the partitions "a/0", "a/1", … of a log.
@@ -333,6 +334,7 @@ func beginMove(t testing.TB, x *Index, key string) (finish func()) {
 
 // While a slot moves, updates of its shard fail. So reads fail too, although no key has moved yet.
 func TestReadsFailWhileASlotMoves(t *testing.T) {
+	needs.Slow(t, "clusters")
 	x, s := openIndex(t, options(addrsOf(cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})), 1)), newStore(50)
 	s.rebuild(t, x)
 	must(t, s.keepUp(t.Context(), x))
@@ -353,7 +355,10 @@ func TestReadsFailWhileASlotMoves(t *testing.T) {
 
 // Under load, a slot moves to another master, and then moves again. The season has no ranks meanwhile, and
 // exact ranks afterwards, without a Rebuild. Every page has all its standings.
-func TestASlotMovesUnderLoad(t *testing.T) { eachNumberOfShards(t, aSlotMovesUnderLoad) }
+func TestASlotMovesUnderLoad(t *testing.T) {
+	needs.Slow(t, "clusters")
+	eachNumberOfShards(t, aSlotMovesUnderLoad)
+}
 
 func aSlotMovesUnderLoad(t *testing.T, shards int) {
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})

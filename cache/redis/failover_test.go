@@ -18,6 +18,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -615,7 +616,7 @@ func (h *history) compareWithRebuilt() {
 func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 	runSeed := seed.New(t)
 	servers := startShardServers(t, shards, 4)
-	for run := range seed.Runs(t, runs) {
+	for run := range runs {
 		h := &history{t: t, rng: rand.New(rand.NewPCG(runSeed, uint64(run))), name: fmt.Sprint("log ", run, "/"), servers: servers, store: newStore(0), copies: make([][][]any, shards), counts: map[string]int{}, losses: losses, changes: changes}
 		h.run(300)
 		t.Logf("run %d: %d rebuilds, %v", run, h.rebuilds, h.counts)
@@ -637,7 +638,7 @@ func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 // are right, and the season was not rebuilt.
 func TestShardsFailInRandomHistories(t *testing.T) {
 	smallTrees(t)
-	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 2, false, false) })
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, needs.More(t, 2), false, false) })
 }
 
 // Some servers also lose all data. In addition, shards keep old items (see lua/channel.lua) for only
@@ -650,12 +651,12 @@ func TestShardsAreLostInRandomHistories(t *testing.T) {
 		*s = *newScript(s.name, strings.Replace(s.text, "local KEEP = 30000000", "local KEEP = 20000", 1))
 		t.Cleanup(func() { *s = original })
 	}
-	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, 2, true, false) })
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, needs.More(t, 2), true, false) })
 }
 
 // The number of shards changes often, and servers fail before, during and after the changes. In the end,
 // all ranks are right.
 func TestTheNumberOfShardsChangesInRandomHistories(t *testing.T) {
 	smallTrees(t)
-	runHistories(t, 4, 2, false, true)
+	runHistories(t, 4, needs.More(t, 2), false, true)
 }

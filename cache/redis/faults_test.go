@@ -22,6 +22,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -169,6 +170,7 @@ func TestFlushIsDetected(t *testing.T) {
 }
 
 func TestFlushOfOneClusterNodeIsDetected(t *testing.T) {
+	needs.Slow(t, "clusters")
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
 	x, s := openIndex(t, options(addrsOf(c), 6)), newStore(200)
 	for shard := range 6 {
@@ -211,6 +213,7 @@ func roles(t *testing.T, x *Index, c *cluster.Cluster, key string) (master, repl
 // A replica that is promoted while it is behind lacks acknowledged updates. The index must not
 // answer from this replica until the missing updates are repeated.
 func TestASeasonIsInDoubtAfterThePromotionOfAStaleReplica(t *testing.T) {
+	needs.Slow(t, "clusters")
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
 	o := options(addrsOf(c), 6)
 	o.Redis.ReadTimeout, o.Redis.DialTimeout = 500*time.Millisecond, 500*time.Millisecond

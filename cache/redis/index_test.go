@@ -19,6 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/cache/cachetest"
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func TestMain(m *testing.M) {
@@ -154,6 +155,7 @@ func remove(tb testing.TB, x *Index) {
 // The index uses a whole Redis Cluster even if Options have only one of its addresses, and even if no
 // server answers while Open runs.
 func TestOneAddressOfACluster(t *testing.T) {
+	needs.Slow(t, "clusters")
 	o := options(cluster.RedisCluster(t)[:1], 0)
 	x := openIndex(t, o)
 	season, s := x.season(testSeason), newStore(100)
@@ -191,14 +193,17 @@ func openLocal(tb testing.TB, shards int) *Index {
 func TestIndexOnAServer(t *testing.T) {
 	addrs := []string{cluster.Redis(t)}
 	t.Run("OneShard", func(t *testing.T) {
-		suites(t, addrs, 1, 6, cachetest.Limits{})
+		needs.NoRace(t, "the suite with shards runs under the detector")
+		suites(t, addrs, 1, needs.More(t, 3), cachetest.Limits{})
 	})
 	t.Run("Shards", func(t *testing.T) {
-		suites(t, addrs, 4, 4, cachetest.Limits{MixedMoments: mixedReason})
+		needs.Race(t)
+		suites(t, addrs, 4, needs.More(t, 3), cachetest.Limits{MixedMoments: mixedReason})
 	})
 }
 
 func TestIndexOnACluster(t *testing.T) {
+	needs.Slow(t, "clusters")
 	addrs := cluster.RedisCluster(t)
 	t.Run("OneShard", func(t *testing.T) {
 		suites(t, addrs, 1, 2, cachetest.Limits{})

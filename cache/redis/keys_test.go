@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func TestSlotEqualsClusterKeyslot(t *testing.T) {
@@ -19,6 +20,7 @@ func TestSlotEqualsClusterKeyslot(t *testing.T) {
 }
 
 func TestShardsAreSpreadOverSlots(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	for _, shards := range []int{2, 3, 8, 64, leaderboard.MaxShards} {
 		const nodes = 3
 		for board := range 20 {

@@ -15,12 +15,14 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // Pages deep in a ladder of several shards are exact for any distribution of users,
 // and take few round trips.
 func TestDeepPagesAreExactAndTakeFewTrips(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	const users, shards = 12_000, 8
 	runSeed := seed.New(t)
 	for name, shape := range map[string]struct {

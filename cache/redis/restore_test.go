@@ -14,6 +14,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -153,6 +154,7 @@ func TestRestoreOfLostShards(t *testing.T) {
 // One master of a cluster loses its data. Restore reads only the users of this master's shards.
 // Meanwhile, a season on another master stays available.
 func TestRestoreAfterAFlushOfOneClusterNode(t *testing.T) {
+	needs.Slow(t, "clusters")
 	c := cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{})
 	x, s := openIndex(t, options(addrsOf(c), 6)), &partScans{store: newStore(600)}
 	s.rebuild(t, x)

@@ -16,6 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/certs"
 	"github.com/open-leaderboard/leaderboard/test/authority"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // refusingServer starts a server that answers every command with an error.
@@ -125,6 +126,7 @@ func TestRejectedCredentials(t *testing.T) {
 // The index keeps its contract on a Redis Cluster that requires TLS, a client certificate and a password.
 // If a credential is wrong, the error of Open is one line that names the servers and the setting.
 func TestSecuredCluster(t *testing.T) {
+	needs.Slow(t, "secured")
 	secrets, err := cluster.NewSecrets(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

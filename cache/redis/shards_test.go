@@ -14,6 +14,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -32,14 +33,15 @@ func (s *store) rebuildWith(ctx context.Context, x *Index, shards int) error {
 func TestTheNumberOfShardsChanges(t *testing.T) {
 	runSeed := seed.New(t)
 	smallTrees(t)
-	for _, start := range []func(*testing.T) []string{
-		func(t *testing.T) []string { return []string{cluster.Redis(t)} },
-		func(t *testing.T) []string {
-			return addrsOf(cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{}))
-		},
-	} {
-		addrs := start(t)
-		t.Run(fmt.Sprintf("%d addresses", len(addrs)), func(t *testing.T) {
+	for _, many := range []bool{false, true} {
+		t.Run(fmt.Sprint("cluster=", many), func(t *testing.T) {
+			var addrs []string
+			if many {
+				needs.Slow(t, "clusters")
+				addrs = addrsOf(cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{}))
+			} else {
+				addrs = []string{cluster.Redis(t)}
+			}
 			rng := rand.New(rand.NewPCG(runSeed, 1))
 			o := options(addrs, 1)
 			x, y, s := openIndex(t, o), openIndex(t, o), newStore(400)

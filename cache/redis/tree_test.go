@@ -13,6 +13,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -172,6 +173,7 @@ func (r raw) checkSums(tree string, groups map[string][]int, follow bool) {
 // Trees whose leaves and groups often split and join stay exact. The scores have one value,
 // four values, or mostly different values.
 func TestTreesSplitAndJoin(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	runSeed := seed.New(t)
 	smallTrees(t)
 	addrs := []string{cluster.Redis(t)}

@@ -14,6 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/demo"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func startDemo(t *testing.T, data string, matches []demo.Match) (out *output, stop func() error) {
@@ -39,6 +40,7 @@ func startDemo(t *testing.T, data string, matches []demo.Match) (out *output, st
 }
 
 func TestDemo(t *testing.T) {
+	needs.NoRace(t, "under the detector, Pebble checks its invariants too, which takes long for 1,200 matches")
 	all, err := demo.Matches()
 	if err != nil {
 		t.Fatal(err)

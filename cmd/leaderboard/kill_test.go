@@ -18,6 +18,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -117,7 +118,7 @@ func (k *ledger) write(ctx context.Context, c *client.Client, round, writer int,
 // After each kill, the server has every acknowledged result, no result that was not sent, and the
 // ranks of a recount.
 func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
-	runSeed, kills := seed.New(t), seed.Runs(t, 7)
+	runSeed, kills := seed.New(t), needs.More(t, 7)
 	data := filepath.Join(t.TempDir(), "data")
 	known := &ledger{sent: map[string]int64{}, acked: map[string]bool{}}
 	app := testApp()

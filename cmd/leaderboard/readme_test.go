@@ -5,16 +5,13 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // The server gives the answers that README.md describes.
 func TestREADMECommands(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
-			t.Fatal("curl is not installed; scripts/install-test-deps.sh installs it")
-		}
-		t.Skip("curl is not installed; scripts/install-test-deps.sh installs it")
-	}
+	needs.Programs(t, "curl")
 	readme, err := os.ReadFile("../../README.md")
 	if err != nil {
 		t.Fatal(err)

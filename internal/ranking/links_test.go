@@ -17,6 +17,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -210,7 +211,7 @@ func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 //   - divisions, some of them crossed, that are added, removed and filled
 func TestLinkedBoardsEqualARecount(t *testing.T) {
 	runSeed := seed.New(t)
-	for n := range uint64(seed.Runs(t, 7)) {
+	for n := range uint64(needs.More(t, 7)) {
 		rng := rand.New(rand.NewPCG(runSeed, n))
 		linkedHistory(t, rng)
 		if t.Failed() {

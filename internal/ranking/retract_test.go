@@ -11,6 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // afterRead is a store that calls hook once, after the next read of a result.
@@ -97,6 +98,7 @@ func TestPurgesLeaveResultsThatMoveOutOfTheInterval(t *testing.T) {
 }
 
 func TestPurgesOfManyResultsAreRepeated(t *testing.T) {
+	needs.NoRace(t, "smaller purges run under the detector")
 	f := open(t)
 	f.create(sumBoard)
 	const extra = 2

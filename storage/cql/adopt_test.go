@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // Two new processes, one after the other, adopt the stored summary of a user with many
@@ -16,6 +17,7 @@ func TestModelOfAnAdoptionByANewProcess(t *testing.T) {
 }
 
 func TestAdoptionByANewProcess(t *testing.T) {
+	needs.Also(t, "clusters")
 	testAdoptionByANewProcess(t, shared.createOnce(t).tenant())
 }
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 var update = flag.Bool("update", false, "write the golden files of this package")
@@ -411,6 +412,7 @@ func (c *slowBoards) read(ctx context.Context, q op, dest []any, row func() bool
 }
 
 func TestRecountsShareReadsOfTheBoard(t *testing.T) {
+	needs.Race(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := &slowBoards{conn: newModel(nil)}
 		s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})

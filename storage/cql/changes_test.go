@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func changesOf(t *testing.T, s *Store) (changes []leaderboard.RankChange) {
@@ -47,6 +48,7 @@ func (a *announcements) write(ctx context.Context, ops ...op) error {
 // the change. In its first attempt only, each process writes a row with the season for the
 // other data center.
 func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
+	needs.Race(t)
 	m := newModel(nil)
 	counted := &announcements{}
 	stores := storesIn(m, func(c conn) conn { counted.conn = c; return counted })

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // A damage is a fault that plant writes to the tables. Reads must then show the differences
@@ -269,6 +270,7 @@ func TestModelOfDamage(t *testing.T) {
 }
 
 func TestRecountRepairsDamage(t *testing.T) {
+	needs.Also(t, "clusters")
 	t.Parallel()
 	k := shared.createOnce(t)
 	testDamages(t, func(t *testing.T) conn {

@@ -9,12 +9,14 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/schema"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // If too few nodes of the store's data center are up, a write fails with ErrUnavailable,
 // although the other data center could acknowledge it. Meanwhile, users can be banned and
 // erased in the other data center.
 func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
+	needs.Slow(t, "clusters")
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Logf: t.Logf})
 	o := realOptions(c.Addrs(), "leaving")
 	o.Timeout = 15 * time.Second

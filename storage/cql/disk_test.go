@@ -17,6 +17,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // disk is a keyspace on a Cassandra node that only this test uses.
@@ -99,6 +100,7 @@ func (d *disk) sizes(t *testing.T) map[string]float64 {
 // test writes LEADERBOARD_DISK_USERS users, and computes the sizes. It disables
 // compression, because Cassandra's limit is for uncompressed bytes.
 func TestDiskPartitionsStaySmall(t *testing.T) {
+	needs.Slow(t, "sizes")
 	const maxBytes, users = 100e6, 25e6
 	d := newDisk(t)
 	for _, table := range ladderTables {
@@ -254,6 +256,7 @@ func (s *tracedSession) tombstones(t *testing.T) (total int) {
 // Each improvement of user "best" leaves a tombstone below the user's row. A read of the
 // top scans each tombstone once. After gc_grace_seconds, compactions remove the tombstones.
 func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
+	needs.Slow(t, "sizes")
 	const users, improvements = 200, 10_000
 	d := newDisk(t)
 	ctx := t.Context()

@@ -8,11 +8,16 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 	const buckets = 64
-	users := envInt("LEADERBOARD_MATCH_USERS", 1000)
+	needs.Also(t, "sizes")
+	users := 1000
+	if needs.Running("sizes") {
+		users = 50_000
+	}
 	m := newModel(nil)
 	s := open(m, Options{DataCenter: "dc1", Buckets: buckets, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
@@ -63,6 +68,7 @@ func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 }
 
 func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
+	needs.Race(t)
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 100, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func modelStore(m *model) *Store {
@@ -16,7 +17,7 @@ func TestModelKeepsTheContract(t *testing.T) {
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel() // each test has its own model
 		return modelStore(newModel(nil))
-	}, limits, storagetest.Sizes{})
+	}, limits, storagetest.Sizes{RowsDivisor: 5 / needs.More(t, 1), RoundsDivisor: 5 / needs.More(t, 1)})
 }
 
 // Lagging replicas do not change the answers, because every quorum has a replica with the latest
@@ -26,7 +27,7 @@ func TestModelHistories(t *testing.T) {
 	storagetest.RunHistories(t, func(testing.TB) leaderboard.Store {
 		seed++
 		return modelStore(newModel(rand.New(rand.NewPCG(seed, 0))))
-	}, storagetest.Sizes{Histories: 25})
+	}, storagetest.Sizes{Histories: needs.More(t, 8)})
 }
 
 var limits = storagetest.Limits{

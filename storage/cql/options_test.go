@@ -11,6 +11,7 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func TestDriverSettings(t *testing.T) {
@@ -87,6 +88,7 @@ func (c *keyspaceChanges) KeyspaceChanged(e gocql.KeyspaceUpdateEvent) {
 
 // On a change of a keyspace without replicas in this data center, the driver's policy would panic.
 func TestChangesOfOtherKeyspacesAreIgnored(t *testing.T) {
+	needs.Race(t)
 	changes := &keyspaceChanges{}
 	p := ownKeyspace{changes, "lb"}
 	for _, name := range []string{"other", "lb", ""} {

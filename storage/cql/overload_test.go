@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // On a slowServer, a statement is in flight for ten seconds, even if its context ends
@@ -77,6 +78,7 @@ func openSlow(t *testing.T) (*slowServer, *Store, leaderboard.Board) {
 // When its context ends, Apply finishes the users that it has started. The results of all
 // other users fail, and the test applies them again.
 func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
+	needs.Race(t)
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)
 		const users = 3 * defaultParallel
@@ -126,6 +128,7 @@ func TestApplyOutOfTimeLeavesNoWorkBehind(t *testing.T) {
 
 // maxApplying bounds the users that all calls of Apply together process at a time.
 func TestConcurrentAppliesAreBounded(t *testing.T) {
+	needs.Race(t)
 	synctest.Test(t, func(t *testing.T) {
 		c, s, b := openSlow(t)
 		const calls = 3 * maxApplying / defaultParallel

@@ -23,7 +23,10 @@ import (
 	"github.com/open-leaderboard/leaderboard/schema"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("models run statements in chosen orders, and other tests one after another")
 
 func TestMain(m *testing.M) {
 	// These tests mostly wait for the nodes.
@@ -54,13 +57,17 @@ const busyTime = 5 * time.Minute
 
 func (k *keyspace) createOnce(t testing.TB) *keyspace {
 	t.Helper()
-	addrs := cluster.Cassandra(t, 3)
+	nodes := 1
+	if needs.Running("clusters") {
+		nodes = 3
+	}
+	addrs := cluster.Cassandra(t, nodes)
 	k.once.Do(func() {
 		k.options = realOptions(addrs, fmt.Sprintf("storage_cql_%x", time.Now().UnixNano()&0xffffffff))
 		if k.err = k.options.complete(); k.err != nil {
 			return
 		}
-		if k.err = applySchema(k.options, 3); k.err == nil {
+		if k.err = applySchema(k.options, nodes); k.err == nil {
 			k.session, k.err = k.options.connect(k.options.Keyspace)
 		}
 		if k.err == nil {
@@ -276,6 +283,8 @@ var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}
 
 // The store has the decorator that the command `serve` adds.
 func TestContract(t *testing.T) {
+	needs.Also(t, "clusters")
+	needs.Race(t)
 	t.Parallel()
 	k := shared.createOnce(t)
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
@@ -311,6 +320,7 @@ func TestOpenRefusesWhatItCannotServe(t *testing.T) {
 }
 
 func TestHistories(t *testing.T) {
+	needs.Also(t, "clusters")
 	t.Parallel()
 	k := shared.createOnce(t)
 	one := sizes

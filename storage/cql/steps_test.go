@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // A steppedSession waits for the test before each statement of a call that walk has started.
@@ -763,7 +764,7 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 // lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
-	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 100)) {
+	for i := range uint64(needs.More(t, 100)) {
 		rng := rand.New(rand.NewPCG(seed, i))
 		if err := runThreeProcesses(t, rng, rng.IntN(2) == 0, 2+rng.IntN(20), 40); err != nil {
 			t.Fatalf("run %d: %v", i, err)
@@ -775,7 +776,7 @@ func TestModelOfManyWriters(t *testing.T) {
 // than in TestModelOfManyWriters.
 func TestModelOfAdoptions(t *testing.T) {
 	seed := stepsSeed(t)
-	for i := range uint64(envInt("LEADERBOARD_STEPS_RUNS", 400)) {
+	for i := range uint64(needs.More(t, 400)) {
 		if err := runThreeProcesses(t, rand.New(rand.NewPCG(seed, i)), true, 100, 12); err != nil {
 			t.Fatalf("run %d: %v", i, err)
 		}

@@ -19,13 +19,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	testseed "github.com/open-leaderboard/leaderboard/test/seed"
 )
 
-// [testseed.Runs] computes the number of runs from n.
 func runSeeds(t *testing.T, n int, test func(t *testing.T, rng *rand.Rand)) {
 	first := testseed.New(t)
-	for i := range testseed.Runs(t, n) {
+	for i := range n {
 		n := first + uint64(i)
 		if !t.Run(fmt.Sprint(i), func(t *testing.T) { test(t, rand.New(rand.NewPCG(n, 0))) }) {
 			t.Fatalf("run %d failed; repeat it with: %s=%d go test -run '^%s$/^0$'", i, testseed.Variable, n, t.Name())
@@ -147,7 +147,7 @@ func (h *history) verify(t *testing.T, s *Store, acked map[leaderboard.ResultKey
 }
 
 func TestCrashKeepsAcknowledgedResults(t *testing.T) {
-	runSeeds(t, 3, func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, needs.More(t, 3), func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
 		h := newHistory()
 		s := mustOpen(t, "data", Options{FS: fs})
@@ -197,7 +197,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 
 func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 	const n = 3000
-	runSeeds(t, 2, func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, needs.More(t, 2), func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()
 		s := mustOpen(t, "data", Options{FS: fs})
 		b := testBoard()
@@ -283,7 +283,7 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 // After a failed write, the store acknowledges no write. When it is opened again, it has every
 // acknowledged result.
 func TestFailedWriteStopsTheStore(t *testing.T) {
-	runSeeds(t, 15, func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, needs.More(t, 15), func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewCrashableMem()
 		permanent := rng.IntN(2) == 0
 		successes := rng.IntN(60)

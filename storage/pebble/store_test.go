@@ -8,6 +8,7 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func openMem(t testing.TB) leaderboard.Store {
@@ -20,7 +21,8 @@ func openMem(t testing.TB) leaderboard.Store {
 }
 
 func TestRandomHistories(t *testing.T) {
-	storagetest.RunHistories(t, openMem, storagetest.Sizes{Histories: 20})
+	needs.NoRace(t, "one call follows another")
+	storagetest.RunHistories(t, openMem, storagetest.Sizes{Histories: needs.More(t, 20)})
 }
 
 // The contract allows RankChanges to yield nothing if one process holds the store and its only index.
@@ -31,6 +33,7 @@ func TestContract(t *testing.T) {
 }
 
 func TestContractOnDisk(t *testing.T) {
+	needs.NoRace(t, "the contract runs under the detector in memory")
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.Helper()
 		s, err := pebble.Open(t.TempDir(), pebble.Options{})

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func listen(t *testing.T, addr string) net.Listener {
@@ -178,7 +180,7 @@ func TestSharedServersSkipOrFailWithoutServers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv(env, tt.named)
-			t.Setenv(envRequire, tt.require)
+			t.Setenv(needs.EnvServers, tt.require)
 			k := &kind{
 				env:   env,
 				check: func(context.Context, []string) error { return tt.check },
@@ -206,13 +208,13 @@ func TestSharedServersSkipOrFailWithoutServers(t *testing.T) {
 }
 
 func TestPrivateServersSkipOrFailWithoutServers(t *testing.T) {
-	t.Setenv(envRequire, "")
+	t.Setenv(needs.EnvServers, "")
 	start := func(context.Context, RedisConfig) (*Cluster, error) { return nil, errors.New("no") }
 	private := func(t testing.TB) { Private(t, start, RedisConfig{}) }
 	if got := endOf(t, private); got != "skip" {
 		t.Errorf("not required: Private ends the test as %q, want skip", got)
 	}
-	t.Setenv(envRequire, "1")
+	t.Setenv(needs.EnvServers, "1")
 	if got := endOf(t, private); got != "fatal" {
 		t.Errorf("required and the start fails: Private ends the test as %q, want fatal", got)
 	}

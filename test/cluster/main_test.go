@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // envOrphans makes the test binary start servers, print their process ids and wait until it is
@@ -56,9 +58,8 @@ func leaveOrphans() error {
 }
 
 func TestServersEndWithAKilledTestProcess(t *testing.T) {
-	if !required() {
-		t.Skipf("the test starts servers; set %s=1 to run it", envRequire)
-	}
+	needs.Slow(t, "clusters")
+	needs.Servers(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

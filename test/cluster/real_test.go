@@ -12,6 +12,8 @@ import (
 	"github.com/gocql/gocql"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func must(t *testing.T, err error) {
@@ -62,6 +64,7 @@ func count(t *testing.T, s *Server, level gocql.Consistency) int {
 }
 
 func TestCassandra(t *testing.T) {
+	needs.Slow(t, "clusters")
 	c := Private(t, StartCassandra, CassandraConfig{DataCenters: OneDC(3), Logf: t.Logf})
 	pids := pidsOf(t, c)
 	table := newTable(t, c.Servers[0], "{'class': 'SimpleStrategy', 'replication_factor': 3}")
@@ -121,6 +124,7 @@ func TestCassandra(t *testing.T) {
 }
 
 func TestCassandraTwoDataCenters(t *testing.T) {
+	needs.Slow(t, "clusters")
 	racks := []string{"rack1", "rack2", "rack1"}
 	c := Private(t, StartCassandra, CassandraConfig{DataCenters: []string{"dc1", "dc1", "dc2"}, Racks: racks, Logf: t.Logf})
 	for i, s := range c.Servers {
@@ -221,6 +225,7 @@ func createTopic(t *testing.T, addrs []string, replicas int16) {
 }
 
 func TestKafka(t *testing.T) {
+	needs.Slow(t, "clusters")
 	c := Private(t, StartKafka, KafkaConfig{Brokers: 3, Logf: t.Logf})
 	pids := pidsOf(t, c)
 	createTopic(t, c.Addrs(), 3)
@@ -374,6 +379,7 @@ func TestSharedServersAreStartedOnce(t *testing.T) {
 }
 
 func TestTwoClustersAreSeparate(t *testing.T) {
+	needs.Slow(t, "clusters")
 	a := Private(t, StartKafka, KafkaConfig{})
 	b := Private(t, StartKafka, KafkaConfig{})
 	createTopic(t, a.Addrs(), 1)

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // Environment variables that name running servers, as a comma-separated list of host:port.
@@ -17,10 +19,6 @@ const (
 	EnvRedis        = "LEADERBOARD_TEST_REDIS"
 	EnvRedisCluster = "LEADERBOARD_TEST_REDIS_CLUSTER"
 )
-
-// If envRequire is 1, this package starts the servers that no variable above names, and a test that
-// lacks servers fails. Otherwise, the test is skipped.
-const envRequire = "REQUIRE_INTEGRATION"
 
 type kind struct {
 	env   string
@@ -94,8 +92,9 @@ func RedisCluster(t testing.TB) []string { t.Helper(); return redisClusterKind.s
 // Without REQUIRE_INTEGRATION=1, Private skips t, even if the environment names servers.
 func Private[C any](t testing.TB, start func(context.Context, C) (*Cluster, error), cfg C) *Cluster {
 	t.Helper()
-	if !required() {
-		t.Skipf("the test starts servers of its own; set %s=1 to run it", envRequire)
+	needs.Servers(t)
+	if _, one := any(cfg).(RedisConfig); !one && inCheck() {
+		t.Fatalf("make check starts one Cassandra node and one Kafka broker: state with package needs in which part of make slow the test runs")
 	}
 	c, err := start(t.Context(), cfg)
 	if err != nil {
@@ -125,15 +124,13 @@ func MainThen(m *testing.M, cleanup func()) int {
 	return code
 }
 
-func required() bool { return os.Getenv(envRequire) == "1" }
-
 // If share fails for n servers, later calls for at most n servers fail without another attempt.
 func (k *kind) share(t testing.TB, n int) []string {
 	t.Helper()
 	list := os.Getenv(k.env)
-	if list == "" && !required() {
+	if list == "" && !needs.Required() {
 		t.Skipf("the test needs servers: name running ones in %s=host:port,…, or set %s=1 to start some, "+
-			"or run `go run ./test/cluster/cmd run -- go test ./...`", k.env, envRequire)
+			"or run `go run ./test/cluster/cmd run -- go test ./...`", k.env, needs.EnvServers)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -150,7 +147,7 @@ func (k *kind) share(t testing.TB, n int) []string {
 	}
 	if len(k.addrs) < n {
 		missing := fmt.Sprintf("%s names %d servers, but the test needs %d", k.env, len(k.addrs), n)
-		if required() {
+		if needs.Required() {
 			t.Fatal(missing)
 		}
 		t.Skip(missing)
@@ -170,6 +167,9 @@ func (k *kind) awaitNamed(list string) ([]string, error) {
 }
 
 func (k *kind) begin(t testing.TB, n int) ([]string, error) {
+	if inCheck() {
+		return nil, fmt.Errorf("cluster: make check names no servers in %s: state with package needs in which part of make slow the test runs", k.env)
+	}
 	// The servers outlive t.
 	c, err := k.start(context.Background(), n, t.Logf)
 	if err != nil {
@@ -178,6 +178,8 @@ func (k *kind) begin(t testing.TB, n int) ([]string, error) {
 	k.started = append(k.started, c)
 	return c.Addrs(), nil
 }
+
+func inCheck() bool { return os.Getenv(needs.Variable) == needs.Check }
 
 func (k *kind) closeAll() error {
 	k.mu.Lock()

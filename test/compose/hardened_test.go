@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/compose-spec/compose-go/v2/types"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // A container has no capabilities and cannot gain any. Its root file system is read-only, unless
@@ -163,7 +165,7 @@ exit 9`
 // servers require the password. If the master dies, Sentinel makes the replica the master, and
 // the former master returns as its replica.
 func TestRedisFailsOver(t *testing.T) {
-	needPrograms(t, "redis-server", "redis-cli")
+	needs.Programs(t, "redis-server", "redis-cli")
 	p := project(t)
 	ports := freePorts(t, 3)
 	master, replica, sentinel := ports+"1", ports+"2", ports+"3"
@@ -255,7 +257,7 @@ func eventually(t *testing.T, f func() error) {
 // The command at the top of docker-compose.yml keeps the passwords of an earlier run, even if .env
 // does not end with a newline.
 func TestPasswordsAreWritten(t *testing.T) {
-	needPrograms(t, "openssl")
+	needs.Programs(t, "openssl")
 	text, err := os.ReadFile(filepath.Join(root, "docker-compose.yml"))
 	if err != nil {
 		t.Fatal(err)

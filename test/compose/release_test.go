@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/mod/module"
 	"golang.org/x/mod/zip"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // checkout copies the project to a folder and commits the copy there. In its CHANGELOG, the section
@@ -116,6 +118,7 @@ func TestReleaseIsRefused(t *testing.T) {
 
 // The test takes minutes, so it runs in "make slow" only.
 func TestReleaseOfAllPlatforms(t *testing.T) {
+	needs.Slow(t, "release")
 	dir := checkout(t)
 	run(t, dir, "scripts/release.sh", "v1.2.3")
 	files, err := filepath.Glob(filepath.Join(dir, "dist", "*.tar.gz"))
@@ -143,6 +146,7 @@ func TestReleaseOfAllPlatforms(t *testing.T) {
 // The test's module proxy has only version 1.2.3 of this module. Other modules come from the
 // module cache. The test runs in "make slow" only.
 func TestGoInstall(t *testing.T) {
+	needs.Slow(t, "release")
 	const path = "github.com/open-leaderboard/leaderboard"
 	dir, proxy, bin := checkout(t), t.TempDir(), t.TempDir()
 	versions := filepath.Join(proxy, path, "@v")

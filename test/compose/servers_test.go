@@ -12,11 +12,13 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // The test runs the script of the Redis Cluster service with other ports.
 func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
-	needPrograms(t, "redis-server", "redis-cli", "hostname")
+	needs.Programs(t, "redis-server", "redis-cli", "hostname")
 	p := testProject(t)
 	s := p.Services["redis-cluster"]
 	const scriptPrefix, count = "700", 6 // the script uses the ports 7001 to 7006
@@ -71,19 +73,6 @@ func TestRedisClusterScriptStartsTheClusterOfTheTests(t *testing.T) {
 	for address := range strings.SplitSeq(*p.Services["tests"].Environment["LEADERBOARD_TEST_REDIS_CLUSTER"], ",") {
 		if _, port, _ := strings.Cut(address, ":"); !strings.Contains(string(nodes), ":"+withPrefix(port)+"@") {
 			t.Errorf("the tests use %s, which is not among the nodes\n%s", address, nodes)
-		}
-	}
-}
-
-// needPrograms skips the test if a program is missing, or fails it with REQUIRE_INTEGRATION=1.
-func needPrograms(t *testing.T, programs ...string) {
-	t.Helper()
-	for _, program := range programs {
-		if _, err := exec.LookPath(program); err != nil {
-			if os.Getenv("REQUIRE_INTEGRATION") == "1" {
-				t.Fatal(err)
-			}
-			t.Skip(err)
 		}
 	}
 }

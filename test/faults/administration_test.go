@@ -11,10 +11,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 func TestAdministrationOfTwoRegions(t *testing.T) {
+	needs.Slow(t, "regions")
 	s := seed.New(t)
 	regions := newRegions(t, "--sweep-interval=5s")
 	i := int(s % 2)

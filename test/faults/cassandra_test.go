@@ -10,10 +10,12 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // Each node is killed and restarted in turn. Calls continue, and no acknowledged result is lost.
 func TestCassandraNodesKilled(t *testing.T) {
+	needs.Slow(t, "faults")
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
 	ledger := s.ledger(t, "nodes")
@@ -42,6 +44,7 @@ func TestCassandraNodesKilled(t *testing.T) {
 // While two nodes are down, submits are accepted but not applied. After the restart, each accepted
 // result is applied.
 func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
+	needs.Slow(t, "faults")
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
 	ledger := s.ledger(t, "quorum")
@@ -82,6 +85,7 @@ func TestTwoOfThreeCassandraNodesDown(t *testing.T) {
 // The disk of one of three nodes fills up, and the node exits. It restarts with more space. Then
 // each of the other two nodes is killed once, so that every quorum has the restarted node.
 func TestCassandraDiskFull(t *testing.T) {
+	needs.Slow(t, "faults")
 	d := newSmallDisk(t, 1<<30)
 	var data []string
 	for i := range 3 {

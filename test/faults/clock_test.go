@@ -16,6 +16,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -88,6 +89,7 @@ func (c clock) step(t *testing.T, shift time.Duration) {
 // Under load, the clocks of the service's processes step by up to two hours, forward and backward.
 // No call fails, and all answers are right.
 func TestClocksApart(t *testing.T) {
+	needs.Slow(t, "clocks")
 	d := deployment.New(t, deployment.Options{})
 	s := &service{Deployment: d, seed: seed.New(t)}
 	d.Program = shiftedProgram(t)
@@ -141,6 +143,7 @@ func checkClock(t *testing.T, n *deployment.Node, want time.Duration) {
 
 // Under load, the clocks of Cassandra, Kafka and Redis step three times, forward and backward.
 func TestClocksOfServersApart(t *testing.T) {
+	needs.Slow(t, "clocks")
 	clocks := shiftServers(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})

@@ -12,10 +12,12 @@ import (
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
+	needs.Slow(t, "faults")
 	s := seed.New(t)
 	n := deployment.Embedded(t, filepath.Join(t.TempDir(), "data"))
 	h := recordHistories(t, s, n, n.Client)
@@ -32,6 +34,7 @@ func TestEmbeddedHistoriesAreLinearizable(t *testing.T) {
 // While the disk is full, submits get 503, and reads succeed. After a restart with more space, all
 // acknowledged results are there.
 func TestEmbeddedDiskFull(t *testing.T) {
+	needs.Slow(t, "faults")
 	s := seed.New(t)
 	d := newSmallDisk(t, 160<<20)
 	n := deployment.Embedded(t, filepath.Join(d.path, "data"))

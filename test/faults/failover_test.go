@@ -13,12 +13,14 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // For each board, the Redis Cluster master with shard 0 of the board's season is killed under load.
 // The replica that takes over lacks the last updates. Ranks return and are right, and no season is
 // filled again.
 func TestRedisMastersKilled(t *testing.T) {
+	needs.Slow(t, "faults")
 	for _, shards := range []int{1, 3} {
 		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) { redisMastersKilled(t, shards) })
 	}

@@ -13,11 +13,13 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // The brokers are killed in turn. Calls succeed again while a broker is down, and no acknowledged
 // result is lost.
 func TestBrokersKilled(t *testing.T) {
+	needs.Slow(t, "faults")
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 3, Logf: t.Logf})
 	s := newService(t, deployment.Options{Kafka: kafka.Addrs(), KafkaReplicas: 3})
 	ledger := s.ledger(t, "brokers")
@@ -47,6 +49,7 @@ func TestBrokersKilled(t *testing.T) {
 // An API node starts without Kafka. It answers reads, and answers submits with 503 until a broker
 // runs.
 func TestStartWithoutKafka(t *testing.T) {
+	needs.Slow(t, "faults")
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 1, Logf: t.Logf})
 	d := deployment.New(t, deployment.Options{Kafka: kafka.Addrs()})
 	broker := kafka.Servers[0]

@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // One region is killed under load. The ladders of the other region equal the recount. After the
 // killed region has restarted, all ladders equal the recount.
 func TestDataCenterLost(t *testing.T) {
+	needs.Slow(t, "regions")
 	s := seed.New(t)
 	random := rand.New(rand.NewPCG(s, 4))
 	regions := newRegions(t)

@@ -8,10 +8,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-)
 
-// envMutants makes TestMutantsAreCaught run, which takes minutes.
-const envMutants = "LEADERBOARD_TEST_MUTANTS"
+	"github.com/open-leaderboard/leaderboard/test/needs"
+)
 
 // A mutant is a fault of the service that a test must catch.
 type mutant struct {
@@ -20,7 +19,8 @@ type mutant struct {
 	edits []edit
 	// pkg and run name the cheapest test that catches the mutant.
 	pkg, run string
-	servers  bool // the test starts servers
+	servers  bool   // the test starts servers
+	part     string // of make slow, if it runs the test and make check does not
 }
 
 // edit replaces a text, which the file contains exactly once.
@@ -83,7 +83,7 @@ var mutants = []mutant{
 	{
 		name: "ignore a write that fails", file: "storage/pebble/guard.go",
 		edits: []edit{{"\tif err == nil || !inDir || !g.armed.Load() {\n\t\treturn err\n\t}\n", "\tif true {\n\t\treturn nil\n\t}\n"}},
-		pkg:   "./test/faults", run: "TestEmbeddedDiskFull",
+		pkg:   "./test/faults", run: "TestEmbeddedDiskFull", part: "faults",
 	},
 	{
 		name: "do not update the index in the submit if the consumer could not", file: "internal/ranking/submit.go",
@@ -93,7 +93,7 @@ var mutants = []mutant{
 	{
 		name: "ask a remote data center", file: "storage/cql/options.go",
 		edits: []edit{{"\tif node.DataCenter() == n.dataCenter {\n", "\tif true {\n"}},
-		pkg:   "./storage/cql", run: "TestTheDriverNeverLeavesTheDataCenter", servers: true,
+		pkg:   "./storage/cql", run: "TestTheDriverNeverLeavesTheDataCenter", servers: true, part: "clusters",
 	},
 	{
 		name: "cache a board for ever", file: "internal/ranking/boards.go",
@@ -104,13 +104,11 @@ var mutants = []mutant{
 
 // The test of each mutant passes without the mutant, and fails with it.
 func TestMutantsAreCaught(t *testing.T) {
-	if os.Getenv(envMutants) != "1" {
-		t.Skipf("the test builds each mutant and runs a test of it; set %s=1 to run it", envMutants)
-	}
+	needs.Slow(t, "mutants")
 	for _, m := range mutants {
 		t.Run(m.name, func(t *testing.T) {
-			if m.servers && os.Getenv("REQUIRE_INTEGRATION") != "1" {
-				t.Skip("the test of this mutant starts servers; set REQUIRE_INTEGRATION=1 to run it")
+			if m.servers {
+				needs.Servers(t)
 			}
 			if out, err := m.test(t, ""); err != nil || !strings.Contains(out, "--- PASS: "+m.run) {
 				t.Fatalf("without the mutant, %s failed or did not run, want a pass: %v\n%s", m.run, err, lastLines(out))
@@ -171,7 +169,7 @@ func (m *mutant) overlay(t *testing.T) string {
 func (m *mutant) test(t *testing.T, overlay string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-timeout", "20m", "-run", "^"+m.run+"$", m.pkg)
-	cmd.Dir, cmd.Env = "../..", os.Environ()
+	cmd.Dir, cmd.Env = "../..", append(os.Environ(), needs.Variable+"="+m.part)
 	if overlay != "" { // the variable also reaches the programs that the test builds
 		cmd.Env = append(cmd.Env, "GOFLAGS="+strings.TrimSpace(os.Getenv("GOFLAGS")+" -overlay="+overlay))
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -16,6 +17,7 @@ import (
 // One API node and one consumer reach all servers through proxies. The other two processes reach the
 // servers directly, so results are acknowledged during the fault too.
 func TestNetworkFaults(t *testing.T) {
+	needs.Slow(t, "faults")
 	n := newNetwork(t)
 	for _, f := range networkFaults {
 		for _, link := range n.links {

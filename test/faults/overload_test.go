@@ -10,6 +10,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 const batchResults = 500
@@ -55,6 +56,7 @@ func waitForApplied(t *testing.T, consumer *deployment.Node, n int) time.Duratio
 // Servers that have just started are slow. The consumer must not retry a batch while an attempt to
 // apply it still runs.
 func TestBurstOfFirstResultsOnColdServers(t *testing.T) {
+	needs.Slow(t, "faults")
 	const users = 12_000
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
 	d := deployment.New(t, deployment.Options{Cassandra: cassandra.Addrs(), Partitions: 12})
@@ -94,6 +96,7 @@ func TestBurstOfFirstResultsOnColdServers(t *testing.T) {
 // While Redis hangs, at most one read of each reader takes more than two seconds. The consumer does
 // not wait for Redis again for each board.
 func TestRedisHangs(t *testing.T) {
+	needs.Slow(t, "faults")
 	const boardCount, results = 320, 1600
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	d := deployment.New(t, deployment.Options{Redis: redis.Addrs()})

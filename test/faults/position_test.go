@@ -7,6 +7,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // indexOutage is a deployment whose consumer applies results while Redis hangs.
@@ -81,6 +82,7 @@ func (o *indexOutage) checkBoards() {
 // The killed consumer has committed the offsets of results whose updates Redis lacks. When Redis
 // answers again, another consumer corrects every rank, and applies no result a second time.
 func TestConsumerKilledWhileRedisHangs(t *testing.T) {
+	needs.Slow(t, "faults")
 	o := startIndexOutage(t)
 	must(t, o.consumer.Kill())
 	must(t, o.redis.Servers[0].Resume())
@@ -104,6 +106,7 @@ func (o *indexOutage) takeOver() *deployment.Node {
 // consumer resumes with outdated state. When the second consumer is killed, the first consumer takes
 // over.
 func TestConsumerPausedWhileRedisHangs(t *testing.T) {
+	needs.Slow(t, "faults")
 	o := startIndexOutage(t)
 	must(t, o.consumer.Pause())
 	must(t, o.redis.Servers[0].Resume())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -73,6 +74,7 @@ func (r *region) waitForBoards(t *testing.T, l *ledger) {
 // regions. After 400 of 600 results, a board gets a division. The ladders of both regions must
 // equal the recount. They must also equal the ladders of a single deployment that gets all results.
 func TestRegionsConverge(t *testing.T) {
+	needs.Slow(t, "regions")
 	s := seed.New(t)
 	regions := newRegions(t)
 	nodes := []*deployment.Node{regions[0].node, regions[1].node}

@@ -14,12 +14,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // One of three nodes misses writes while it is down. It restarts, and another node is killed. So
 // the only quorum is a stale replica and a current replica. Readers must not see stale data, and
 // later writes must leave no orphan rows.
 func TestStaleReplica(t *testing.T) {
+	needs.Slow(t, "faults")
 	c := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
 	ctx := t.Context()
 	for _, s := range c.Servers {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -29,6 +30,7 @@ func newService(t *testing.T, o deployment.Options, flags ...string) *service {
 
 // The subtests share one service, because its start takes long.
 func TestConsumersAndRedisKilled(t *testing.T) {
+	needs.Slow(t, "faults")
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	s := newService(t, deployment.Options{Redis: redis.Addrs()})
 	t.Run("consumers killed", func(t *testing.T) { testConsumersKilled(t, s) })

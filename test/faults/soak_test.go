@@ -14,6 +14,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -42,6 +43,7 @@ const (
 // seasons are sealed. Finally, every ladder equals the recount. In the second half, the memory,
 // goroutines and file descriptors of each process must not grow.
 func TestSoak(t *testing.T) {
+	needs.Slow(t, "soak")
 	length := soakLength(t)
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(1), Logf: t.Logf})
 	kafka := cluster.Private(t, cluster.StartKafka, cluster.KafkaConfig{Brokers: 1, Logf: t.Logf})

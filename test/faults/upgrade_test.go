@@ -10,6 +10,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // oldCommit is the oldest commit that can run beside the current one. CHANGELOG.md must name it.
@@ -20,6 +21,7 @@ const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 // acknowledged result is lost. An old API node stops at once, so the balancer sends some calls
 // again to the other node. A new API node has a drain_time, so the balancer stops using it in time.
 func TestRollingUpgrade(t *testing.T) {
+	needs.Slow(t, "upgrade")
 	cluster.Cassandra(t, 1) // skips the test, before it builds programs, if there are no servers
 	program := deployment.Program(t)
 	s := newService(t, deployment.Options{Program: buildOld(t), Fresh: true})

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -17,6 +18,7 @@ import (
 const exitDifferences = 3
 
 func TestVerifyRepairs(t *testing.T) {
+	needs.Slow(t, "faults")
 	d := deployment.New(t, deployment.Options{})
 	n := d.Serve(t)
 	ledger := newLedger(t, n, "verify", seed.New(t))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/unit"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 const systemd = "../../deploy/systemd"
@@ -105,20 +107,9 @@ func TestSettingsOfTheUnit(t *testing.T) {
 	}
 }
 
-// needProgram skips the test if a program is not installed, or fails it with REQUIRE_INTEGRATION=1.
-func needProgram(t *testing.T, program string) {
-	t.Helper()
-	if _, err := exec.LookPath(program); err != nil {
-		if os.Getenv("REQUIRE_INTEGRATION") == "1" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
-	}
-}
-
 // systemd rates the unit's exposure as at most 1.5 of 10.
 func TestSystemdAcceptsTheUnit(t *testing.T) {
-	needProgram(t, "systemd-analyze")
+	needs.Programs(t, "systemd-analyze")
 	text, err := os.ReadFile(filepath.Join(systemd, "leaderboard.service"))
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +146,7 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 
 // leaderboard.sysusers defines the unit's user, whose home is the folder with the unit's data.
 func TestSystemdAcceptsTheUser(t *testing.T) {
-	needProgram(t, "systemd-sysusers")
+	needs.Programs(t, "systemd-sysusers")
 	text, err := os.ReadFile(filepath.Join(systemd, "leaderboard.sysusers"))
 	if err != nil {
 		t.Fatal(err)

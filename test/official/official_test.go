@@ -3,6 +3,7 @@ package official
 import (
 	"testing"
 
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -10,7 +11,10 @@ const batch = 1000
 
 func TestSpecification(t *testing.T) { Specification(t, deployment(t, batch)) }
 
-func TestBoston(t *testing.T) { Boston(t, deployment(t, batch)) }
+func TestBoston(t *testing.T) {
+	needs.Also(t, "official")
+	Boston(t, deployment(t, batch))
+}
 
 func TestBostonDivisionAdded(t *testing.T) { BostonDivisionAdded(t, deployment(t, batch)) }
 
@@ -34,8 +38,11 @@ func TestFootball(t *testing.T) {
 func TestLinkedFootball(t *testing.T) {
 	t.Parallel()
 	t.Run("one year", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), Years(2019, 2019), 50) })
-	t.Run("thirty years", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), Years(1990, 2019), 500) })
-	t.Run("thirty years shuffled", func(t *testing.T) { LinkedFootballShuffled(t, deployment(t, 100), Years(1990, 2019)) })
+	t.Run("thirty years", func(t *testing.T) {
+		needs.Slow(t, "official")
+		LinkedFootball(t, deployment(t, batch), Years(1990, 2019), 500)
+		LinkedFootballShuffled(t, deployment(t, 100), Years(1990, 2019))
+	})
 }
 
 func TestDecay(t *testing.T) { Decay(t, deployment(t, batch)) }

@@ -13,7 +13,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("the tests check a child process")
 
 // The environment variables with the address and the API key of the deployment to test. Without an
 // address, the tests start an embedded server.

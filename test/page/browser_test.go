@@ -2,8 +2,8 @@ package page
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -13,6 +13,8 @@ import (
 	"github.com/chromedp/cdproto/log"
 	"github.com/chromedp/cdproto/runtime"
 	"github.com/chromedp/chromedp"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // timeout bounds each wait for a change of the page.
@@ -66,10 +68,7 @@ func findBrowser(t *testing.T) string {
 			return path
 		}
 	}
-	if os.Getenv("REQUIRE_INTEGRATION") == "1" {
-		t.Fatal("no Chromium found; scripts/install-test-deps.sh installs it")
-	}
-	t.Skip("no Chromium found; scripts/install-test-deps.sh installs it")
+	needs.Missing(t, errors.New("no Chromium found; scripts/install-test-deps.sh installs it"))
 	return ""
 }
 

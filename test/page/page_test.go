@@ -8,11 +8,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 var link = regexp.MustCompile(`http://[^\s']+`)
 
 func TestEveryLinkOfTheDemoWorks(t *testing.T) {
+	needs.Slow(t, "page")
 	b := openBrowser(t, 1200, 900)
 	out := startProgram(t, "Press Ctrl-C", "demo", "--speed", "400")
 	links := link.FindAllString(out, -1)
@@ -109,6 +112,7 @@ func TestPageShowsARanking(t *testing.T) {
 }
 
 func TestPageFollowsChanges(t *testing.T) {
+	needs.Slow(t, "page")
 	server := startRace(t)
 	b := openBrowser(t, 1200, 900)
 	b.visit(server + "/#board=race&user=bob")
@@ -128,6 +132,7 @@ func TestPageFollowsChanges(t *testing.T) {
 }
 
 func TestPageOfAnEmptyBoard(t *testing.T) {
+	needs.Slow(t, "page")
 	server := startRace(t)
 	b := openBrowser(t, 1200, 900)
 	b.visit(server + "/#board=empty")
@@ -139,6 +144,7 @@ func TestPageOfAnEmptyBoard(t *testing.T) {
 }
 
 func TestPageAsksForAKey(t *testing.T) {
+	needs.Slow(t, "page")
 	file := filepath.Join(t.TempDir(), "key")
 	server := serve(t, "--first-key-file", file)
 	text, err := os.ReadFile(file)
@@ -160,6 +166,7 @@ func TestPageAsksForAKey(t *testing.T) {
 }
 
 func TestPageFitsAPhone(t *testing.T) {
+	needs.Slow(t, "page")
 	server := startRace(t)
 	long := strings.Repeat("W", 128)
 	call(t.Context(), t, http.MethodPost, server+"/v1/boards/race/scores", `{"user_id":"`+long+`","match_id":"m","score":360000,"tie_breakers":[0,1],"achieved_at":"2025-06-01T00:00:00Z"}`)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/official"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
@@ -25,14 +26,21 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 	disordered := func(distance int) official.Feeder {
 		return official.Shuffled(official.Duplicated(d.Feeder, 0.2, s), distance, s)
 	}
-	t.Run("F1", func(t *testing.T) { official.F1(t, d) })
+	t.Run("F1", func(t *testing.T) {
+		needs.Slow(t, "official")
+		official.F1(t, d)
+	})
 	t.Run("F1 shuffled and duplicated", func(t *testing.T) { official.F1(t, deploy(disordered(40))) })
-	t.Run("Boston", func(t *testing.T) { official.Boston(t, d) })
-	t.Run("Boston shuffled and duplicated", func(t *testing.T) { official.Boston(t, deploy(disordered(30_000))) })
-	t.Run("Boston with a division added", func(t *testing.T) { official.BostonDivisionAdded(t, d) })
+	t.Run("Boston", func(t *testing.T) {
+		needs.Slow(t, "official")
+		official.Boston(t, d)
+		official.Boston(t, deploy(disordered(30_000)))
+		official.BostonDivisionAdded(t, d)
+	})
 }
 
 func TestLinkedFootballThroughKafka(t *testing.T) {
+	needs.Slow(t, "official")
 	d := withTwoConsumers(t)
 	t.Run("half a month", func(t *testing.T) {
 		p := official.Period{Start: day(2019, time.June, 15), End: day(2019, time.July, 1), RollingFrom: day(2019, time.June, 25)}

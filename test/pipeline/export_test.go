@@ -22,6 +22,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -258,6 +259,7 @@ func (s *exportServer) amend(season string, match int) {
 
 // A repeated import changes nothing.
 func TestExportsGiveAnEqualDistributedServer(t *testing.T) {
+	needs.Slow(t, "pipeline")
 	n := seed.New(t)
 	source, target := startExportServer(t), startExportServer(t)
 	source.fill(rand.New(rand.NewPCG(n, 0)))

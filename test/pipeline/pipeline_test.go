@@ -7,6 +7,9 @@ import (
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("the tests check child processes")
 
 func TestMain(m *testing.M) { os.Exit(deployment.Main(m)) }

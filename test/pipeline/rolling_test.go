@@ -11,6 +11,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -19,7 +20,10 @@ const rollingDays, rollingUsers = 3, 12
 // On each day, the windows of today and tomorrow equal a recount. After the last day, this day's
 // window is sealed.
 func TestRollingWindows(t *testing.T) {
-	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, _ bool) {
+	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool) {
+		if !cheap {
+			needs.Slow(t, "pipeline")
+		}
 		ctx, rng := t.Context(), rand.New(rand.NewPCG(seed.New(t), 0))
 		now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 		s := ranking.New(store, index, ranking.Options{Now: func() time.Time { return now }, LinkTTL: 50 * time.Millisecond})

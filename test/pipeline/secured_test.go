@@ -16,11 +16,13 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/authority"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // Kafka, Cassandra and Redis require TLS, a client certificate and a password. A process with a
 // wrong credential exits with one line that names the server and the setting.
 func TestSecuredBackEnds(t *testing.T) {
+	needs.Slow(t, "secured")
 	secrets, err := cluster.NewSecrets(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -53,9 +55,7 @@ func TestSecuredBackEnds(t *testing.T) {
 
 func startSecured(t *testing.T, secrets *cluster.Secrets) *deployment.Deployment {
 	t.Helper()
-	if os.Getenv("REQUIRE_INTEGRATION") != "1" {
-		t.Skip("the test starts its own servers; set REQUIRE_INTEGRATION=1 to run it")
-	}
+	needs.Servers(t)
 	var cassandra, kafka, redis *cluster.Cluster
 	var start errgroup.Group
 	for _, server := range []struct {

@@ -1,4 +1,4 @@
-// Package seed provides the seed and the number of runs of random tests.
+// Package seed provides the seed of random tests.
 package seed
 
 import (
@@ -28,21 +28,4 @@ func New(t testing.TB) uint64 {
 	}
 	t.Logf("seed %d; repeat with %s=%d go test -run '^%s$' %s", n, Variable, n, t.Name(), dir)
 	return n
-}
-
-// RunsVariable is the environment variable that multiplies the number of runs.
-const RunsVariable = "LEADERBOARD_TEST_RUNS"
-
-// Runs returns n, multiplied by LEADERBOARD_TEST_RUNS if this variable is set.
-func Runs(t testing.TB, n int) int {
-	t.Helper()
-	text := os.Getenv(RunsVariable)
-	if text == "" {
-		return n
-	}
-	times, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("%s: %v", RunsVariable, err)
-	}
-	return times * n
 }

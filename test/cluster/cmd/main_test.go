@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // If envCommand is set, the test binary runs main. The process that upDetached starts inherits
@@ -60,19 +61,12 @@ func redisAt(t *testing.T, exports string) *redis.Client {
 	return client
 }
 
-func needServers(t *testing.T) {
-	t.Helper()
-	if os.Getenv("REQUIRE_INTEGRATION") != "1" {
-		t.Skip("the test starts servers; set REQUIRE_INTEGRATION=1 to run it")
-	}
-}
-
 func redisOnly(t *testing.T) []string {
 	return []string{"-cassandra=0", "-kafka=0", "-redis-cluster=false", "-state", filepath.Join(t.TempDir(), "state.json")}
 }
 
 func TestUpInTheBackgroundRunsUntilDown(t *testing.T) {
-	needServers(t)
+	needs.Servers(t)
 	flags := redisOnly(t)
 	up := append([]string{"up", "-d"}, flags...)
 	down := append([]string{"down"}, flags...)
@@ -106,7 +100,7 @@ func TestUpInTheBackgroundRunsUntilDown(t *testing.T) {
 }
 
 func TestUpInTheForegroundStopsOnInterrupt(t *testing.T) {
-	needServers(t)
+	needs.Servers(t)
 	cmd, stderr := command(t, append([]string{"up"}, redisOnly(t)...)...)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -135,7 +129,7 @@ func TestUpInTheForegroundStopsOnInterrupt(t *testing.T) {
 }
 
 func TestRunExitsWithTheStatusOfItsCommand(t *testing.T) {
-	needServers(t)
+	needs.Servers(t)
 	script := `test "$` + cluster.EnvRedis + `" && redis-cli -p "${` + cluster.EnvRedis + `##*:}" ping; exit 7`
 	out, err := run(t, append(append([]string{"run"}, redisOnly(t)...), "--", "sh", "-c", script)...)
 	var exit *exec.ExitError
