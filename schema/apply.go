@@ -61,7 +61,7 @@ func fromLateNode(err error) bool {
 // Apply applies the migrations that a keyspace lacks. It creates a missing keyspace with the given
 // replicas per data center. The function connect opens a session in a keyspace, or in none if the
 // name is empty. Apply calls progress, if not nil, after each migration. Concurrent calls wait. An
-// interrupted Apply can be called again. Errors: [ErrNewer], [ErrChanged].
+// interrupted Apply can be called again. Errors: [ErrNewer], [ErrUnreleased], [ErrChanged].
 func Apply(ctx context.Context, connect func(keyspace string) (*gocql.Session, error), keyspace string, replicas map[string]int, progress func(Migration)) error {
 	all, err := ownMigrations()
 	if err != nil {

@@ -243,6 +243,27 @@ func TestApplyCompletesAnInterruptedApply(t *testing.T) {
 	}
 }
 
+// Neither a process nor `schema apply` uses a keyspace with the 13 migrations of earlier builds.
+func TestKeyspacesOfUnreleasedBuildsAreRefused(t *testing.T) {
+	connect := connector(t)
+	ks := newKeyspace(t, connect)
+	old := testMigrations(13)
+	old[0].Checksum = unreleased
+	if err := apply(t.Context(), connect, ks, oneReplica, old, nil); err != nil {
+		t.Fatal(err)
+	}
+	s := session(t, connect, ks)
+	for call, err := range map[string]error{"Check": Check(t.Context(), s), "Apply": Apply(t.Context(), connect, ks, oneReplica, nil)} {
+		if !errors.Is(err, ErrUnreleased) || !strings.Contains(err.Error(), "export its results with that build, and import them with this one") {
+			t.Errorf("%s of a keyspace of a build from before 0.1.0: error %v, want %v with the cure", call, err, ErrUnreleased)
+		}
+	}
+	var tables int
+	if err := s.Query("SELECT count(*) FROM system_schema.tables WHERE keyspace_name = ?", ks).Scan(&tables); err != nil || tables != 3 {
+		t.Errorf("after the refusals, the keyspace has %d tables, error %v; want the 3 from before", tables, err)
+	}
+}
+
 // TestSchema compares the schema that the server describes with schema.cql.
 func TestSchema(t *testing.T) {
 	connect := connector(t)

@@ -22,6 +22,8 @@ var (
 	ErrOlder = errors.New("the schema is older than this program; run `leaderboard schema apply`")
 	// ErrNewer means that the keyspace has migrations that this program lacks.
 	ErrNewer = errors.New("the schema is newer than this program; run a newer version of the program")
+	// ErrUnreleased means that a build from before version 0.1.0 created the keyspace.
+	ErrUnreleased = errors.New("a build from before version 0.1.0 created the keyspace; export its results with that build, and import them with this one into another keyspace")
 	// ErrReplicas means that the keyspace has other replicas than the caller expects.
 	ErrReplicas = errors.New("the replication of the keyspace differs")
 	// ErrDataCenter means that no node is in the configured data center.
@@ -30,6 +32,9 @@ var (
 	// the same version.
 	ErrChanged = errors.New("the schema was created from different migration files; restore the original files, or use another keyspace")
 )
+
+// unreleased is the checksum of the first migration of all builds from before version 0.1.0.
+const unreleased = "9dd890dc5140a091faff930effb97c03ec1849c8062970578eb201eb18806380"
 
 //go:embed cql/*.cql
 var files embed.FS
@@ -98,7 +103,7 @@ func split(text string) []string {
 }
 
 // Check checks that the session's keyspace has all migrations of this program. It accepts newer
-// migrations, because an upgrade applies them first. Errors: [ErrOlder], [ErrChanged].
+// migrations, because an upgrade applies them first. Errors: [ErrOlder], [ErrUnreleased], [ErrChanged].
 func Check(ctx context.Context, session *gocql.Session) error {
 	want, err := ownMigrations()
 	if err != nil {
@@ -124,6 +129,8 @@ func check(ctx context.Context, session *gocql.Session, want []Migration) error 
 func checkApplied(want, applied []Migration) error {
 	for i, h := range applied {
 		switch {
+		case h.Version == 1 && h.Checksum == unreleased:
+			return fmt.Errorf("schema: the first migration of the keyspace is %q of %s: %w", h.Name, h.AppliedAt.Format(time.DateOnly), ErrUnreleased)
 		case h.Version > len(want):
 			return fmt.Errorf("schema: the keyspace is at version %d, this program has version %d: %w", applied[len(applied)-1].Version, len(want), ErrNewer)
 		case h.Version != i+1:

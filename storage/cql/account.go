@@ -37,14 +37,9 @@ import (
 // epoch takes effect when the erasure that began this epoch arrives from another data
 // center.
 
-type accountRow struct {
-	body           []byte // written by an older program
-	ban            string // see decodeOldAccount
-	bans, erasures map[string][]byte
-	written        *int64 // timestamp of body
-}
+type accountRow struct{ bans, erasures map[string][]byte }
 
-func (r *accountRow) dest() []any { return []any{&r.body, &r.ban, &r.bans, &r.erasures, &r.written} }
+func (r *accountRow) dest() []any { return []any{&r.bans, &r.erasures} }
 
 // In a userAccount, the embedded Serial and Hidden are those of the ban on every board.
 type userAccount struct {
@@ -54,9 +49,6 @@ type userAccount struct {
 	outdated []string // element names of the states of earlier epochs
 	erasures [][]byte
 	steps    uint64
-	// stripped removes the bans from body, or is nil. It lacks the last argument, the
-	// user's hash.
-	stripped *op
 }
 
 type userBan struct {
@@ -158,17 +150,6 @@ func (a *userAccount) nextErasure(at time.Time, highest uint64) (erasure, error)
 }
 
 func (r *accountRow) decode() (a userAccount, err error) {
-	var old []userBan
-	if r.body != nil {
-		if a.account, old, err = decodeOldAccount(r.body, r.ban); err != nil {
-			return userAccount{}, err
-		}
-	}
-	if len(old) > 0 {
-		unbanned := a.account // without the erasures that the loop below adds
-		unbanned.Serial, unbanned.Hidden = 0, false
-		a.stripped = &op{stripAccount, []any{orZero(r.written) + 1, unbanned.append(nil)}}
-	}
 	for _, value := range r.erasures {
 		e, err := decodeErasure(value)
 		if err != nil {
@@ -181,9 +162,6 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		a.Base, a.steps, a.Epoch = max(a.Base, e.base), a.steps+e.step, a.Epoch+1
 	}
 	a.Base += a.steps
-	if len(r.erasures) > 0 {
-		a.Serial, a.Hidden, old = 0, false, nil
-	}
 	states := map[leaderboard.BoardID][]leaderboard.Ban{}
 	for name, value := range r.bans {
 		epoch, ban, err := decodeBanElement(value)
@@ -198,24 +176,14 @@ func (r *accountRow) decode() (a userAccount, err error) {
 		}
 	}
 	slices.Sort(a.outdated)
-	a.setBans(states, old)
+	a.setBans(states)
 	return a, nil
 }
 
-// setBans sets a.bans. The argument old has the bans that an older program wrote.
-func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, old []userBan) {
-	changes := map[leaderboard.BoardID]uint64{"": a.Serial} // an older program deleted a lifted ban, but kept its serial
-	for i := range old {
-		b := &old[i]
-		changes[b.Board] = b.serial
-		if b.Banned {
-			changes[b.Board]--
-		}
-		states[b.Board] = append(states[b.Board], b.Ban)
-	}
+func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban) {
 	for board, all := range states {
 		slices.SortFunc(all, func(x, y leaderboard.Ban) int { return x.Compare(&y) })
-		serial, banned := changes[board], false
+		serial, banned := uint64(0), false
 		for i := range all {
 			if all[i].Banned != banned {
 				serial, banned = serial+1, all[i].Banned
@@ -227,35 +195,6 @@ func (a *userAccount) setBans(states map[leaderboard.BoardID][]leaderboard.Ban, 
 		}
 	}
 	slices.SortFunc(a.bans, func(x, y userBan) int { return cmp.Compare(x.Board, y.Board) })
-}
-
-const oldBansFormat = 2
-
-// decodeOldAccount decodes an account that an older program wrote. The argument text is the
-// ban on every board, or empty.
-func decodeOldAccount(body []byte, text string) (a account, bans []userBan, err error) {
-	if len(body) == 0 || body[0] != oldBansFormat {
-		if a, err = decodeAccount(body); err == nil && text != "" {
-			bans = []userBan{{serial: a.Serial}}
-			err = decodeBan([]byte(text), &bans[0].Ban)
-		}
-		return a, bans, err
-	}
-	d := decoder{b: body[1:]}
-	if a, err = decodeAccount(d.next(d.uvarint())); err != nil {
-		return a, nil, err
-	}
-	for n := d.uvarint(); n > 0 && !d.bad; n-- {
-		b := userBan{serial: d.uvarint()}
-		if err := decodeBan(d.next(d.uvarint()), &b.Ban); err != nil {
-			return a, nil, err
-		}
-		bans = append(bans, b)
-	}
-	if d.bad || len(d.b) > 0 {
-		return a, nil, errFormat("account")
-	}
-	return a, bans, nil
 }
 
 func decodeBan(text []byte, b *leaderboard.Ban) error {
@@ -321,20 +260,17 @@ func (s *Store) addErasures(ctx context.Context, user leaderboard.UserID, values
 		return userAccount{}, err
 	}
 	acc, err := s.readAccount(ctx, user)
-	if ops := acc.removeBans(hash, acc.outdated); err == nil && len(ops) > 0 {
+	if ops := removeBans(hash, acc.outdated); err == nil && len(ops) > 0 {
 		err = s.conn.write(ctx, ops...)
 	}
 	return acc, err
 }
 
-// removeBans returns the statements that remove the named states of bans, and the bans that
-// an older program wrote. The user must have been erased.
-func (a *userAccount) removeBans(hash []byte, names []string) (ops []op) {
+// removeBans returns the statements that remove the named states of bans. The user must have
+// been erased.
+func removeBans(hash []byte, names []string) (ops []op) {
 	for _, name := range names {
 		ops = append(ops, op{setBan, []any{elementRemoved, name, nil, hash}})
-	}
-	if a.stripped != nil {
-		ops = append(ops, op{a.stripped.stmt, append(slices.Clone(a.stripped.args), hash)})
 	}
 	return ops
 }

@@ -71,12 +71,6 @@ import (
 // So the holder of the last term knows all acknowledged results, and writes the correct
 // entry at the greatest version.
 //
-// A store Z of an older program ignores adoptions, and never writes a summary:
-//
-//   - If the claim names another store, Z writes the next claim, and reads the whole state.
-//     The holder finds the claim of Z in step 2, because an adoption is another cell.
-//   - If the claim names Z, no summary has this claim. So no store adopts one.
-//
 // Details:
 //
 //   - If the writer of the stored summary died, perhaps only one replica has the batch. The

@@ -173,12 +173,12 @@ func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *se
 // all final standings again.
 func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
 	x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
-	if err != nil || !x.sealed() || x.Layout != pagedLayout {
+	if err != nil || !x.sealed() {
 		return x, false, err
 	}
 	if x.Writer == p.s.dc {
 		x, err = p.changePages(ctx, users, a)
-		return x, x.sealed() && x.Layout == pagedLayout, err
+		return x, x.sealed(), err
 	}
 	c := pagedChange{pagedSeason: *p, seal: &x, users: users}
 	err = c.compute(ctx)
@@ -209,8 +209,7 @@ func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 
 // changePages makes the final standings agree with the entries of users, and adds the
 // amendment a to the seal. If a is nil, it erases the only user, and the other users keep
-// their ranks. If the season is not sealed in pagedLayout, it does nothing. Errors:
-// errEnded.
+// their ranks. If the season is not sealed, it does nothing. Errors: errEnded.
 //
 // changePages adds its generation to the seal's Pending, and then reads the entries. A
 // later erasure finds the generation and raises Overtaken, so changePages starts again. Of
@@ -218,7 +217,7 @@ func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, error) {
 	for {
 		x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
-		if err != nil || x.Layout != pagedLayout || !x.sealed() {
+		if err != nil || !x.sealed() {
 			return x, err
 		}
 		c := pagedChange{pagedSeason: *p, seal: &x, users: users, erases: a == nil}
@@ -265,7 +264,7 @@ func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err
 // has removed its pages and directories, and the caller must start again or handle the
 // error.
 func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, bool, error) {
-	before, w, err := c.newPageWriter(ctx, func(x *seal) bool { return x.sealed() && x.Layout == pagedLayout })
+	before, w, err := c.newPageWriter(ctx, (*seal).sealed)
 	if err != nil || w == nil {
 		return before, false, err
 	}
@@ -289,7 +288,7 @@ func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, 
 			return x, true, swapErr
 		}
 	}
-	if removeErr := c.s.removePending(ctx, c.seasonKey, c.inc, pendingGeneration{Generation: w.generation, Layout: pagedLayout, Since: c.s.now()}); removeErr != nil {
+	if removeErr := c.s.removePending(ctx, c.seasonKey, c.inc, w.generation); removeErr != nil {
 		return before, true, removeErr
 	}
 	return before, false, err
@@ -360,7 +359,7 @@ func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboar
 		if x.Generation != c.seal.Generation || x.Overtaken != c.seal.Overtaken || i < 0 {
 			return false
 		}
-		x.Pending[i] = pendingGeneration{Generation: x.Generation, Layout: pagedLayout}
+		x.Pending[i] = pendingGeneration{Generation: x.Generation}
 		if a != nil {
 			x.addAmendment(a)
 		}
@@ -406,7 +405,7 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 		}
 	}
 	for _, g := range x.Pending {
-		if g.Layout == pagedLayout && !g.isReplaced() {
+		if !g.isReplaced() {
 			if err := p.erasePending(ctx, g.Generation, keys); err != nil {
 				return err
 			}

@@ -79,7 +79,7 @@ func (s *Store) addBan(ctx context.Context, ban *leaderboard.Ban, e element) (us
 	acc, err := s.readAccount(ctx, ban.User)
 	if err == nil && slices.Contains(acc.outdated, e.name) {
 		// the erasure may not have found the ban
-		err = s.conn.write(ctx, acc.removeBans(hash, []string{e.name})...)
+		err = s.conn.write(ctx, removeBans(hash, []string{e.name})...)
 	}
 	return acc, err
 }

@@ -1,9 +1,7 @@
 package cql
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -60,51 +58,6 @@ func TestErasureRoundTrip(t *testing.T) {
 	for n := range value {
 		if _, err := decodeErasure(value[:n]); !errors.Is(err, leaderboard.ErrFormat) {
 			t.Errorf("decoding the first %d of %d bytes: error %v, want ErrFormat", n, len(value), err)
-		}
-	}
-}
-
-// Older programs wrote bans to the column `ban` or `body` of table accounts. Lifting such a
-// ban must raise the version of the account. An erasure must remove the ban.
-func TestBansOfAnOlderVersionStand(t *testing.T) {
-	old := account{Serial: 5, Hidden: true}
-	ban := leaderboard.Ban{User: "u", Banned: true, Reason: "cheated", At: stepsEpoch}
-	text, err := json.Marshal(&ban)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := appendString([]byte{oldBansFormat}, string(old.append(nil)))
-	all = appendString(append(all, 1, 5), string(text)) // one ban, with serial 5 (see account.go)
-	written := int64(77)
-	b := &leaderboard.Board{ID: "b"}
-	for _, row := range []*accountRow{{body: old.append(nil), ban: string(text)}, {body: all}} {
-		row.written = &written
-		acc, err := row.decode()
-		if d := cmp.Diff([]leaderboard.Ban{ban}, []leaderboard.Ban{acc.bans[0].Ban}); err != nil || d != "" || acc.accountOn(b) != old {
-			t.Errorf("account %+v, error %v, want %+v; its bans (-want +got):\n%s", acc.accountOn(b), err, old, d)
-		}
-		lifted := bannedRow(t, 0, leaderboard.Ban{User: "u", Revision: 1, At: stepsEpoch})
-		row.bans = lifted.bans
-		if acc, err = row.decode(); err != nil || acc.accountOn(b) != (account{Serial: 6}) {
-			t.Errorf("after lifting the ban, the account is %+v, error %v; want Serial 6 and not hidden", acc.accountOn(b), err)
-		}
-		e, err := acc.nextErasure(stepsEpoch, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		row.erasures = map[string][]byte{"e": e.element().value}
-		if acc, err = row.decode(); err != nil || len(acc.bans) != 0 || acc.accountOn(b) != (account{Epoch: 1, Base: 6 + erasureStep, ErasedAt: stepsEpoch}) {
-			t.Errorf("after the erasure, the account is %+v, error %v; want epoch 1, no bans, and the base 6 plus erasureStep", acc, err)
-		}
-		remove := acc.removeBans(userHash("u"), acc.outdated)
-		if last := remove[len(remove)-1]; last.stmt != stripAccount || last.args[0] != int64(78) || bytes.Contains(last.args[1].([]byte), []byte("cheated")) {
-			t.Errorf("removeBans returns %+v, want a last statement that removes the ban at timestamp 78", remove)
-		} else {
-			row.body, row.ban = last.args[1].([]byte), ""
-		}
-		want := acc.accountOn(b)
-		if acc, err = row.decode(); err != nil || acc.accountOn(b) != want {
-			t.Errorf("after this statement, the account is %+v, error %v; want %+v", acc.accountOn(b), err, want)
 		}
 	}
 }

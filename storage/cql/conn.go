@@ -10,9 +10,8 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// pageRows is the number of rows that the driver fetches at a time. A statement of
-// finalRead reads at most two pages of final standings.
-const pageRows = 2 * finalPage
+// pageRows is the number of rows that the driver fetches at a time.
+const pageRows = 2000
 
 type op struct {
 	stmt string

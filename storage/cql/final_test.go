@@ -3,14 +3,17 @@ package cql
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/finals"
 )
 
 // newFinals seals a season of n users, in groups of three with the same score.
@@ -237,19 +240,14 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 	}
 }
 
-// The test does not compare NotWorse: in some layouts, NotWorse may be the position of an
-// erased user.
-func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
+// The oracle is a plain list of the standings that are left. Each erased user leaves a gap.
+func TestReadsOfASeasonWithErasedUsers(t *testing.T) {
 	const n = 2200
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	paged, _, l := newFinals(t, n)
-	old, _, b := newClosed(t, n)
+	s, _, l := newFinals(t, n)
 	ctx := t.Context()
-	if err := old.sealFenced(ctx, b); err != nil {
-		t.Fatal(err)
-	}
-	all, _, err := paged.FinalStandings(ctx, l, 1, n)
+	all, _, err := s.FinalStandings(ctx, l, 1, n)
 	if err != nil || len(all) != n {
 		t.Fatalf("FinalStandings returns %d standings, error %v; want %d", len(all), err, n)
 	}
@@ -260,89 +258,54 @@ func TestReadsOfAllLayoutsAreEqual(t *testing.T) {
 	for range 6 {
 		erased = append(erased, rng.IntN(n))
 	}
+	left := slices.Clone(all)
 	for i, position := range erased {
-		for _, s := range []*Store{paged, old} {
-			if _, err := s.Erase(ctx, all[position].User, stepsEpoch); err != nil {
-				t.Fatal(err)
-			}
+		user := all[position].User
+		if _, err := s.Erase(ctx, user, stepsEpoch); err != nil {
+			t.Fatal(err)
 		}
+		left = slices.DeleteFunc(left, func(st leaderboard.Standing) bool { return st.User == user })
 		if i != 8 && i < len(erased)-1 {
 			continue // compare only after the erasures at the ends of pages, and after all erasures
 		}
-		var queries []func(*Store) any
+		want := finals.Ladder{Last: n, From: func(_ context.Context, position int64, n int) ([]leaderboard.Standing, error) {
+			first := slices.IndexFunc(left, func(st leaderboard.Standing) bool { return st.Ranks.Ordinal >= position })
+			if first < 0 || n < 1 {
+				return nil, nil
+			}
+			return left[first:min(first+n, len(left))], nil
+		}}
+		compare := func(query string, want, got any, total int64, err error) {
+			t.Helper()
+			if d := gocmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" || err != nil || total != int64(len(left)) {
+				t.Fatalf("seed %d, after %d erasures, %s: total %d of %d, error %v (-want +got):\n%s", seed, i+1, query, total, len(left), err, d)
+			}
+		}
 		for range 30 {
 			position, many := 1+rng.Int64N(n+10), rng.IntN(2)*rng.IntN(1100)
-			st := &all[rng.IntN(n)]
-			queries = append(queries, func(s *Store) any {
-				page, total, err := s.FinalStandings(ctx, l, position, many)
-				return fmt.Sprint("FinalStandings", position, many, page, total, err)
-			}, func(s *Store) any {
-				around, total, err := s.FinalAround(ctx, l, st.User, many%50, many%50)
-				return fmt.Sprint("FinalAround", st.User, many%50, around.Standings, around.Of, total, err != nil)
-			}, func(s *Store) any {
-				page, _, total, err := s.FinalAfter(ctx, l, st.SortKey(), many)
-				return fmt.Sprint("FinalAfter", st.User, many, page, total, err)
-			}, func(s *Store) any {
-				_, better, total, err := s.FinalAfter(ctx, l, leaderboard.SortKey(st.Key), 0)
-				return fmt.Sprint("FinalAfter of a rank key", st.User, better, total, err)
-			}, func(s *Store) any {
-				got, total, err := s.FinalLookup(ctx, l, []leaderboard.UserID{st.User, "nobody"})
-				return fmt.Sprint("FinalLookup", got, total, err)
-			})
-		}
-		got := map[sealLayout][]any{}
-		for _, layout := range []sealLayout{positionLayout, fencedLayout, pagedLayout} {
-			s := old
-			if layout == pagedLayout {
-				s = paged
-			} else if _, _, _, err := s.changeSeal(ctx, l.SeasonKey, incarnation{}, func(x *seal) bool { x.Layout = layout; return true }); err != nil {
-				t.Fatal(err)
-			}
-			for _, query := range queries {
-				got[layout] = append(got[layout], query(s))
-			}
-		}
-		for layout, answers := range got {
-			if d := gocmp.Diff(got[fencedLayout], answers); d != "" {
-				t.Fatalf("seed %d, after %d erasures, answers in fencedLayout (-) and in layout %d (+):\n%s", seed, i+1, layout, d)
-			}
-		}
-	}
-}
+			st := &left[rng.IntN(len(left))]
+			wantPage, _ := want.From(ctx, position, many)
+			page, total, err := s.FinalStandings(ctx, l, position, many)
+			compare(fmt.Sprint("FinalStandings ", position, many), wantPage, page, total, err)
 
-// An amendment of an old layout must write pagedLayout and remove the old rows.
-func TestAmendmentOfAnOldLayout(t *testing.T) {
-	for _, layout := range []sealLayout{positionLayout, fencedLayout} {
-		s, rec, b := newClosed(t, 1100)
-		ctx := t.Context()
-		key := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
-		if err := s.sealFenced(ctx, b); err != nil {
-			t.Fatal(err)
+			wantAround, _ := want.Around(ctx, st, many%50, many%50)
+			around, total, err := s.FinalAround(ctx, l, st.User, many%50, many%50)
+			around.NotWorse, wantAround.NotWorse = 0, 0 // NotWorse may be the position of an erased user
+			compare(fmt.Sprint("FinalAround ", st.User, many%50), wantAround, around, total, err)
+
+			wantPage, _, _ = want.After(ctx, st.SortKey(), many)
+			page, _, total, err = s.FinalAfter(ctx, l, st.SortKey(), many)
+			compare(fmt.Sprint("FinalAfter ", st.User, many), wantPage, page, total, err)
+
+			_, wantCounts, _ := want.After(ctx, leaderboard.SortKey(st.Key), 0)
+			_, better, total, err := s.FinalAfter(ctx, l, leaderboard.SortKey(st.Key), 0)
+			compare(fmt.Sprint("FinalAfter the rank key of ", st.User), wantCounts, better, total, err)
+
+			got, total, err := s.FinalLookup(ctx, l, []leaderboard.UserID{st.User, user, "nobody"})
+			compare(fmt.Sprint("FinalLookup of ", st.User), []leaderboard.Standing{*st, {User: user}, {User: "nobody"}}, got, total, err)
 		}
-		if _, _, _, err := s.changeSeal(ctx, key, incarnation{}, func(x *seal) bool { x.Layout = layout; return layout != fencedLayout }); err != nil {
-			t.Fatal(err)
-		}
-		for round, user := range []leaderboard.UserID{finalUser(500), finalUser(20)} {
-			if _, err := s.SetBan(ctx, leaderboard.Ban{User: user, Banned: true, At: stepsEpoch}); err != nil {
-				t.Fatal(err)
-			}
-			record, err := s.Amend(ctx, b, leaderboard.SeasonAll, leaderboard.Amendment{At: stepsEpoch.AddDate(0, 0, round), Reason: "ban"}, []leaderboard.UserID{user})
-			if err != nil || len(record.Amendments) != round+1 || !record.SealedAt.Equal(stepsEpoch) {
-				t.Fatalf("Amend returns the record %+v, error %v; want %d amendments", record, err, round+1)
-			}
-			if err := checkLadder(ctx, s, leaderboard.Ladder{SeasonKey: key}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		m := rec.conn.(*model)
-		for _, table := range []string{"final_ladders", "final_standings", "final_positions", "final_fences"} {
-			for name, p := range m.replicas[0][table] {
-				for _, r := range p.rows {
-					if _, ok := r.visible(p.deleted); ok && (table != "final_ladders" || r.key[0] != "") {
-						t.Fatalf("layout %d: table %s still has a row of partition %s", layout, table, name)
-					}
-				}
-			}
+		if _, _, err := s.FinalAround(ctx, l, user, 1, 1); !errors.Is(err, leaderboard.ErrEntryNotFound) {
+			t.Fatalf("FinalAround of an erased user returns the error %v, want %v", err, leaderboard.ErrEntryNotFound)
 		}
 	}
 }

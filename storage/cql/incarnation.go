@@ -311,8 +311,7 @@ func (s *Store) deletedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) 
 	return time.UnixMicro(last).UTC(), nil
 }
 
-// mostBuckets returns the greatest number of buckets of any incarnation of a season. If
-// only older programs opened incarnations, it returns 0.
+// mostBuckets returns the greatest number of buckets of any incarnation of a season.
 func (s *Store) mostBuckets(ctx context.Context, seasonKey leaderboard.SeasonKey) (int, error) {
 	var buckets *int
 	err := s.conn.read(ctx, op{selectBuckets, []any{string(seasonKey.Board), deletionRow(seasonKey.Season)}}, []any{&buckets}, func() bool { return true })

@@ -60,32 +60,30 @@ func newModel(rng *rand.Rand) *model {
 
 var (
 	partitionColumns = map[string][]string{
-		"boards": {"realm"}, "seasons": {"board"}, "accounts": {"user_hash"}, "user_scopes": {"user_hash"},
-		"match_results": {"board", "season", "edition", "user_id"},
-		"user_entries":  {"board", "season", "edition", "division", "bucket"},
-		"leaderboard":   {"board", "season", "edition", "division", "bucket"},
-		"seals":         {"board", "season", "edition"}, "ban_ends": {"realm"}, "rank_changes": {"data_center", "bucket"},
+		"boards": {"realm"}, "seasons": {"board"}, "accounts": {"user_hash"}, "user_seasons": {"user_hash"},
+		"match_results": {"board", "season", "incarnation", "user_id"},
+		"user_entries":  {"board", "season", "incarnation", "division", "bucket"},
+		"leaderboard":   {"board", "season", "incarnation", "division", "bucket"},
+		"seals":         {"board", "season", "incarnation"}, "ban_ends": {"realm"}, "rank_changes": {"data_center", "bucket"},
 		"audit": {"day"}, "audit_days": {"realm"}, "audit_users": {"user_hash"},
 		"reservations": {"match_hash"},
-		"match_users":  {"board", "season", "edition", "match_id", "bucket"}, "match_states": {"board", "season", "edition"},
-		"final_fences":  {"board", "season", "generation", "division"},
-		"final_ladders": {"board", "season", "generation"}, "final_positions": {"board", "season", "generation", "user_id"},
-		"final_standings": {"board", "season", "generation", "division", "page"}, "api_keys": {"realm"},
-		"final_places": {"board", "season", "edition", "user_id"}, "final_pages": {"board", "season", "page"},
+		"match_users":  {"board", "season", "incarnation", "match_id", "bucket"}, "match_states": {"board", "season", "incarnation"},
+		"final_generations": {"board", "season", "generation"}, "api_keys": {"realm"},
+		"final_places": {"board", "season", "incarnation", "user_id"}, "final_pages": {"board", "season", "page"},
 		"final_marks": {"data_center", "bucket"},
 	}
 	clusteringColumns = map[string][]string{
-		"boards": {"board"}, "seasons": {"season"}, "user_scopes": {"board", "season", "edition"},
+		"boards": {"board"}, "seasons": {"season"}, "user_seasons": {"board", "season", "incarnation"},
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
-		"final_fences": {"standing"}, "final_ladders": {"division"}, "final_standings": {"position"}, "final_positions": {"division"}, "api_keys": {"id"},
+		"api_keys": {"id"},
 		"ban_ends": {"until_at", "user_hash", "board"}, "rank_changes": {"id"}, "match_users": {"user_id"}, "match_states": {"match_id"},
 		"audit": {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
 		"final_places": {"division", "item"}, "final_pages": {"standing"}, "final_marks": {"user_id", "id"},
 	}
 	staticColumns = map[string][]string{
-		"match_results": {"account", "owners", "divisions", "summaries"}, "final_standings": {"standings", "tail"},
+		"match_results": {"account", "owners", "divisions", "summaries"},
 	}
-	collectionColumns = []string{"owners", "summaries", "divisions", "erased", "applied_in", "bans", "erasures"}
+	collectionColumns = []string{"owners", "summaries", "divisions", "applied_in", "bans", "erasures"}
 )
 
 type parsedStatement struct {

@@ -64,10 +64,8 @@ func TestDriverSettings(t *testing.T) {
 	if cfg.ProtoVersion != 4 || cfg.Port != 9142 || cfg.Keyspace != "lb" {
 		t.Errorf("protocol %d, port %d, keyspace %q, want 4, 9142 and \"lb\"", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)
 	}
-	// One statement reads up to two pages (partitions) of final standings. If the driver fetched
-	// the rows in parts, the statement could see half of a page.
-	if cfg.PageSize < 2*finalPage {
-		t.Errorf("the driver fetches %d rows at a time, want at least two pages of %d final standings", cfg.PageSize, finalPage)
+	if least := max(statementRows, 2*mostPage); cfg.PageSize < least {
+		t.Errorf("the driver fetches %d rows at a time, want at least the %d rows of pages of final standings that one statement reads", cfg.PageSize, least)
 	}
 	// Other types of retries ignore the error or lower the consistency level.
 	for _, err := range []error{gocql.ErrTimeoutNoResponse, &gocql.RequestErrWriteTimeout{}, &gocql.RequestErrUnavailable{}, errors.New("broken")} {

@@ -14,7 +14,7 @@ import (
 
 var errIncomplete = fmt.Errorf("cql: final standings were replaced or have not arrived in this data center yet; try again: %w", leaderboard.ErrUnavailable)
 
-// A pagedSeason is an incarnation with final standings in pagedLayout: see directory.go.
+// A pagedSeason is an incarnation with final standings: see directory.go.
 type pagedSeason struct {
 	s         *Store
 	seasonKey leaderboard.SeasonKey
@@ -181,7 +181,7 @@ func (p *pagedSeason) newPageWriter(ctx context.Context, allow func(*seal) bool)
 	}
 	w := &pageWriter{pagedSeason: *p, generation: id.String()}
 	oldSeal, newSeal, listed, err := p.s.changeSeal(ctx, p.seasonKey, p.inc, func(x *seal) bool {
-		x.Pending = append(x.Pending, pendingGeneration{w.generation, p.s.now().UTC(), pagedLayout})
+		x.Pending = append(x.Pending, pendingGeneration{w.generation, p.s.now().UTC()})
 		x.Writes++
 		return allow(x)
 	})
@@ -200,7 +200,7 @@ func (w *pageWriter) nextName() string {
 // writeCount writes the number of pages, so that removeOwn finds the pages. Of several
 // numbers, Cassandra keeps the greatest.
 func (w *pageWriter) writeCount(ctx context.Context) error {
-	return w.s.conn.write(ctx, op{insertFinalLadder, w.args(w.generation, "", int64(w.pages))})
+	return w.s.conn.write(ctx, op{insertFinalGeneration, w.args(w.generation, int64(w.pages))})
 }
 
 // writePage writes places, and then a page. It must be called after writeCount.
@@ -352,7 +352,7 @@ func (p *pagedSeason) removeOwn(ctx context.Context, generation string, pages in
 	if err != nil {
 		return err
 	}
-	return p.s.conn.write(ctx, op{deleteFinalLadders, p.args(generation)})
+	return p.s.conn.write(ctx, op{deleteFinalGeneration, p.args(generation)})
 }
 
 func (p *pagedSeason) placeArgsAt(timestamp int64, others ...any) []any {
@@ -360,10 +360,7 @@ func (p *pagedSeason) placeArgsAt(timestamp int64, others ...any) []any {
 }
 
 func (p *pagedSeason) ownPages(ctx context.Context, generation string) (n int64, err error) {
-	sizes, err := (finalSet{p.s, p.seasonKey, generation}).sizes(ctx, op{selectFinalSizes, p.args(generation, []string{""})})
-	for _, l := range sizes {
-		n = max(n, l.written)
-	}
+	err = p.s.conn.read(ctx, op{selectFinalGeneration, p.args(generation)}, []any{&n}, func() bool { return true })
 	return n, err
 }
 
@@ -461,10 +458,8 @@ func (p *pagedSeason) removeAll(ctx context.Context, x *seal) error {
 		}
 	}
 	for _, g := range x.Pending {
-		if g.Layout == pagedLayout {
-			if err := p.removeOwn(ctx, g.Generation, 0, nil); err != nil {
-				return err
-			}
+		if err := p.removeOwn(ctx, g.Generation, 0, nil); err != nil {
+			return err
 		}
 	}
 	return p.s.conn.write(ctx, op{deletePlaces, p.placeArgsAt(sweepTime, "")})

@@ -9,21 +9,14 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/finals"
 )
 
-// # How final standings in pages are read
-//
-// A read gets the seal, a directory and places (see directory.go), and pages.
-// Directories and pages never change, so they are cached. A read that finds all rows of its
-// pages has read the generation that the seal named. If a row or a user's standing is
-// missing, inFinal (finalread.go) reads the seal again.
-
-type pagedRead struct {
-	pagedSeason
+// A ladderRead reads one ladder: see finalread.go.
+type ladderRead struct {
+	*finalRead
 	*directory
-	read *finalRead
 }
 
-func (r *finalRead) openLadder(ctx context.Context, division string, users []leaderboard.UserID) (*pagedRead, map[leaderboard.UserID][]foundPlace, error) {
-	p := &pagedRead{pagedSeason: pagedSeason{r.s, r.seasonKey, r.inc}, read: r}
+func (r *finalRead) openLadder(ctx context.Context, division string, users []leaderboard.UserID) (*ladderRead, map[leaderboard.UserID][]foundPlace, error) {
+	p := &ladderRead{finalRead: r}
 	generation := r.seal.directoryOf(division)
 	chunks := slices.Collect(slices.Chunk(users, lookupUsers))
 	found := make([]foundPlaces, max(len(chunks), 1))
@@ -50,7 +43,7 @@ func (r *finalRead) openLadder(ctx context.Context, division string, users []lea
 	return p, places, err
 }
 
-func (p *pagedRead) load(ctx context.Context, indexes []int) ([][]leaderboard.Standing, error) {
+func (p *ladderRead) load(ctx context.Context, indexes []int) ([][]leaderboard.Standing, error) {
 	pages := make([]ladderPage, len(indexes))
 	for i, index := range indexes {
 		pages[i] = p.directory.pages[index]
@@ -79,7 +72,7 @@ func interval(first, last int) (numbers []int) {
 	return numbers
 }
 
-func (p *pagedRead) standingsFrom(ctx context.Context, position int64, n int) (page []leaderboard.Standing, err error) {
+func (p *ladderRead) standingsFrom(ctx context.Context, position int64, n int) (page []leaderboard.Standing, err error) {
 	for first := p.pageAt(position); len(page) < n && first < len(p.directory.pages); {
 		last := first
 		for end := position + int64(n-len(page)); last+1 < len(p.directory.pages) && p.directory.pages[last+1].before+1 < end; {
@@ -97,11 +90,11 @@ func (p *pagedRead) standingsFrom(ctx context.Context, position int64, n int) (p
 		first = last + 1
 		position = max(position, p.directory.pages[last].before+p.directory.pages[last].positions+1)
 	}
-	p.read.intact = true
+	p.intact = true
 	return page, nil
 }
 
-func (p *pagedRead) standingsOf(ctx context.Context, places map[leaderboard.UserID][]foundPlace) (map[leaderboard.UserID]leaderboard.Standing, error) {
+func (p *ladderRead) standingsOf(ctx context.Context, places map[leaderboard.UserID][]foundPlace) (map[leaderboard.UserID]leaderboard.Standing, error) {
 	standings := map[leaderboard.UserID]leaderboard.Standing{}
 	var unknown []soughtPlace
 	add := func(r *pageRow, page *ladderPage) error {
@@ -145,7 +138,7 @@ type soughtPlace struct {
 }
 
 // search calls found for each sort key that is in its page.
-func (p *pagedRead) search(ctx context.Context, sought []soughtPlace, found func(*pageRow, *ladderPage) error) error {
+func (p *ladderRead) search(ctx context.Context, sought []soughtPlace, found func(*pageRow, *ladderPage) error) error {
 	slices.SortFunc(sought, func(x, y soughtPlace) int { return cmp.Compare(x.key, y.key) })
 	chunks := slices.Collect(slices.Chunk(sought, lookupUsers))
 	lists := make([]map[string]rowsOfPage, len(chunks))
@@ -172,25 +165,25 @@ func (p *pagedRead) search(ctx context.Context, sought []soughtPlace, found func
 	return nil
 }
 
-func (p *pagedRead) lookup(ctx context.Context, users []leaderboard.UserID, places map[leaderboard.UserID][]foundPlace) ([]leaderboard.Standing, error) {
+func (p *ladderRead) lookup(ctx context.Context, users []leaderboard.UserID, places map[leaderboard.UserID][]foundPlace) ([]leaderboard.Standing, error) {
 	byUser, err := p.standingsOf(ctx, places)
 	if err != nil {
 		return nil, err
 	}
-	p.read.intact = true
+	p.intact = true
 	standings := make([]leaderboard.Standing, len(users))
 	for i, u := range users {
 		st, ok := byUser[u]
 		if !ok {
 			st.User = u
-			p.read.intact = false
+			p.intact = false
 		}
 		standings[i] = st
 	}
 	return standings, nil
 }
 
-func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, places []foundPlace, above, below int) (leaderboard.Neighborhood, error) {
+func (p *ladderRead) neighborhood(ctx context.Context, user leaderboard.UserID, places []foundPlace, above, below int) (leaderboard.Neighborhood, error) {
 	for _, place := range places {
 		i := p.pageOf(place.key)
 		if i < 0 {
@@ -223,7 +216,7 @@ func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, p
 				}
 			}
 		}
-		p.read.intact = true
+		p.intact = true
 		return n, nil
 	}
 	return leaderboard.Neighborhood{}, errNoStanding(user)
@@ -231,7 +224,7 @@ func (p *pagedRead) neighborhood(ctx context.Context, user leaderboard.UserID, p
 
 // positionsOf returns the first and the last possible position of a place. The result found
 // is false if the page is cached and lacks the key.
-func (p *pagedRead) positionsOf(place *foundPlace, page *ladderPage) (from, to int64, found bool) {
+func (p *ladderRead) positionsOf(place *foundPlace, page *ladderPage) (from, to int64, found bool) {
 	if rows, ok := p.s.pages.get(cachedName(page.name)).(rowsOfPage); ok {
 		row, ok := rows.find(place.key)
 		if !ok {
@@ -266,7 +259,7 @@ func window(list []leaderboard.Standing, key leaderboard.SortKey, above, below i
 
 // standingsAfter returns up to n standings that follow a sort key, and the counts of all
 // better standings.
-func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
+func (p *ladderRead) standingsAfter(ctx context.Context, after leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
 	var following []leaderboard.Standing
 	var last leaderboard.Standing
 	at, _ := slices.BinarySearch(p.filled, max(p.pageOf(after), 0))
@@ -291,11 +284,11 @@ func (p *pagedRead) standingsAfter(ctx context.Context, after leaderboard.SortKe
 		// directory has the counts before its first standing.
 		if n == 0 && len(following) == 0 && at < len(p.filled) {
 			if next := &p.directory.pages[p.filled[at]]; next.standings == next.positions {
-				p.read.intact = true
+				p.intact = true
 				return nil, leaderboard.Counts{Standings: next.better, Distinct: next.betterKeys}, nil
 			}
 		}
 	}
-	p.read.intact = true
+	p.intact = true
 	return following[:min(n, len(following))], finals.Better(&last, following), nil
 }

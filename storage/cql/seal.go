@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -21,10 +20,9 @@ type seal struct {
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
 	// Overtaken counts changes of entries that a pending generation may lack. If Overtaken
 	// changes after the generation became pending, the generation never becomes valid.
-	Overtaken int        `json:"erasures,omitempty"`
-	Layout    sealLayout `json:"layout,omitempty"` // of the valid generation
-	// In pagedLayout, Ladders has the generations that wrote the directories, by division.
-	// The generation Base wrote all other directories.
+	Overtaken int `json:"overtaken,omitempty"`
+	// Ladders has the generations that wrote the directories, by division. The generation
+	// Base wrote all other directories.
 	Base    string            `json:"base,omitempty"`
 	Ladders map[string]string `json:"ladders,omitempty"`
 	// the data center that wrote the valid generation; empty if several have written parts
@@ -33,57 +31,23 @@ type seal struct {
 	Writes int64 `json:"writes,omitempty"`
 	// number of erased positions in the valid generation, by division
 	Erased map[string]int64 `json:"erased,omitempty"`
-	// the number of completed erasures, in layouts before pagedLayout
-	Erasures int `json:"ended_erasures,omitempty"`
 	// generations that a process is writing or removing, or left when it died
-	Pending []pendingGeneration `json:"loose,omitempty"`
+	Pending []pendingGeneration `json:"pending,omitempty"`
 
 	body string
 }
 
 // A pendingGeneration is not valid, but may have rows. If Since is zero, another generation
-// has replaced it, and any process may remove it. In pagedLayout, later generations may
-// use its pages: see collect.
+// has replaced it, and any process may remove it. Later generations may use its pages: see
+// collect.
 type pendingGeneration struct {
-	Generation string     `json:"generation"`
-	Since      time.Time  `json:"since"`
-	Layout     sealLayout `json:"layout,omitempty"`
+	Generation string    `json:"generation"`
+	Since      time.Time `json:"since"`
 }
 
-func (p *pendingGeneration) isReplaced() bool { return p.Layout == pagedLayout && p.Since.IsZero() }
+func (p *pendingGeneration) isReplaced() bool { return p.Since.IsZero() }
 
-type sealLayout int
-
-const (
-	// positionLayout has no fences and tails (see finalread.go). Programs that wrote it
-	// remove the field Layout when they change a seal.
-	positionLayout sealLayout = iota
-	fencedLayout              // see finalread.go
-	pagedLayout               // see directory.go
-)
-
-// pagedText is not a number, so older programs cannot decode the seal, and never replace
-// these final standings.
-const pagedText = `"pages"`
-
-func (l sealLayout) MarshalJSON() ([]byte, error) {
-	if l == pagedLayout {
-		return []byte(pagedText), nil
-	}
-	return strconv.AppendInt(nil, int64(l), 10), nil
-}
-
-func (l *sealLayout) UnmarshalJSON(text []byte) error {
-	switch string(text) {
-	case "0", "1":
-		*l = sealLayout(text[0] - '0')
-	case pagedText:
-		*l = pagedLayout
-	default:
-		return fmt.Errorf("layout %s is newer than this program; upgrade the program: %w", text, leaderboard.ErrFormat)
-	}
-	return nil
-}
+var errEnded = errors.New("cql: the season was deleted while its final standings were written")
 
 // pendingTimeout is the age at which Seal and Amend remove a pending generation. A writer
 // that is still alive starts again.
@@ -92,7 +56,7 @@ const pendingTimeout = 24 * time.Hour
 func (x *seal) sealed() bool { return x.Generation != "" }
 
 func (x *seal) hasReplaced() bool {
-	return x.Layout == pagedLayout && slices.ContainsFunc(x.Pending, func(p pendingGeneration) bool { return p.isReplaced() })
+	return slices.ContainsFunc(x.Pending, func(p pendingGeneration) bool { return p.isReplaced() })
 }
 
 func (x *seal) addErased(division string, n int64) {
@@ -100,18 +64,6 @@ func (x *seal) addErased(division string, n int64) {
 		x.Erased = map[string]int64{}
 	}
 	x.Erased[division] += n
-}
-
-func (x *seal) setErased(ladders []finalSize) {
-	for _, l := range ladders {
-		if l.erased <= x.Erased[l.division] {
-			continue
-		}
-		if x.Erased == nil {
-			x.Erased = map[string]int64{}
-		}
-		x.Erased[l.division] = l.erased
-	}
 }
 
 func (x *seal) record(seasonKey leaderboard.SeasonKey, inc incarnation) leaderboard.SeasonRecord {
@@ -207,7 +159,7 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 			continue
 		}
 		if errors.Is(err, leaderboard.ErrFormat) { // damaged data makes every attempt fail, so remove the rows
-			err = errors.Join(err, s.removePending(ctx, seasonKey, inc, pendingGeneration{Generation: w.generation, Layout: pagedLayout, Since: s.now()}))
+			err = errors.Join(err, s.removePending(ctx, seasonKey, inc, w.generation))
 		}
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
@@ -216,7 +168,7 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 		if ok || err != nil {
 			return record, err
 		}
-		if err := s.removePending(ctx, seasonKey, inc, pendingGeneration{Generation: w.generation, Layout: pagedLayout, Since: s.now()}); err != nil {
+		if err := s.removePending(ctx, seasonKey, inc, w.generation); err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}
 	}
@@ -235,14 +187,10 @@ func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.
 		if !x.sealed() {
 			x.SealedAt = a.At
 		} else {
-			replaced := pendingGeneration{Generation: x.Generation}
-			if x.Layout == pagedLayout {
-				replaced.Layout = pagedLayout
-			}
-			x.Pending = append(x.Pending, replaced)
+			x.Pending = append(x.Pending, pendingGeneration{Generation: x.Generation})
 			x.addAmendment(&a)
 		}
-		x.Generation, x.Base, x.Layout, x.Erased, x.Ladders, x.Writer = w.generation, w.generation, pagedLayout, nil, nil, w.s.dc
+		x.Generation, x.Base, x.Erased, x.Ladders, x.Writer = w.generation, w.generation, nil, nil, w.s.dc
 		return true
 	})
 	if err != nil || !ok {
@@ -262,7 +210,7 @@ func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, 
 		if g.isReplaced() || s.now().Sub(g.Since) <= pendingTimeout {
 			continue
 		}
-		if err := s.removePending(ctx, seasonKey, inc, g); err != nil {
+		if err := s.removePending(ctx, seasonKey, inc, g.Generation); err != nil {
 			return err
 		}
 	}
@@ -284,7 +232,7 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 	if err != nil || !oldSeal.sealed() {
 		return leaderboard.SeasonRecord{}, cmp.Or(err, errNotSealed(seasonKey))
 	}
-	if len(users) > 0 && oldSeal.Layout == pagedLayout {
+	if len(users) > 0 {
 		a.At = leaderboard.Truncate(a.At)
 		x, done, err := (&pagedSeason{s, seasonKey, inc}).amend(ctx, withoutRepeats(users), &a)
 		if errors.Is(err, errEnded) {
@@ -301,18 +249,13 @@ func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderbo
 	return record, err
 }
 
-func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, g pendingGeneration) (err error) {
-	if g.Layout == pagedLayout {
-		err = (&pagedSeason{s, seasonKey, inc}).removeOwn(ctx, g.Generation, 0, nil)
-	} else {
-		err = finalSet{s, seasonKey, g.Generation}.removeAll(ctx)
-	}
-	if err != nil {
+func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, generation string) error {
+	if err := (&pagedSeason{s, seasonKey, inc}).removeOwn(ctx, generation, 0, nil); err != nil {
 		return err
 	}
-	_, _, _, err = s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
+	_, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
 		count := len(x.Pending)
-		x.Pending = slices.DeleteFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == g.Generation })
+		x.Pending = slices.DeleteFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == generation })
 		return len(x.Pending) < count
 	})
 	return err
@@ -346,6 +289,41 @@ func (w *pageWriter) unlist(ctx context.Context) error {
 
 func (s *Store) dropSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, stored *seal) (bool, error) {
 	return s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, stored.body}}, map[string]any{})
+}
+
+// sweepFinal removes the final standings of an ended incarnation, except for the places
+// (see directory.go), which sweepUsers removes. It first makes the valid generation
+// invalid: see finalread.go. A concurrent Seal or Amend removes its own rows: see
+// checkOpen.
+func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
+	for {
+		_, x, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
+			if !x.sealed() {
+				return false
+			}
+			*x = seal{Overtaken: x.Overtaken, Writes: x.Writes, Pending: append(x.Pending, pendingGeneration{Generation: x.Generation})}
+			return true
+		})
+		if err != nil || x.body == "" {
+			return err
+		}
+		if err := (&pagedSeason{s, seasonKey, inc}).removeAll(ctx, &x); err != nil {
+			return err
+		}
+		if ok, err := s.dropSeal(ctx, seasonKey, inc, &x); ok || err != nil {
+			return err
+		}
+	}
+}
+
+// eraseFinal removes a user from the final standings. The other users keep their ranks.
+func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
+	inc := incarnation{number: key.incarnation}
+	_, updated, _, err := s.changeSeal(ctx, key.SeasonKey, inc, func(x *seal) bool { x.Overtaken++; return len(x.Pending) > 0 })
+	if err != nil {
+		return err
+	}
+	return (&pagedSeason{s, key.SeasonKey, inc}).erase(ctx, &updated, key.user)
 }
 
 func withoutRepeats(users []leaderboard.UserID) []leaderboard.UserID {

@@ -31,18 +31,6 @@ func finalRows(m *model) map[string]int {
 			}
 		}
 	}
-	for _, table := range []string{"final_standings", "final_positions", "final_fences"} {
-		for key, p := range m.replicas[0][table] {
-			if _, ok := p.static.visible(p.deleted); ok {
-				rows[strings.Split(key, ";")[2]]++
-			}
-			for _, r := range p.rows {
-				if _, ok := r.visible(p.deleted); ok {
-					rows[strings.Split(key, ";")[2]]++
-				}
-			}
-		}
-	}
 	return rows
 }
 

@@ -247,7 +247,7 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 	}
 	for number := inc.swept; number < inc.number; number++ {
 		old := inc
-		old.number, old.buckets = number, max(inc.buckets, buckets)
+		old.number, old.buckets = number, buckets
 		if err := s.sweepIncarnation(ctx, seasonKey, old); err != nil {
 			return err
 		}

@@ -2,11 +2,7 @@ package cql
 
 // Each statement that writes has either USING TIMESTAMP or a condition. No table is written
 // by both kinds.
-//
-// Some names in the schema are older than the terms in this code:
-//   - The table user_scopes has the seasons of each user.
-//   - The column `edition` is the number of the incarnation.
-//   - The column `realm` is always 0, so that a table is a single partition.
+// The column `realm` is always 0, so that a table is a single partition.
 const (
 	selectBoards = `SELECT board, body, buckets FROM boards WHERE realm = 0`
 	selectBoard  = `SELECT body, buckets FROM boards WHERE realm = 0 AND board = ?`
@@ -16,69 +12,68 @@ const (
 	closeBoard   = `UPDATE boards SET body = null WHERE realm = 0 AND board = ? IF body = ?`
 	removeBoard  = `DELETE FROM boards WHERE realm = 0 AND board = ? IF body = null`
 
-	selectSeasons  = `SELECT season, edition, opened, board_made, buckets, swept, rules FROM seasons WHERE board = ?`
-	selectSeason   = `SELECT edition, opened, board_made, buckets, swept, rules FROM seasons WHERE board = ? AND season = ?`
+	selectSeasons  = `SELECT season, incarnation, opened, board_made, buckets, swept, rules FROM seasons WHERE board = ?`
+	selectSeason   = `SELECT incarnation, opened, board_made, buckets, swept, rules FROM seasons WHERE board = ? AND season = ?`
 	selectDeleted  = `SELECT board_made FROM seasons WHERE board = ? AND season IN ?`
 	setDeleted     = `UPDATE seasons USING TIMESTAMP ? SET board_made = ? WHERE board = ? AND season = ?`
 	openSeason     = `UPDATE seasons USING TIMESTAMP ? SET opened = ?, board_made = ?, buckets = ? WHERE board = ? AND season = ?`
 	setBuckets     = `UPDATE seasons USING TIMESTAMP ? SET buckets = ? WHERE board = ? AND season = ?`
 	selectBuckets  = `SELECT buckets FROM seasons WHERE board = ? AND season = ?`
-	endIncarnation = `UPDATE seasons USING TIMESTAMP ? SET edition = ? WHERE board = ? AND season = ?`
+	endIncarnation = `UPDATE seasons USING TIMESTAMP ? SET incarnation = ? WHERE board = ? AND season = ?`
 	setRules       = `UPDATE seasons USING TIMESTAMP ? SET rules = ? WHERE board = ? AND season = ?`
 	sweptSeason    = `UPDATE seasons USING TIMESTAMP ? SET swept = ? WHERE board = ? AND season = ?`
 
-	selectUser      = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
-	selectUserAfter = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND match_id > ?`
-	selectUserHead  = `SELECT account, owners, divisions, summaries, match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT ?`
-	selectStatics   = `SELECT account, owners, divisions FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT 1`
-	selectSummary   = `SELECT account, owners, divisions, summaries FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? LIMIT 1`
-	selectEveryUser = `SELECT DISTINCT board, season, edition, user_id, account FROM match_results`
-	selectMatches   = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND match_id IN ?`
-	insertResult    = `INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload, high, low) VALUES (?, ?, ?, ?, ?, 0, 0x, ?, ?, ?) USING TIMESTAMP ?`
-	insertItem      = `INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
-	setAccount      = `UPDATE match_results USING TIMESTAMP ? SET account = ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
-	setOwner        = `UPDATE match_results USING TIMESTAMP ? SET owners[?] = ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
-	setSummary      = `UPDATE match_results USING TIMESTAMP ? SET summaries[?] = ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
-	addDivisions    = `UPDATE match_results USING TIMESTAMP ? SET divisions = divisions + ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
-	deleteUser      = `DELETE FROM match_results USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+	selectUser      = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
+	selectUserAfter = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ? AND match_id > ?`
+	selectUserHead  = `SELECT account, owners, divisions, summaries, match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ? LIMIT ?`
+	selectStatics   = `SELECT account, owners, divisions FROM match_results WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ? LIMIT 1`
+	selectSummary   = `SELECT account, owners, divisions, summaries FROM match_results WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ? LIMIT 1`
+	selectEveryUser = `SELECT DISTINCT board, season, incarnation, user_id, account FROM match_results`
+	selectMatches   = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ? AND match_id IN ?`
+	insertResult    = `INSERT INTO match_results (board, season, incarnation, user_id, match_id, kind, item, payload, high, low) VALUES (?, ?, ?, ?, ?, 0, 0x, ?, ?, ?) USING TIMESTAMP ?`
+	insertItem      = `INSERT INTO match_results (board, season, incarnation, user_id, match_id, kind, item, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	setAccount      = `UPDATE match_results USING TIMESTAMP ? SET account = ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
+	setOwner        = `UPDATE match_results USING TIMESTAMP ? SET owners[?] = ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
+	setSummary      = `UPDATE match_results USING TIMESTAMP ? SET summaries[?] = ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
+	addDivisions    = `UPDATE match_results USING TIMESTAMP ? SET divisions = divisions + ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
+	deleteUser      = `DELETE FROM match_results USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
 
-	insertMatchUser  = `INSERT INTO match_users (board, season, edition, match_id, bucket, user_id) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
-	selectMatchUsers = `SELECT user_id FROM match_users WHERE board = ? AND season = ? AND edition = ? AND match_id = ? AND bucket = ?`
-	deleteMatchUser  = `DELETE FROM match_users USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ? AND bucket = ? AND user_id = ?`
+	insertMatchUser  = `INSERT INTO match_users (board, season, incarnation, match_id, bucket, user_id) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	selectMatchUsers = `SELECT user_id FROM match_users WHERE board = ? AND season = ? AND incarnation = ? AND match_id = ? AND bucket = ?`
+	deleteMatchUser  = `DELETE FROM match_users USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND match_id = ? AND bucket = ? AND user_id = ?`
 
-	selectStates = `SELECT match_id, body, applied_in FROM match_states WHERE board = ? AND season = ? AND edition = ?`
-	selectState  = `SELECT match_id, body, applied_in FROM match_states WHERE board = ? AND season = ? AND edition = ? AND match_id IN ?`
-	setState     = `UPDATE match_states USING TIMESTAMP ? SET body = ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ?`
-	setApplied   = `UPDATE match_states USING TIMESTAMP ? SET applied_in[?] = ? WHERE board = ? AND season = ? AND edition = ? AND match_id = ?`
-	deleteStates = `DELETE FROM match_states USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ?`
+	selectStates = `SELECT match_id, body, applied_in FROM match_states WHERE board = ? AND season = ? AND incarnation = ?`
+	selectState  = `SELECT match_id, body, applied_in FROM match_states WHERE board = ? AND season = ? AND incarnation = ? AND match_id IN ?`
+	setState     = `UPDATE match_states USING TIMESTAMP ? SET body = ? WHERE board = ? AND season = ? AND incarnation = ? AND match_id = ?`
+	setApplied   = `UPDATE match_states USING TIMESTAMP ? SET applied_in[?] = ? WHERE board = ? AND season = ? AND incarnation = ? AND match_id = ?`
+	deleteStates = `DELETE FROM match_states USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ?`
 
-	selectEntry   = `SELECT entry, WRITETIME(entry) FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id = ?`
-	selectEntries = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id IN ?`
-	selectBucket  = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ?`
-	selectAnyUser = `SELECT user_id FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket IN ? LIMIT 1`
-	selectUsers   = `SELECT user_id FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ?`
-	registerUser  = `INSERT INTO user_entries (board, season, edition, division, bucket, user_id) VALUES (?, ?, ?, '', ?, ?) USING TIMESTAMP ?`
-	insertEntry   = `INSERT INTO user_entries (board, season, edition, division, bucket, user_id, entry) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP ?`
-	deleteEntry   = `DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND user_id = ?`
-	deleteEntries = `DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ?`
+	selectEntry   = `SELECT entry, WRITETIME(entry) FROM user_entries WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ? AND user_id = ?`
+	selectEntries = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ? AND user_id IN ?`
+	selectBucket  = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ?`
+	selectAnyUser = `SELECT user_id FROM user_entries WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket IN ? LIMIT 1`
+	selectUsers   = `SELECT user_id FROM user_entries WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ?`
+	registerUser  = `INSERT INTO user_entries (board, season, incarnation, division, bucket, user_id) VALUES (?, ?, ?, '', ?, ?) USING TIMESTAMP ?`
+	insertEntry   = `INSERT INTO user_entries (board, season, incarnation, division, bucket, user_id, entry) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP ?`
+	deleteEntry   = `DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ? AND user_id = ?`
+	deleteEntries = `DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ?`
 
-	selectTop      = `SELECT standing, user_id FROM leaderboard WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? LIMIT ?`
-	selectAfter    = `SELECT standing, user_id FROM leaderboard WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? AND (standing, user_id) > (?, ?) LIMIT ?`
-	selectUserRows = `SELECT standing, WRITETIME(version) FROM leaderboard WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? AND user_id = ?`
-	insertRow      = `INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
-	deleteRow      = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ? AND standing = ? AND user_id = ?`
-	deleteRows     = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ?`
+	selectTop      = `SELECT standing, user_id FROM leaderboard WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ? LIMIT ?`
+	selectAfter    = `SELECT standing, user_id FROM leaderboard WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ? AND (standing, user_id) > (?, ?) LIMIT ?`
+	selectUserRows = `SELECT standing, WRITETIME(version) FROM leaderboard WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ? AND user_id = ?`
+	insertRow      = `INSERT INTO leaderboard (board, season, incarnation, division, bucket, standing, user_id, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	deleteRow      = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ? AND standing = ? AND user_id = ?`
+	deleteRows     = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ?`
 
 	selectReservation = `SELECT body FROM reservations WHERE match_hash = ?`
 	createReservation = `INSERT INTO reservations (match_hash, body) VALUES (?, ?) IF NOT EXISTS`
 	changeReservation = `UPDATE reservations SET body = ? WHERE match_hash = ? IF body = ?`
 
-	selectAccount      = `SELECT body, ban, bans, erasures, WRITETIME(body) FROM accounts WHERE user_hash = ?`
-	selectAccounts     = `SELECT body, ban, bans, erasures, WRITETIME(body) FROM accounts`
-	selectAccountsFrom = `SELECT body, ban, bans, erasures, WRITETIME(body) FROM accounts WHERE token(user_hash) >= token(?)`
+	selectAccount      = `SELECT bans, erasures FROM accounts WHERE user_hash = ?`
+	selectAccounts     = `SELECT bans, erasures FROM accounts`
+	selectAccountsFrom = `SELECT bans, erasures FROM accounts WHERE token(user_hash) >= token(?)`
 	setBan             = `UPDATE accounts USING TIMESTAMP ? SET bans[?] = ? WHERE user_hash = ?`
 	setErasure         = `UPDATE accounts USING TIMESTAMP ? SET erasures[?] = ? WHERE user_hash = ?`
-	stripAccount       = `UPDATE accounts USING TIMESTAMP ? SET body = ?, ban = null WHERE user_hash = ?`
 
 	selectRankChanges = `SELECT id, body FROM rank_changes WHERE data_center = ? AND bucket = ?`
 	insertRankChange  = `INSERT INTO rank_changes (data_center, bucket, id, body) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`
@@ -103,45 +98,25 @@ const (
 	insertUserAct   = `INSERT INTO audit_users (user_hash, newest, id) VALUES (?, ?, ?) USING TIMESTAMP 1`
 	deleteUserAct   = `DELETE FROM audit_users USING TIMESTAMP 2 WHERE user_hash = ? AND newest = ? AND id = ?`
 
-	selectUserSeasons = `SELECT board, season, edition FROM user_scopes WHERE user_hash = ?`
-	insertUserSeason  = `INSERT INTO user_scopes (user_hash, board, season, edition) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`
-	deleteUserSeason  = `DELETE FROM user_scopes USING TIMESTAMP ? WHERE user_hash = ? AND board = ? AND season = ? AND edition = ?`
+	selectUserSeasons = `SELECT board, season, incarnation FROM user_seasons WHERE user_hash = ?`
+	insertUserSeason  = `INSERT INTO user_seasons (user_hash, board, season, incarnation) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`
+	deleteUserSeason  = `DELETE FROM user_seasons USING TIMESTAMP ? WHERE user_hash = ? AND board = ? AND season = ? AND incarnation = ?`
 
-	selectSeal = `SELECT body FROM seals WHERE board = ? AND season = ? AND edition = ?`
-	createSeal = `INSERT INTO seals (board, season, edition, body) VALUES (?, ?, ?, ?) IF NOT EXISTS`
-	changeSeal = `UPDATE seals SET body = ? WHERE board = ? AND season = ? AND edition = ? IF body = ?`
-	removeSeal = `DELETE FROM seals WHERE board = ? AND season = ? AND edition = ? IF body = ?`
+	selectSeal = `SELECT body FROM seals WHERE board = ? AND season = ? AND incarnation = ?`
+	createSeal = `INSERT INTO seals (board, season, incarnation, body) VALUES (?, ?, ?, ?) IF NOT EXISTS`
+	changeSeal = `UPDATE seals SET body = ? WHERE board = ? AND season = ? AND incarnation = ? IF body = ?`
+	removeSeal = `DELETE FROM seals WHERE board = ? AND season = ? AND incarnation = ? IF body = ?`
 
-	selectFinalLadders  = `SELECT division, standings, erased FROM final_ladders WHERE board = ? AND season = ? AND generation = ?`
-	selectFinalSizes    = `SELECT division, standings, erased FROM final_ladders WHERE board = ? AND season = ? AND generation = ? AND division IN ?`
-	insertFinalLadder   = `INSERT INTO final_ladders (board, season, generation, division, standings) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	eraseFinalPosition  = `UPDATE final_ladders USING TIMESTAMP 1 SET erased = erased + ? WHERE board = ? AND season = ? AND generation = ? AND division = ?`
-	deleteFinalLadders  = `DELETE FROM final_ladders USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ?`
-	selectFinalPage     = `SELECT position, user_id, rank_key, achieved_at, competition, dense FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ? AND position >= ? LIMIT ?`
-	selectFinalPages    = `SELECT page, standings, tail, position, user_id, rank_key, achieved_at, competition, dense FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page IN ?`
-	selectFinalRange    = `SELECT page, standings, tail, position, user_id, rank_key, achieved_at, competition, dense FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page IN ? AND position >= ? AND position <= ?`
-	setFinalTail        = `UPDATE final_standings USING TIMESTAMP 1 SET standings = ?, tail = ? WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ?`
-	selectFinalUsers    = `SELECT user_id FROM final_standings WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ?`
-	insertFinalStanding = `INSERT INTO final_standings (board, season, generation, division, page, position, user_id, rank_key, achieved_at, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	deleteFinalStanding = `DELETE FROM final_standings USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ? AND position = ?`
-	deleteFinalPage     = `DELETE FROM final_standings USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND page = ?`
-	selectFinalPosition = `SELECT position FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ? AND division = ?`
-	selectUserPositions = `SELECT division, position, rank_key, achieved_at FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
-	selectFinalOf       = `SELECT user_id, position, rank_key, achieved_at, competition, dense, not_worse FROM final_positions WHERE board = ? AND season = ? AND generation = ? AND user_id IN ? AND division = ?`
-	insertFinalPosition = `INSERT INTO final_positions (board, season, generation, user_id, division, position, rank_key, achieved_at, competition, dense, not_worse) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	deleteUserPositions = `DELETE FROM final_positions USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND user_id = ?`
+	selectFinalGeneration = `SELECT pages FROM final_generations WHERE board = ? AND season = ? AND generation = ?`
+	insertFinalGeneration = `INSERT INTO final_generations (board, season, generation, pages) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`
+	deleteFinalGeneration = `DELETE FROM final_generations USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ?`
 
-	selectFinalFence  = `SELECT page FROM final_fences WHERE board = ? AND season = ? AND generation = ? AND division = ? AND standing <= ? ORDER BY standing DESC LIMIT 1`
-	insertFinalFence  = `INSERT INTO final_fences (board, season, generation, division, standing, page) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	deleteFinalFence  = `DELETE FROM final_fences USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ? AND standing = ?`
-	deleteFinalFences = `DELETE FROM final_fences USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ? AND division = ?`
-
-	selectPlaces     = `SELECT user_id, item, page, ordinal, competition, dense, directory FROM final_places WHERE board = ? AND season = ? AND edition = ? AND user_id IN ? AND division = ?`
-	selectUserPlaces = `SELECT division, item FROM final_places WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
-	insertPlace      = `INSERT INTO final_places (board, season, edition, user_id, division, item, page, ordinal, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
-	insertDirectory  = `INSERT INTO final_places (board, season, edition, user_id, division, item, directory) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP 1`
-	deletePlace      = `DELETE FROM final_places USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ? AND division = ? AND item = ?`
-	deletePlaces     = `DELETE FROM final_places USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND user_id = ?`
+	selectPlaces     = `SELECT user_id, item, page, ordinal, competition, dense, directory FROM final_places WHERE board = ? AND season = ? AND incarnation = ? AND user_id IN ? AND division = ?`
+	selectUserPlaces = `SELECT division, item FROM final_places WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
+	insertPlace      = `INSERT INTO final_places (board, season, incarnation, user_id, division, item, page, ordinal, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	insertDirectory  = `INSERT INTO final_places (board, season, incarnation, user_id, division, item, directory) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP 1`
+	deletePlace      = `DELETE FROM final_places USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ? AND division = ? AND item = ?`
+	deletePlaces     = `DELETE FROM final_places USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
 
 	selectPages   = `SELECT page, standing, user_id, ordinal, competition, dense FROM final_pages WHERE board = ? AND season = ? AND page IN ?`
 	selectInPages = `SELECT page, standing, user_id, ordinal, competition, dense FROM final_pages WHERE board = ? AND season = ? AND page IN ? AND standing IN ?`

@@ -5,18 +5,17 @@
 // The migrations in schema/cql define the tables. In addition:
 //
 //   - The column `standing` is the sort key without the user id.
-//   - The table accounts has the set columns `bans` and `erasures` (account.go). Older
-//     programs wrote its columns `body` and `ban`.
+//   - The table accounts has the set columns `bans` and `erasures` (account.go).
 //   - The table match_results has static cells: the user's account, stored summaries
 //     (adopt.go), and the divisions in whose ladders the user may have rows. The column
 //     `owners` has claims (summary.go), adoptions (adopt.go) and elements that noteRaise
 //     added (state.go).
 //   - The table match_states has the states of matches that were voided. The column
 //     `applied_in` has, for each data center, the field Applied of the
-//     [leaderboard.MatchState]. The column `applied` is unused. A row without a match id
+//     [leaderboard.MatchState]. A row without a match id
 //     marks an incarnation with rows in match_users (matches.go).
-//   - The tables final_standings, final_fences and final_positions have final standings in
-//     layouts of older programs (finalread.go).
+//   - The tables final_pages and final_places have final standings (directory.go). The table
+//     final_generations has the number of pages of each generation.
 //   - The table rank_changes has the changes that the index of a data center may lack
 //     (changes.go).
 //   - The table final_marks has the users whose changes the final standings may lack

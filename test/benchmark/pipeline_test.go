@@ -140,7 +140,7 @@ func (s *setup) countUsers(b *testing.B, board *leaderboard.Board) int {
 
 // floor writes rows of results with as few requests to Cassandra as possible: the result, and one
 // batch of the entry and the ladder rows. payload, entry and standing are copies from rows of the
-// pipeline. Nothing reads the incarnation (column edition) of floor's rows.
+// pipeline. Nothing reads the incarnation of floor's rows.
 type floor struct {
 	session     *gocql.Session
 	board       string
@@ -198,17 +198,17 @@ func (f *floor) writeOne(r *leaderboard.MatchResult, i int) error {
 	oldStanding, newStanding := slices.Clone(f.standing), slices.Clone(f.standing)
 	copy(oldStanding, fmt.Sprintf("%08d", i))
 	copy(newStanding, fmt.Sprintf("%08d", i+1))
-	err := f.session.Query(`INSERT INTO match_results (board, season, edition, user_id, match_id, kind, item, payload, high, low) VALUES (?, ?, ?, ?, ?, 0, 0x, ?, ?, ?) USING TIMESTAMP ?`,
+	err := f.session.Query(`INSERT INTO match_results (board, season, incarnation, user_id, match_id, kind, item, payload, high, low) VALUES (?, ?, ?, ?, ?, 0, 0x, ?, ?, ?) USING TIMESTAMP ?`,
 		f.board, season, f.incarnation, user, string(r.Match), f.payload, f.payload[:8], f.payload[:8], timestamp).Exec()
 	if err != nil {
 		return err
 	}
 	batch := f.session.NewBatch(gocql.UnloggedBatch)
-	batch.Query(`DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND edition = ? AND division = '' AND bucket = ? AND standing = ? AND user_id = ?`,
+	batch.Query(`DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ? AND standing = ? AND user_id = ?`,
 		timestamp, f.board, season, f.incarnation, bucket, oldStanding, user)
-	batch.Query(`INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, ?, ?, '', ?, ?, ?, ?) USING TIMESTAMP ?`,
+	batch.Query(`INSERT INTO leaderboard (board, season, incarnation, division, bucket, standing, user_id, version) VALUES (?, ?, ?, '', ?, ?, ?, ?) USING TIMESTAMP ?`,
 		f.board, season, f.incarnation, bucket, newStanding, user, timestamp, timestamp)
-	batch.Query(`INSERT INTO user_entries (board, season, edition, division, bucket, user_id, entry) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP ?`,
+	batch.Query(`INSERT INTO user_entries (board, season, incarnation, division, bucket, user_id, entry) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP ?`,
 		f.board, season, f.incarnation, bucket, user, f.entry, timestamp)
 	return f.session.ExecuteBatch(batch)
 }

@@ -125,7 +125,7 @@ type partition struct {
 // partitionsOf returns the partitions of a season's entries.
 func partitionsOf(b *testing.B, session *gocql.Session, season leaderboard.SeasonKey) (all []partition) {
 	b.Helper()
-	iter := session.Query(`SELECT DISTINCT board, season, edition, division, bucket FROM user_entries`).Iter()
+	iter := session.Query(`SELECT DISTINCT board, season, incarnation, division, bucket FROM user_entries`).Iter()
 	var p partition
 	for iter.Scan(&p.board, &p.season, &p.incarnation, &p.division, &p.bucket) {
 		if p.board == string(season.Board) && p.division == "" {
@@ -165,7 +165,7 @@ func readPartitions(b *testing.B, session *gocql.Session, all []partition, add f
 			users := make([]string, 0, plainBatch)
 			for j := i; j < len(all); j += parallel {
 				p := all[j]
-				iter := session.Query(`SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND edition = ? AND division = ? AND bucket = ?`,
+				iter := session.Query(`SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ?`,
 					p.board, p.season, p.incarnation, p.division, p.bucket).Iter()
 				for iter.Scan(&user, &entry) {
 					if entry == nil {

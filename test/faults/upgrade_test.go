@@ -2,6 +2,9 @@ package faults
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,7 +17,6 @@ import (
 )
 
 // oldCommit is the oldest commit that can run beside the current one. CHANGELOG.md must name it.
-// Its schema must lack a migration of the current schema.
 const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 
 // Processes are upgraded under load, in the order of docs/operations.md. No call fails, and no
@@ -23,7 +25,7 @@ const oldCommit = "25ac7e52c52a8eabe948ca84f515ce57a856fa40"
 func TestRollingUpgrade(t *testing.T) {
 	needs.Slow(t, "upgrade")
 	cluster.Cassandra(t, 1) // skips the test, before it builds programs, if there are no servers
-	program := deployment.Program(t)
+	program := buildNew(t)
 	s := newService(t, deployment.Options{Program: buildOld(t), Fresh: true})
 	ledger, b := s.ledger(t, "upgrade"), newBalancer(t, s.apis...)
 	u := upgrade{program, b, startLoad(t, s.Deployment, ledger, b.client, b.client)}
@@ -85,6 +87,26 @@ func (u *upgrade) restart(t *testing.T, n *deployment.Node) {
 	}
 	n.Program = u.program
 	must(t, n.Start(t.Context()))
+}
+
+// buildNew builds the current program with a further migration, which only this test has.
+func buildNew(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	root, err := filepath.Abs("../..")
+	must(t, err)
+	migrations, err := filepath.Glob(filepath.Join(root, "schema/cql/*.cql"))
+	must(t, err)
+	added, file := filepath.Join(root, "schema/cql", fmt.Sprintf("%04d_upgrade_test.cql", len(migrations)+1)), filepath.Join(dir, "added.cql")
+	must(t, os.WriteFile(file, []byte("ALTER TABLE match_results ADD IF NOT EXISTS upgrade_test text;\n"), 0o600))
+	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{added: file}})
+	must(t, err)
+	must(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
+	program := filepath.Join(dir, "leaderboard-new")
+	if out, err := exec.Command("go", "-C", root, "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", program, "./cmd/leaderboard").CombinedOutput(); err != nil {
+		t.Fatalf("build the new program: %v\n%s", err, out)
+	}
+	return program
 }
 
 func buildOld(t *testing.T) string {

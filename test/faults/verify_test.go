@@ -95,7 +95,7 @@ type planter struct {
 	redis       *redis.Client
 	board       *board
 	prefix      string // of the index's Redis keys
-	incarnation int    // of the board's season, from the column edition
+	incarnation int    // of the board's season
 	buckets     int
 }
 
@@ -111,7 +111,7 @@ func newPlanter(t *testing.T, d *deployment.Deployment, b *board) *planter {
 	p := &planter{t: t, session: d.Session(t), board: b, redis: redis.NewClient(&redis.Options{Addr: d.Redis[0]}), prefix: d.RedisPrefix}
 	t.Cleanup(func() { must(t, p.redis.Close()) })
 	var incarnation *int
-	must(t, p.session.Query("SELECT edition, buckets FROM seasons WHERE board = ? AND season = 'all'", b.id).Scan(&incarnation, &p.buckets))
+	must(t, p.session.Query("SELECT incarnation, buckets FROM seasons WHERE board = ? AND season = 'all'", b.id).Scan(&incarnation, &p.buckets))
 	if incarnation != nil {
 		p.incarnation = *incarnation
 	}
@@ -123,7 +123,7 @@ func (p *planter) twoRows() (x, y row) {
 	p.t.Helper()
 	for bucket := range p.buckets {
 		var rows []row
-		iter := p.session.Query("SELECT user_id, standing, WRITETIME(version) FROM leaderboard WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ?",
+		iter := p.session.Query("SELECT user_id, standing, WRITETIME(version) FROM leaderboard WHERE board = ? AND season = 'all' AND incarnation = ? AND division = '' AND bucket = ?",
 			p.board.id, p.incarnation, bucket).Iter()
 		for r := (row{bucket: bucket}); iter.Scan(&r.user, &r.standing, &r.written); r.standing = nil {
 			rows = append(rows, r)
@@ -143,31 +143,31 @@ func (p *planter) cql(statement string, args ...any) {
 }
 
 func (p *planter) deleteEntry(x, _ row) {
-	p.cql("DELETE entry FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?",
+	p.cql("DELETE entry FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND incarnation = ? AND division = '' AND bucket = ? AND user_id = ?",
 		x.written, p.board.id, p.incarnation, x.bucket, x.user)
 }
 
 // unregister deletes the user's row in the table that lists a season's users.
 func (p *planter) unregister(x, _ row) {
-	p.cql("DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?",
+	p.cql("DELETE FROM user_entries USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND incarnation = ? AND division = '' AND bucket = ? AND user_id = ?",
 		x.written, p.board.id, p.incarnation, x.bucket, x.user)
 }
 
 func (p *planter) wrongScore(x, y row) {
 	var entry []byte
-	const key = "WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND user_id = ?"
+	const key = "WHERE board = ? AND season = 'all' AND incarnation = ? AND division = '' AND bucket = ? AND user_id = ?"
 	must(p.t, p.session.Query("SELECT entry FROM user_entries "+key, p.board.id, p.incarnation, y.bucket, y.user).Scan(&entry))
 	p.cql("UPDATE user_entries USING TIMESTAMP ? SET entry = ? "+key, x.written+2, entry, p.board.id, p.incarnation, x.bucket, x.user)
 }
 
 func (p *planter) deleteRow(x, _ row) {
-	p.cql("DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND edition = ? AND division = '' AND bucket = ? AND standing = ? AND user_id = ?",
+	p.cql("DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = 'all' AND incarnation = ? AND division = '' AND bucket = ? AND standing = ? AND user_id = ?",
 		x.written, p.board.id, p.incarnation, x.bucket, x.standing, x.user)
 }
 
 // orphan adds a row of user x to the ladder, with the standing of row y.
 func (p *planter) orphan(x, y row) {
-	p.cql("INSERT INTO leaderboard (board, season, edition, division, bucket, standing, user_id, version) VALUES (?, 'all', ?, '', ?, ?, ?, 1) USING TIMESTAMP ?",
+	p.cql("INSERT INTO leaderboard (board, season, incarnation, division, bucket, standing, user_id, version) VALUES (?, 'all', ?, '', ?, ?, ?, 1) USING TIMESTAMP ?",
 		p.board.id, p.incarnation, x.bucket, y.standing, x.user, x.written)
 }
 
