@@ -16,20 +16,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// In format 1 of the store, the value is a JSON object: one ban for all boards.
-func decodeBans(b []byte) (bans []leaderboard.Ban, err error) {
-	if len(b) > 0 && b[0] == '{' {
-		bans = make([]leaderboard.Ban, 1)
-		return bans, decodeJSON(b, &bans[0])
-	}
-	return bans, decodeJSON(b, &bans)
-}
-
 func (s *Store) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban, err error) {
-	_, err = s.get(banKey(user), func(b []byte) (err error) {
-		bans, err = decodeBans(b)
-		return err
-	})
+	_, err = s.getJSON(banKey(user), &bans)
 	return bans, err
 }
 
@@ -50,8 +38,8 @@ func (s *Store) Bans(ctx context.Context, from leaderboard.BanKey) iter.Seq2[lea
 	return func(yield func(leaderboard.Ban, error) bool) {
 		prefix := []byte{kindBan}
 		err := s.scan(ctx, banKey(from.User), keyAfter(prefix), func(_, value []byte) (bool, error) {
-			bans, err := decodeBans(value)
-			if err != nil {
+			var bans []leaderboard.Ban
+			if err := decodeJSON(value, &bans); err != nil {
 				return false, err
 			}
 			for _, b := range bans {

@@ -59,7 +59,7 @@ func sumOf(fs vfs.FS, path string) ([]byte, error) {
 	return h.Sum(nil), err
 }
 
-// Without a [ChecksumsFile], compareChecksums returns nil: dir is no backup, or an old one.
+// Without a [ChecksumsFile], compareChecksums returns nil: dir is no backup.
 func compareChecksums(fs vfs.FS, dir string) error {
 	f, err := fs.Open(fs.PathJoin(dir, ChecksumsFile))
 	if errors.Is(err, os.ErrNotExist) {

@@ -86,9 +86,6 @@ func (g *guardFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File,
 
 func (g *guardFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := g.FS.ReuseForWrite(oldname, newname, category)
-	if err == nil {
-		g.restrict(newname) // everybody may read files that an older version of this program created
-	}
 	return g.file(f, newname, g.holds(newname), err)
 }
 

@@ -19,7 +19,7 @@ import (
 //	b  board id, raw                           number of the board, 4 bytes, and the board as JSON
 //	k  API key id, raw                         the key as JSON
 //	h  hash, 32 bytes; API key id, raw         nothing
-//	n  user id, raw                            the user's bans as a JSON array; in format 1, one ban for all boards as a JSON object
+//	n  user id, raw                            the user's bans as a JSON array
 //	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
 //	a  inverted time of an act, 8 bytes, so that newer acts sort first; act id, raw    the act of the audit log as JSON
 //	w  SHA-256 of a user id; the key of an act without its first byte    nothing; the row means that the act concerns the user

@@ -23,7 +23,8 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-const formatVersion = 2
+// Builds from before version 0.1.0 wrote lower format versions.
+const formatVersion = 3
 
 const (
 	defaultCacheBytes = 64 << 20
@@ -83,8 +84,8 @@ var _ leaderboard.Store = (*Store)(nil)
 
 // Open opens the store in the directory dir, or creates it if dir is missing or empty. Errors:
 //   - [leaderboard.ErrInvalid] if dir is "".
-//   - [leaderboard.ErrFormat] if a newer version of this program wrote the store, or if dir
-//     contains another database.
+//   - [leaderboard.ErrFormat] if a newer version of this program, or a build from before
+//     version 0.1.0, wrote the store, or if dir contains another database.
 //   - Another error if the store is already open.
 func Open(dir string, opts Options) (*Store, error) {
 	if dir == "" {
@@ -178,7 +179,7 @@ func openError(dir string, fs vfs.FS, err error) error {
 	return errors.Join(err, lock.Close())
 }
 
-// loadState writes the format version to an empty or older store. With readOnly, it writes nothing,
+// loadState writes the format version to an empty store. With readOnly, it writes nothing,
 // and an empty store is an error.
 func (s *Store) loadState(readOnly bool) error {
 	var version uint64
@@ -190,8 +191,11 @@ func (s *Store) loadState(readOnly bool) error {
 	case err != nil:
 		return err
 	case found && version > formatVersion:
-		return fmt.Errorf("the storage format is %d, and this program reads up to %d; start a newer version of the program: %w",
+		return fmt.Errorf("the storage format is %d, and this program reads %d; start a newer version of the program: %w",
 			version, formatVersion, leaderboard.ErrFormat)
+	case found && version < formatVersion:
+		return fmt.Errorf("a build from before version 0.1.0 wrote the storage format %d; export the results with that build, and import them with this one into another directory: %w",
+			version, leaderboard.ErrFormat)
 	case !found:
 		empty := true
 		if err := s.scan(context.Background(), nil, nil, func(_, _ []byte) (bool, error) {
@@ -207,7 +211,7 @@ func (s *Store) loadState(readOnly bool) error {
 			return fmt.Errorf("the directory holds a database of another program; name another directory: %w", leaderboard.ErrFormat)
 		}
 	}
-	if version < formatVersion && !readOnly {
+	if !found && !readOnly {
 		b := s.db.NewBatch()
 		if err := b.Set(keyFormat, binary.AppendUvarint(nil, formatVersion), nil); err != nil {
 			return errUnavailable("write", err)

@@ -64,6 +64,19 @@ func TestOpen(t *testing.T) {
 			}
 		}
 	})
+	t.Run("the storage format of a build from before version 0.1.0 is rejected", func(t *testing.T) {
+		fs := vfs.NewMem()
+		s := mustOpen(t, "data", Options{FS: fs})
+		if err := s.db.Set(keyFormat, []byte{formatVersion - 1}, pebble.Sync); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, s)
+		for _, readOnly := range []bool{false, true} {
+			if _, err := Open("data", Options{FS: fs, readOnly: readOnly}); !errors.Is(err, leaderboard.ErrFormat) || !strings.Contains(err.Error(), "export the results with that build, and import them with this one") {
+				t.Errorf("Open of an older storage format: error %v, want ErrFormat with the advice to export and import", err)
+			}
+		}
+	})
 	t.Run("a newer format of Pebble is rejected", func(t *testing.T) {
 		fs := vfs.NewMem()
 		mustClose(t, mustOpen(t, "data", Options{FS: fs}))
