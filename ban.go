@@ -15,8 +15,7 @@ type Ban struct {
 	User UserID
 	// Board is empty for the ban on every board.
 	Board BoardID `json:",omitempty"`
-	// Revision is 0 in a new state until [MergeBan] assigns it, and in states that an older
-	// version of the service stored.
+	// Revision is 0 in a new state until [MergeBan] assigns it.
 	Revision int64 `json:",omitempty"`
 	Banned   bool
 	Reason   string // for operators, at most 256 bytes

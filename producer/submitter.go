@@ -123,8 +123,6 @@ func (s *Submitter) expect(result *leaderboard.MatchResult) (outcome <-chan lead
 }
 
 // Deliver passes the outcome in an update to one Submit call that waits for the update's content.
-// Updates from older versions of the consumer have no content id. Such an update answers a call
-// only if all calls that wait for the revision have equal content.
 func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	status, ok := protoconv.ToStatus(u.GetStatus())
 	if !ok {
@@ -138,9 +136,6 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	}
 	outcome.Repeated, outcome.Stands = u.GetRepeated(), u.GetStands()
 	outcome.Before, outcome.After = leaderboard.RankKey(u.GetRankKeyBefore()), leaderboard.RankKey(u.GetRankKeyAfter())
-	if u.RankKeyAfter == nil { // from an older version of the consumer
-		outcome.Before, outcome.After = outcome.Entry.Key, outcome.Entry.Key
-	}
 	for _, l := range u.GetLinked() {
 		e := leaderboard.Entry{User: r.key.User, Key: leaderboard.RankKey(l.GetRankKey()), Hidden: l.GetHidden()}
 		e.Board, e.Season = leaderboard.BoardID(l.GetBoardId()), leaderboard.SeasonID(l.GetSeason())
@@ -149,12 +144,7 @@ func (s *Submitter) Deliver(u *pb.LeaderboardUpdate) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	waiting := s.waiters[r]
-	for _, w := range waiting {
-		if u.ContentId == nil && w.content != waiting[0].content {
-			return nil
-		}
-	}
-	index := slices.IndexFunc(waiting, func(w waiter) bool { return u.ContentId == nil || bytes.Equal(u.ContentId, w.content[:]) })
+	index := slices.IndexFunc(waiting, func(w waiter) bool { return bytes.Equal(u.ContentId, w.content[:]) })
 	if index >= 0 {
 		waiting[index].outcome <- outcome // does not block: each waiter gets one outcome
 		s.setWaiters(r, slices.Delete(waiting, index, index+1))

@@ -33,11 +33,13 @@ func TestSubmitReturnsOutcomesThatArriveInTime(t *testing.T) {
 	result := func(user leaderboard.UserID) leaderboard.MatchResult {
 		return leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}, User: user, Match: "m"}}
 	}
+	bob := result("bob")
+	id := bob.ContentID()
 	ctx, cancel := context.WithCancel(t.Context())
 	delivered := make(chan error, 1)
 	go func() {
 		for ctx.Err() == nil {
-			if err := s.Deliver(&pb.LeaderboardUpdate{BoardId: "b", Season: string(leaderboard.SeasonAll), UserId: "bob", MatchId: "m", Status: pb.Outcome_APPLIED}); err != nil {
+			if err := s.Deliver(&pb.LeaderboardUpdate{BoardId: "b", Season: string(leaderboard.SeasonAll), UserId: "bob", MatchId: "m", Status: pb.Outcome_APPLIED, ContentId: id[:]}); err != nil {
 				delivered <- err
 				return
 			}
@@ -45,7 +47,7 @@ func TestSubmitReturnsOutcomesThatArriveInTime(t *testing.T) {
 		delivered <- nil
 	}()
 	b := leaderboard.Board{ID: "b"}
-	got, err := s.Submit(t.Context(), &b, []leaderboard.MatchResult{result("ann"), result("bob"), result("eve")})
+	got, err := s.Submit(t.Context(), &b, []leaderboard.MatchResult{result("ann"), bob, result("eve")})
 	cancel()
 	if deliverErr := <-delivered; err != nil || deliverErr != nil {
 		t.Fatal(err, deliverErr)

@@ -62,9 +62,7 @@ func TestEachSubmitGetsTheOutcomeOfItsContent(t *testing.T) {
 		id := r.ContentID()
 		return &pb.LeaderboardUpdate{BoardId: "b", Season: string(leaderboard.SeasonAll), UserId: "u", MatchId: "m", Status: status, ContentId: id[:]}
 	}
-	withoutID := update(7, pb.Outcome_SUPERSEDED)
-	withoutID.ContentId = nil
-	for _, u := range []*pb.LeaderboardUpdate{withoutID, update(9, pb.Outcome_APPLIED), update(9, pb.Outcome_DUPLICATE), update(7, pb.Outcome_CONFLICT)} {
+	for _, u := range []*pb.LeaderboardUpdate{update(8, pb.Outcome_SUPERSEDED), update(9, pb.Outcome_APPLIED), update(9, pb.Outcome_DUPLICATE), update(7, pb.Outcome_CONFLICT)} {
 		if err := s.Deliver(u); err != nil {
 			t.Fatal(err)
 		}

@@ -73,7 +73,7 @@ func (s *Server) setBan(ctx context.Context, dryRun bool, ban leaderboard.Ban) (
 	if ban.Banned {
 		act.Action = "ban"
 	}
-	if before.Revision != 0 || before.Banned { // older versions of the service stored bans without a revision
+	if before.Revision != 0 {
 		act.Before = messageJSON(protoconv.FromBan(&before))
 	}
 	act.After = messageJSON(&pb.Ban{

@@ -429,7 +429,7 @@ func TestIDsInPaths(t *testing.T) {
 		body, _ := json.Marshal(map[string]any{"user_id": id, "match_id": id, "points": 1})
 		if leaderboard.UserID(id).ValidateNew() == nil {
 			h.must("submit", "POST", "/v1/scores", string(body))
-		} else { // an older version may have stored this id
+		} else {
 			if a := h.do("submit", "POST", "/v1/scores", string(body)); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{"user_id", "match_id"}) {
 				t.Errorf("submit with the id %q: %d %s, want 400", id, a.status, a.raw)
 			}
@@ -460,7 +460,7 @@ func TestIDsInPaths(t *testing.T) {
 		body, _ := json.Marshal(map[string]any{"board_id": id})
 		if id != ".." {
 			h.must("admin", "POST", "/v1/boards", string(body))
-		} else { // an older version may have created this board
+		} else {
 			b, err := protoconv.ToBoard(&pb.Board{BoardId: id})
 			if err == nil {
 				_, err = h.service.CreateBoard(t.Context(), b)

@@ -11,8 +11,6 @@ import (
 )
 
 const (
-	configuredKeyName = "admin_key of the configuration"
-
 	insecureKeysWarning  = "this server refuses the keys that an insecure server created: create new keys with `leaderboard key create`, and revoke the refused keys"
 	configuredKeyWarning = "the key of an earlier admin_key setting is still valid: to revoke it, run `leaderboard key revoke " + auth.ConfiguredKeyID + "`"
 )
@@ -69,11 +67,9 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 }
 
 // replaceConfiguredKey stores the configured admin key under auth.ConfiguredKeyID. It deletes other
-// keys with this secret, and keys that earlier versions of the server stored under configuredKeyName
-// and another id.
+// keys with this secret.
 func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.APIKey) error {
-	scopes := []string{auth.Admin.String()}
-	key := auth.KeyFrom(s.config.AdminKey, configuredKeyName, scopes, time.Now())
+	key := auth.KeyFrom(s.config.AdminKey, "admin_key of the configuration", []string{auth.Admin.String()}, time.Now())
 	key.ID = auth.ConfiguredKeyID
 	if !slices.ContainsFunc(keys, func(k leaderboard.APIKey) bool { return k.ID == key.ID && k.Hash == key.Hash }) {
 		if err := s.store.PutAPIKey(ctx, key); err != nil {
@@ -83,8 +79,7 @@ func (s *server) replaceConfiguredKey(ctx context.Context, keys []leaderboard.AP
 	}
 	for i := range keys {
 		k := &keys[i]
-		ofEarlierVersion := k.Name == configuredKeyName && slices.Equal(k.Scopes, scopes) && k.ExpiresAt.IsZero()
-		if k.ID == key.ID || k.Hash != key.Hash && !ofEarlierVersion {
+		if k.ID == key.ID || k.Hash != key.Hash {
 			continue
 		}
 		err := s.store.DeleteAPIKey(ctx, k.ID)

@@ -49,17 +49,12 @@ func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 	}
 }
 
-const earlierVersionKey = "the-admin-key-of-an-earlier-version"
-
-// The key in admin_key replaces the keys of earlier values, the keys of earlier versions of the
-// server, and keys with the same secret.
+// The key in admin_key replaces the keys of earlier values and keys with the same secret.
 func TestAdminKeyIsReplaced(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const first, second, third = "the-first-admin-key-of-mine", "the-second-admin-key-of-mine", "the-third-admin-key-of-mine"
 	old := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	putKeys(t, data,
-		auth.KeyFrom(earlierVersionKey, "admin_key of the configuration", []string{"admin"}, old),
-		auth.KeyFrom(first, "made by hand", []string{"admin"}, old))
+	putKeys(t, data, auth.KeyFrom(first, "made by hand", []string{"admin"}, old))
 	var s *testServer
 	for i, key := range []string{first, second, second, third} {
 		s = startServer(t, data, []string{"LEADERBOARD_ADMIN_KEY=" + key})
@@ -67,7 +62,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 		if list.code != exitOK || strings.Count(list.stdout, "admin") < 1 || len(strings.Split(strings.TrimSpace(list.stdout), "\n")) != 2 {
 			t.Errorf("key list after start %d: %+v, want only the configured key", i+1, list)
 		}
-		for _, other := range []string{earlierVersionKey, first, second, third} {
+		for _, other := range []string{first, second, third} {
 			if other != key {
 				s.runWithKey(t, other, "top").mustFail(t, exitFailure, []string{"valid key"}, []string{"top", "with", other, "instead", "of", key})
 			}
@@ -199,7 +194,7 @@ func TestPrivateBoardsAndTheirKeys(t *testing.T) {
 func TestNodesReplaceTheAdminKeyConcurrently(t *testing.T) {
 	store := embedded.Store(t)
 	c := &config.Config{AdminKey: "the-same-admin-key-of-both"}
-	earlier := auth.KeyFrom(earlierVersionKey, configuredKeyName, []string{"admin"}, time.Now())
+	earlier := auth.KeyFrom(c.AdminKey, "made by hand", []string{"admin"}, time.Now())
 	if err := store.PutAPIKey(t.Context(), earlier); err != nil {
 		t.Fatal(err)
 	}

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jedib0t/go-pretty/v6/table"
@@ -18,13 +17,7 @@ func addDryRun(f *pflag.FlagSet, dryRun *bool) {
 	f.BoolVar(dryRun, "dry-run", false, "change nothing, and show what would change")
 }
 
-// An older server ignores the field dry_run, and returns no effect.
-var errNoDryRun = errors.New("the server made the change, because it has an older version without dry runs; undo the change if necessary, and upgrade the server")
-
 func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
-	if e == nil {
-		return errNoDryRun
-	}
 	return c.print(res, func() {
 		if len(e.GetEntries()) > 0 {
 			t := cli.NewTable(table.Row{"board", "season", "score", "rank now", "rank after"}, "score", "rank now", "rank after")
@@ -42,9 +35,6 @@ func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 }
 
 func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e *pb.RetractionEffect, summary string) error {
-	if e == nil {
-		return errNoDryRun
-	}
 	t := cli.NewTable(table.Row{"user", "board", "season", "score now", "score after", "rank now", "rank after"}, "score now", "score after", "rank now", "rank after")
 	units := map[string]cli.Unit{}
 	for _, x := range e.GetEntries() {
@@ -72,9 +62,6 @@ func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e
 
 func (c *Client) printBoardEffect(b *pb.Board) error {
 	e := b.GetEffect()
-	if e == nil {
-		return errNoDryRun
-	}
 	return c.print(b, func() {
 		writeBoard(c.Stdout, b)
 		if len(e.GetSeasons()) > 0 {

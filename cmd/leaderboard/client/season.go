@@ -6,8 +6,6 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -101,12 +99,10 @@ func (c *Client) noteChecksums(ctx context.Context, board string, seasons []stri
 		if err == nil && res.GetData().GetStatus() == "sealed" {
 			res, err = c.Scores.GetSeason(ctx, &pb.GetSeasonRequest{Board: BoardName(board), Season: id, Checksum: true})
 		}
-		switch {
-		case status.Code(err) == codes.Unimplemented:
-			return nil // an older server has no GetSeason
-		case err != nil:
+		if err != nil {
 			return err
-		case res.GetData().Checksum != nil:
+		}
+		if res.GetData().Checksum != nil {
 			c.Notef("season %s is sealed, checksum %s\n", id, res.GetData().GetChecksum())
 		}
 	}
