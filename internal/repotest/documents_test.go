@@ -1,10 +1,12 @@
 package repotest
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,6 +50,29 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 	for test, documents := range named {
 		if !declared[test] {
 			t.Errorf("%s: the test %s does not exist: name the test that replaced it", strings.Join(documents, ", "), test)
+		}
+	}
+}
+
+// A replaced decision stays, so the numbers of the files have no gaps.
+func TestDecisionsHaveAStatusAndADate(t *testing.T) {
+	files, err := filepath.Glob(filepath.Join(root, "docs/adr/0*.md"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("docs/adr has the decisions %q, error %v; want some", files, err)
+	}
+	head := regexp.MustCompile(`^# (\d{3}) .+\n\n(Accepted|Superseded by \[\d{3}\]\((\d{3}-[a-z0-9-]+\.md)\)), \d{4}-\d\d-\d\d\.\n\n`)
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := head.FindStringSubmatch(string(text))
+		if number := fmt.Sprintf("%03d", i+1); m == nil || m[1] != number || !strings.HasPrefix(filepath.Base(file), number+"-") {
+			t.Errorf("%s: want the title \"# %s …\", and then the line \"Accepted, 2026-11-20.\" or \"Superseded by [NNN](NNN-….md), 2026-11-20.\"", file, number)
+			continue
+		}
+		if m[3] != "" && !slices.Contains(files, filepath.Join(root, "docs/adr", m[3])) {
+			t.Errorf("%s is superseded by %s, which does not exist", file, m[3])
 		}
 	}
 }
