@@ -125,6 +125,9 @@ func (b *Board) declaredText() string {
 // boards linked to b.
 func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
 	errs := []error{b.CheckAttributes(r.Attributes, linked)}
+	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
+		errs = append(errs, checkVisible("attributes."+name, r.Attributes[name]))
+	}
 	// A correction without a time would belong to the season in which it arrives. If the old
 	// result is in another season, it would still count there.
 	if r.Revision > 0 && r.AchievedAt.IsZero() && r.Season == "" && b.Season.Kind != None {

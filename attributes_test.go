@@ -49,6 +49,12 @@ func TestCheckSubmit(t *testing.T) {
 			t.Errorf("%s: CheckSubmit = %v, want an error that contains %q (empty: no error)", tt.name, err, tt.want)
 		}
 	}
+	for value, ok := range map[string]bool{"München": true, "\u0300": false, "\ufffd\ufffc": false} {
+		err := lax.CheckSubmit(&leaderboard.MatchResult{Attributes: map[string]string{"city": value}, TieBreakers: []int64{0, 0}}, nil)
+		if (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "attributes.city: has no visible character") {
+			t.Errorf("CheckSubmit with the attribute value %q = %v; want an error: %v", value, err, !ok)
+		}
+	}
 	for _, tt := range []struct {
 		board leaderboard.Board
 		ties  []int64

@@ -238,10 +238,7 @@ func (b *Board) validateTexts() error {
 		field, s string
 		max      int
 	}{{"title", b.Title, MaxTitleBytes}, {"unit", b.Unit, MaxUnitBytes}} {
-		if len(text.s) > text.max {
-			errs = append(errs, fieldErrorf(text.field, "is %d bytes long, at most %d are allowed", len(text.s), text.max))
-		}
-		errs = append(errs, checkPrintable(text.field, text.s))
+		errs = append(errs, CheckText(text.field, text.s, text.max))
 	}
 	if b.Decimals < 0 || b.Decimals > MaxDecimals {
 		errs = append(errs, fieldErrorf("decimals", "%d is not in the range 0 to %d", b.Decimals, MaxDecimals))
@@ -442,10 +439,17 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	return b.Amend(edited)
 }
 
-// ValidateNew checks the ids of b and of its windows. It returns a [FieldError] for each id
-// that new boards must not use, joined by [errors.Join]. b must be valid.
+// ValidateNew checks the ids of b and of its windows, and the values of Source.Match. It
+// returns a [FieldError] for each text that new boards must not use, joined by [errors.Join].
+// b must be valid.
 func (b *Board) ValidateNew() error {
-	return errors.Join(checkNewText("board_id", string(b.ID)), b.Season.validateNew(Schedule{}))
+	errs := []error{checkNewText("board_id", string(b.ID)), b.Season.validateNew(Schedule{})}
+	if b.Source != nil {
+		for _, name := range slices.Sorted(maps.Keys(b.Source.Match)) {
+			errs = append(errs, checkVisible("source.match."+name, b.Source.Match[name]))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // Amend returns a copy of b with the settings of proposal. These may change:

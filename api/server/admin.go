@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
-	"unicode"
-	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 
@@ -43,14 +41,10 @@ func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.C
 }
 
 func checkKeyName(name string) error {
-	printable := utf8.ValidString(name)
-	for _, r := range name {
-		printable = printable && unicode.IsPrint(r)
+	if name == "" {
+		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("is required; it must be 1 to %d bytes of UTF-8", leaderboard.MaxIDBytes)}
 	}
-	if !printable || name == "" || len(name) > leaderboard.MaxIDBytes {
-		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("must be 1 to %d bytes of printable UTF-8", leaderboard.MaxIDBytes)}
-	}
-	return nil
+	return leaderboard.CheckText("name", name, leaderboard.MaxIDBytes)
 }
 
 // ListKeys returns all API keys without their secrets.

@@ -61,6 +61,9 @@ func TestBadBodies(t *testing.T) {
 		{"a user id of 129 bytes", `{"user_id":"` + strings.Repeat("u", 129) + `","points":1}`, "user_id", "at most 128"},
 		{"a user id with a control character", `{"user_id":"a\u0007b","points":1}`, "user_id", "unprintable"},
 		{"a user id with a null byte", `{"user_id":"a\u0000b","points":1}`, "user_id", "unprintable"},
+		{"a user id with a no-break space", `{"user_id":"a\u00a0b","points":1}`, "user_id", "a no-break space (U+00A0)"},
+		{"a combining mark as a user id", `{"user_id":"\u0300","points":1}`, "user_id", "no visible character"},
+		{"an object replacement character as an attribute", `{"user_id":"u","points":1,"attributes":{"club":"\ufffc"}}`, "attributes.club", "no visible character"},
 		{"a user id with a right-to-left override", `{"user_id":"a\u202eb","points":1}`, "user_id", "unprintable"},
 		{"a user id with half a surrogate pair", `{"user_id":"a\ud800b","points":1}`, "user_id", "valid text"},
 		{"bytes that are not UTF-8", "{\"user_id\":\"a\xffb\",\"points\":1}", "body", "not valid UTF-8"},
@@ -412,7 +415,7 @@ func TestIDsInPaths(t *testing.T) {
 	h := newHarness(t, Options{})
 	ids := []string{
 		"plain", "with space", "a/b", "a//b", "/", "//", ".", "..", "../..", "a:b", ":", ":ban", "x:ban", "x:batch", "scores:lookup", "50%", "%3A", "%2F", "%252F", "100%25", "%", "%zz",
-		"a+b", "a&b=c", "a?b", "a#b", "a;b", `"quotes"`, `back\slash`, "ümläut", "日本語", "👩‍🚀"[:4], "é", "<script>", "{user_id}", "*", "**", "~", "'", "null", strings.Repeat("é", 64),
+		"a+b", "a&b=c", "a?b", "a#b", "a;b", `"quotes"`, `back\slash`, "ümläut", "日本語", "👩\u200d🚀", "می\u200cخواهم", "🏴\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f", "é", "<script>", "{user_id}", "*", "**", "~", "'", "null", strings.Repeat("é", 64),
 	}
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))

@@ -18,10 +18,11 @@ import (
 // Text from servers and files may contain control characters that a terminal executes.
 // Commands must print such text with the functions of this file.
 
-// harmless accepts graphic characters, and the two joiners that emoji and some languages need.
+// harmless accepts graphic characters, the two joiners that emoji and some languages need, and
+// the tags in flags such as England's.
 func harmless(r rune) bool {
-	const zeroWidthNonJoiner, zeroWidthJoiner = '\u200c', '\u200d'
-	return unicode.IsGraphic(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner
+	const zeroWidthNonJoiner, zeroWidthJoiner, firstTag, cancelTag = '\u200c', '\u200d', '\U000e0020', '\U000e007f'
+	return unicode.IsGraphic(r) || r == zeroWidthNonJoiner || r == zeroWidthJoiner || r >= firstTag && r <= cancelTag
 }
 
 // Escape replaces each character that is not [harmless], and each byte that is not UTF-8,

@@ -8,7 +8,8 @@ import (
 func TestEscape(t *testing.T) {
 	for text, want := range map[string]string{
 		"ada": "ada",
-		"Zoë 東京 👩\u200d🚀 می\u200cخواهم": "Zoë 東京 👩\u200d🚀 می\u200cخواهم",
+		"Zoë 東京 👩\u200d🚀 می\u200cخواهم":                                          "Zoë 東京 👩\u200d🚀 می\u200cخواهم",
+		"\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f": "\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f",
 		"a\x1b[2Jb":             `a\x1b[2Jb`,
 		"a\r\nb\tc":             `a\r\nb\tc`,
 		"\u009b31m\x7f":         `\u009b31m\x7f`,
