@@ -35,6 +35,9 @@ const SeasonAll SeasonID = "all"
 // SeasonLatest is the id with which a read selects the newest season with entries.
 const SeasonLatest SeasonID = "latest"
 
+// seasonWords are the words for seasons in requests. New windows must not have these ids.
+var seasonWords = []string{string(SeasonAll), string(SeasonLatest), "current"}
+
 const maxSeasonIDBytes = 64
 
 func (id SeasonID) validate(field string) error {
@@ -167,7 +170,11 @@ func (s Schedule) validateNew(previous Schedule) error {
 	for i, w := range s.Windows {
 		sameID := func(o Season) bool { return o.ID == w.ID }
 		if w.ID != "" && !slices.ContainsFunc(previous.Windows, sameID) {
-			errs = append(errs, checkNewText(fmt.Sprintf("season.windows[%d].id", i), string(w.ID)))
+			field := fmt.Sprintf("season.windows[%d].id", i)
+			errs = append(errs, checkNewText(field, string(w.ID)))
+			if slices.ContainsFunc(seasonWords, func(word string) bool { return strings.EqualFold(word, string(w.ID)) }) {
+				errs = append(errs, fieldErrorf(field, "must not be %q, which is a word for seasons in requests; choose another id, such as %q", w.ID, w.ID+"-1"))
+			}
 		}
 	}
 	return errors.Join(errs...)

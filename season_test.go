@@ -521,3 +521,19 @@ func BenchmarkSeasonAt(b *testing.B) {
 		})
 	}
 }
+
+func TestNewWindowsMustNotHaveTheWordsOfRequests(t *testing.T) {
+	for id, ok := range map[SeasonID]bool{
+		"latest": false, "LATEST": false, "Current": false, "all": false, "next": true, "latest-1": true, "2026": true, "cup": true, "all stars": true,
+	} {
+		start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+		b := Board{ID: "b", Season: Schedule{Kind: Explicit, Windows: []Season{{id, start, start.AddDate(1, 0, 0)}}}}
+		if err := b.ValidateNew(); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "season.windows[0].id") {
+			t.Errorf("ValidateNew() with the window %q = %v; want an error: %v", id, err, !ok)
+		}
+		old := b
+		if amended, err := old.Amend(b); id != SeasonAll && (err != nil || len(amended.Season.Windows) != 1) {
+			t.Errorf("Amend() of a board with the stored window %q = %v, want no error", id, err)
+		}
+	}
+}

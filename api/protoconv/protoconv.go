@@ -36,7 +36,10 @@ func ToTime(field string, t *timestamppb.Timestamp) (time.Time, error) {
 	if t == nil {
 		return time.Time{}, nil
 	}
-	if t.CheckValid() != nil || t.AsTime().IsZero() {
+	if t.CheckValid() == nil && t.AsTime().IsZero() {
+		return time.Time{}, &leaderboard.FieldError{Field: field, Problem: "must be set: 0001-01-01T00:00:00Z is the time of a field without a value; give a time, or omit the field"}
+	}
+	if t.CheckValid() != nil {
 		return time.Time{}, &leaderboard.FieldError{Field: field, Problem: "is outside the years 1 to 9999"}
 	}
 	return t.AsTime(), nil

@@ -75,7 +75,7 @@ func TestBadBodies(t *testing.T) {
 		{"a time that is not in RFC 3339", `{"user_id":"u","points":1,"achieved_at":"yesterday"}`, "achieved_at", "must be a time such as"},
 		{"a time as a number", `{"user_id":"u","points":1,"achieved_at":1700000000}`, "achieved_at", "must be a time such as"},
 		{"a time in the future", `{"user_id":"u","points":1,"achieved_at":"2999-01-01T00:00:00Z"}`, "achieved_at", "ahead of the server's clock"},
-		{"the first instant of year 1", `{"user_id":"u","points":1,"achieved_at":"0001-01-01T00:00:00Z"}`, "achieved_at", "outside the years"},
+		{"the first instant of year 1", `{"user_id":"u","points":1,"achieved_at":"0001-01-01T00:00:00Z"}`, "achieved_at", "must be set"},
 		{"a tie-breaker on a board without tie-breakers", `{"user_id":"u","points":1,"tie_breakers":[1]}`, "tie_breakers", "the board has 0"},
 		{"a tie-breaker that is not an integer", `{"user_id":"u","points":1,"tie_breakers":[1,"x"]}`, "tie_breakers[1]", "is not an integer"},
 		{"null in a list", `{"user_id":"u","points":1,"tie_breakers":[null]}`, "tie_breakers[0]", "must not be null"},
