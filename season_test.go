@@ -13,8 +13,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
+
+var _ = needs.PackageWithoutRace("the rules start no goroutines")
 
 func newRand(t testing.TB) *rand.Rand {
 	t.Helper()

@@ -4,7 +4,10 @@ import (
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("one call follows another")
 
 func TestOrdersKeepTheirNames(t *testing.T) {
 	for o := leaderboard.HigherFirst; o <= leaderboard.LowerFirst; o++ {

@@ -29,6 +29,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
+var _ = needs.PackageWithoutRace("one call follows another")
+
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func messages() []protoreflect.MessageDescriptor {
@@ -116,7 +118,6 @@ func randomScalar(rng *rand.Rand, fd protoreflect.FieldDescriptor) protoreflect.
 }
 
 func TestJSONIsReadByProtojson(t *testing.T) {
-	needs.NoRace(t, "one call follows another")
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
 	for _, md := range messages() {
@@ -205,7 +206,6 @@ func TestJSONNamesAreFieldNames(t *testing.T) {
 
 // If Decode refuses a body that protojson accepts, the problem must match the regular expression stricter.
 func TestDecodeAgreesWithProtojson(t *testing.T) {
-	needs.NoRace(t, "one call follows another")
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
 	refusals := 0
@@ -324,7 +324,6 @@ func TestBounds(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	needs.NoRace(f, "one call follows another")
 	for _, seed := range []string{`{"user_id":"u","score":1}`, `{"score":"1e2"}`, `{"achieved_at":"2026-01-01T00:00:00+01:00"}`, `{"tie_breakers":[1,"2",3.0]}`, `{"metadata":{"x":{"x":[1e400]}}}`, `{"a":1,"a":2}`, `{"score":-0}`, `{"score":01}`, `{"user_id":"\ud800\udc00"}`, "\ufeff{}", ` {} `, `{"score": 1}x`} {
 		f.Add([]byte(seed))
 	}

@@ -3,7 +3,11 @@ package cli
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("one call follows another")
 
 func TestEscape(t *testing.T) {
 	for text, want := range map[string]string{

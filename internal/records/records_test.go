@@ -14,7 +14,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("one call follows another")
 
 // readRows returns a text for each record: its line, and the values of columns or the record's
 // error.

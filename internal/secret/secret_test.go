@@ -6,7 +6,11 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("one call follows another")
 
 func TestTextIsHiddenInEveryOutput(t *testing.T) {
 	var log strings.Builder

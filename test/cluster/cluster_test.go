@@ -19,6 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
+var _ = needs.PackageWithoutRace("the servers are processes of their own")
+
 func listen(t *testing.T, addr string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)

@@ -7,7 +7,11 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("one call follows another")
 
 func TestErrorTextNamesTLSForEachEndOfAConnection(t *testing.T) {
 	c := &Client{Server: "127.0.0.1:7777"}

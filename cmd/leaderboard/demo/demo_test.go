@@ -11,7 +11,10 @@ import (
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("one call follows another")
 
 func TestMatches(t *testing.T) {
 	matches, err := Matches()

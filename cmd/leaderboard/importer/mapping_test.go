@@ -9,7 +9,10 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/records"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("one call follows another")
 
 func FuzzImportRow(f *testing.F) {
 	f.Add([]byte("user_id,points,match_id,revision,achieved_at,attributes,tie_breakers,metadata,retracted,season\nada,3,m,1,2026-01-02,\"{\"\"a\"\":\"\"b\"\"}\",[1],{},true,all\n"), false, "2006-01-02")

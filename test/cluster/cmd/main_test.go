@@ -19,6 +19,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
+var _ = needs.PackageWithoutRace("the servers are processes of their own")
+
 // If envCommand is set, the test binary runs main. The process that upDetached starts inherits
 // the variable.
 const envCommand = "CLUSTER_TEST_COMMAND"
