@@ -29,10 +29,6 @@ func (r *report) goTest(ctx context.Context, name, module string, run plan.Run, 
 			return err
 		}
 		defer func() { _ = os.RemoveAll(dir) }()
-		self, err := os.Executable()
-		if err != nil {
-			return err
-		}
 		selection, err := json.Marshal(run.Packages)
 		if err != nil {
 			return err
@@ -46,7 +42,7 @@ func (r *report) goTest(ctx context.Context, name, module string, run plan.Run, 
 		}
 		// The linters vet all packages.
 		args := []string{"test", "-json", "-vet=off", "-shuffle=on", "-timeout=" + testTimeout(env).String(),
-			"-exec", strings.Join([]string{self, wrapCommand, root, dir}, " ")}
+			"-exec", strings.Join([]string{r.self, wrapCommand, root, dir}, " ")}
 		if run.Race {
 			args = append(args, "-race")
 		}
@@ -66,7 +62,7 @@ func (r *report) goTest(ctx context.Context, name, module string, run plan.Run, 
 		results := readEvents(pipe, s.output)
 		err = cmd.Wait()
 		s.add(cmd.ProcessState)
-		r.addPackages(name, run.Race, results, readUsage(dir))
+		r.addPackages(run.Race, results, readUsage(dir))
 		return err
 	})
 }
@@ -136,7 +132,11 @@ func readEvents(events io.Reader, w io.Writer) (results []result) {
 					}
 				}
 			}
-			_, _ = io.WriteString(w, strings.Join(output[k], ""))
+			lines := output[k]
+			if e.Action != "fail" && len(lines) > 0 {
+				lines = lines[len(lines)-1:] // the verdict
+			}
+			_, _ = io.WriteString(w, strings.Join(lines, ""))
 			r := result{pkg: e.Package, elapsed: seconds(e.Elapsed)}
 			if top := slowest[e.Package]; top.Test != "" {
 				r.slowest = fmt.Sprintf("%s %.0f s", top.Test, top.Elapsed)

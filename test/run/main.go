@@ -71,7 +71,9 @@ func check(ctx context.Context) error {
 		func() { r.goTest(ctx, "tests, no detector", ".", plain, append(env, servers.env()...)) },
 	)
 	servers.stop()
-	return r.end(os.Stdout)
+	err = r.end()
+	r.longWithoutReason()
+	return err
 }
 
 // static runs what needs no server, the cheapest first.
@@ -118,7 +120,7 @@ func slow(ctx context.Context, names []string) error {
 			r.part(ctx, all, p)
 		}
 	}
-	return r.end(os.Stdout)
+	return r.end()
 }
 
 func partNames() string {

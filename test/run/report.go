@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -28,7 +27,20 @@ type step struct {
 	began     time.Duration // since the report began
 	wall, cpu time.Duration
 	err       error
-	output    *bytes.Buffer
+	output    *output
+}
+
+// output collects what the processes of a step print.
+type output struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.text = append(o.text, p...)
+	return len(p), nil
 }
 
 func (s *step) add(p *os.ProcessState) { s.cpu += p.UserTime() + p.SystemTime() }
@@ -37,6 +49,8 @@ func (s *step) add(p *os.ProcessState) { s.cpu += p.UserTime() + p.SystemTime() 
 type report struct {
 	packages []plan.Package
 	start    time.Time
+	out      io.Writer
+	self     string // this program, which goTest runs
 
 	mu    sync.Mutex
 	steps []*step
@@ -50,7 +64,13 @@ type packageTime struct {
 	cpu    time.Duration
 }
 
-func newReport(all []plan.Package) *report { return &report{packages: all, start: time.Now()} }
+func newReport(all []plan.Package) *report {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err) // Linux always knows it
+	}
+	return &report{packages: all, start: time.Now(), out: os.Stdout, self: self}
+}
 
 func (r *report) lanes(lanes ...func()) {
 	var wait sync.WaitGroup
@@ -62,7 +82,7 @@ func (r *report) lanes(lanes ...func()) {
 
 // step runs do, then prints its output.
 func (r *report) step(name string, do func(*step) error) {
-	s := &step{name: name, began: time.Since(r.start), output: new(bytes.Buffer)}
+	s := &step{name: name, began: time.Since(r.start), output: new(output)}
 	s.err = do(s)
 	s.wall = time.Since(r.start) - s.began
 	r.mu.Lock()
@@ -72,7 +92,7 @@ func (r *report) step(name string, do func(*step) error) {
 	if s.err != nil {
 		verdict = "FAILED: " + s.err.Error()
 	}
-	fmt.Printf("\n== %s: %s after %.0f s\n%s", s.name, verdict, s.wall.Seconds(), s.output)
+	fmt.Fprintf(r.out, "\n== %s: %s after %.0f s\n%s", s.name, verdict, s.wall.Seconds(), s.output.text)
 }
 
 // commands runs commands as one step, until the first one fails.
@@ -103,7 +123,7 @@ func command(ctx context.Context, env []string, name string, args ...string) *ex
 }
 
 // addPackages notes the times of the tests of a step.
-func (r *report) addPackages(_ string, race bool, results []result, cpu map[string]time.Duration) {
+func (r *report) addPackages(race bool, results []result, cpu map[string]time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range results {
@@ -119,11 +139,11 @@ const slowestPackages = 10
 const longPackage = time.Minute
 
 // end prints the tables. It returns the errors of the steps.
-func (r *report) end(w io.Writer) error {
+func (r *report) end() error {
 	var errs []error
 	var cpu time.Duration
 	slices.SortFunc(r.steps, func(a, b *step) int { return cmp.Compare(a.began, b.began) })
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	table := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(table, "\nstep\tstart\ttime\tCPU\t\n")
 	for _, s := range r.steps {
 		result := ""
@@ -146,17 +166,16 @@ func (r *report) end(w io.Writer) error {
 		fmt.Fprintf(table, "%s\t%s\t%.0f s\t%.0f s\t%s\n", p.folder, mode, p.elapsed.Seconds(), p.cpu.Seconds(), p.slowest)
 	}
 	errs = append(errs, table.Flush())
-	r.longWithoutReason(w)
 	return errors.Join(errs...)
 }
 
 // longWithoutReason prints the packages whose tests took longer than longPackage without the race
 // detector, and whose files do not say why.
-func (r *report) longWithoutReason(w io.Writer) {
+func (r *report) longWithoutReason() {
 	for _, t := range r.times {
 		i := slices.IndexFunc(r.packages, func(p plan.Package) bool { return p.Folder == t.folder })
 		if !t.race && t.elapsed > longPackage && i >= 0 && r.packages[i].LongBecause == "" {
-			fmt.Fprintf(w, "\n%s took %.0f s: make its tests shorter, or say why in a line \"// Long: …\" above a package clause of the tests\n",
+			fmt.Fprintf(r.out, "\n%s took %.0f s: make its tests shorter, or say why in a line \"// Long: …\" above a package clause of the tests\n",
 				t.folder, t.elapsed.Seconds())
 		}
 	}
