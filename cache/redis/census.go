@@ -153,7 +153,7 @@ func readControls(ctx context.Context, pipe goredis.Pipeliner, control []string)
 }
 
 // isLoaded reports whether the shard is live or in doubt. Unlike scripts, it does not check the number of the
-// layout (see lua/base.lua). The next reader empties a shard with an unknown layout.
+// layout (see lua/server.lua). The next reader empties a shard with another layout.
 func (s *countedShard) isLoaded() bool {
 	return s.control.Live != "" && s.control.Busy == "0" && s.control.Shards == s.shards && len(s.control.ID) > layoutBytes
 }

@@ -36,7 +36,7 @@ func moveBack(t *testing.T, x *Index, control string, older []any) {
 	for ; len(older) > 0; older = older[2:] {
 		must(t, x.client().Restore(t.Context(), older[0].(string), 0, older[1].(string)).Err())
 	}
-	must(t, x.client().HSet(t.Context(), control, "id", "4 another server", "seen", 0).Err())
+	must(t, x.client().HSet(t.Context(), control, "id", "1 another server", "seen", 0).Err())
 }
 
 // lateSeason is a season of two shards. Shard 0 sends items to their home, shard 1: see lua/channel.lua.

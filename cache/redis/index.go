@@ -10,7 +10,7 @@
 // longer ranked, a record with the version remains, until a Rebuild reads a store without the
 // user. With several shards, each rank key has a home: the shard that counts the rank key for
 // dense ranks. During an update, this count may be older than the standings. If a season's keys
-// have an older layout, the season is not loaded, and its next Rebuild frees these keys.
+// have another layout, the season is not loaded.
 //
 // # Round trips
 //

@@ -7,49 +7,33 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
-
-	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 )
 
-// In the first layout of keys, a generation had one hash of users, and two sorted sets for each ladder.
-// A season in this layout counts as not loaded, and the next Rebuild frees its keys.
-func TestAnOlderLayoutIsRebuilt(t *testing.T) {
-	ctx := t.Context()
-	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 1)), newStore(50)
-	control := (*x.season(testSeason).control.Load())[0]
-	info, err := x.client().Info(ctx, "server", "replication").Result()
-	must(t, err)
-	field := func(name string) string {
-		_, rest, _ := strings.Cut(info, name+":")
-		value, _, _ := strings.Cut(rest, "\r\n")
-		return value
-	}
-	e := entry("user 1", 1, 5, "F")
-	old := control + ":3-abcdefgh:"
-	pipe := x.client().Pipeline()
-	pipe.HSet(ctx, control, "S", 1, "fence", 3, "live", "3-abcdefgh", "id", field("run_id")+"/"+field("master_replid2"), "vouched", time.Now().UnixMicro(), "kb", 8, "asof", instant(epoch), "room", 1)
-	pipe.HSet(ctx, old+"u", "user 1", bigEndian(1)+string(e.SortKey()[:16])+"\x08gender:F")
-	for _, ladder := range []string{"", "gender:F"} {
-		pipe.SAdd(ctx, old+"l", ladder)
-		pipe.ZAdd(ctx, old+"z:"+ladder, goredis.Z{Member: string(e.SortKey())})
-		pipe.ZAdd(ctx, old+"d:"+ladder, goredis.Z{Member: string(e.Key)})
-	}
-	pipe.HSet(ctx, old+"w", "users", 1)
-	_, err = pipe.Exec(ctx)
-	must(t, err)
-
-	checkUnavailable(t, x)
-	s.rebuild(t, x)
-	checkLadders(t, x, s.entries)
-	keys, err := names(ctx, x)
-	must(t, err)
-	for _, name := range keys {
-		if strings.HasPrefix(name, old) {
-			t.Errorf("the key %q of the older layout remains, want it freed", name)
+// A season whose keys have another layout counts as not loaded. The next Rebuild fills it and frees these keys.
+func TestAnotherLayoutIsRebuilt(t *testing.T) {
+	for _, shards := range []int{1, 3} {
+		for _, layout := range []string{"", "2 ", "11"} { // the first is an id without a layout
+			x, s := openIndex(t, options([]string{cluster.Redis(t)}, shards)), newStore(50)
+			s.rebuild(t, x)
+			old := map[string]bool{}
+			for _, control := range *x.season(testSeason).control.Load() {
+				old[control+":"+x.client().HGet(t.Context(), control, "live").Val()] = true
+				id := x.client().HGet(t.Context(), control, "id").Val()
+				must(t, x.client().HSet(t.Context(), control, "id", layout+id[layoutBytes:], "seen", 0).Err())
+			}
+			checkUnavailable(t, x)
+			s.rebuild(t, x)
+			checkLadders(t, x, s.entries)
+			keys, err := names(t.Context(), x)
+			must(t, err)
+			for _, name := range keys {
+				if generation := name[:strings.LastIndex(name, ":")]; old[generation] {
+					t.Errorf("the key %q of the other layout remains, want it freed", name)
+				}
+			}
 		}
 	}
 }

@@ -53,9 +53,8 @@ if c.doubt then
   -- A generation that is being built may lack writes of its Rebuild, so the Rebuild must restart.
   local next = c.next or c.other_next
   if next then c.dead = c.dead .. next .. ' ' .. c.nbuckets .. ' ' end
-  c.id = layout(c.S) .. server
-  call('HSET', T, 'id', c.id, 'seen', 0, 'dead', c.dead .. c.aside)
-  forget_next(c)
+  call('HSET', T, 'id', LAYOUT .. server, 'seen', 0, 'dead', c.dead .. c.aside)
+  forget_next()
   call('UNLINK', sure)
   -- While the shard was in doubt, updates delivered no items. With the time 0, the next reader delivers
   -- them: see outboxAge in read.go.

@@ -19,7 +19,7 @@ end
 if how == 'abort' then
   if c.next == ARGV[4] then
     call('HSET', T, 'dead', c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' .. c.aside)
-    forget_next(c)
+    forget_next()
   end
   return {OK, c.live == ARGV[4] and 1 or 0}
 end

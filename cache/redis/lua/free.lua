@@ -34,17 +34,12 @@ local function cut(at)
   return false
 end
 
-if call('TYPE', l).ok == 'set' then -- only layout 1 has a set: an old layout with one large key of each kind
-  for _, name in ipairs(call('SMEMBERS', l)) do call('UNLINK', key(g, 'z:' .. name), key(g, 'd:' .. name), key(g, 'c:' .. name)) end
-  call('UNLINK', l, key(g, 'u'))
-end
 while n < PIECE do
   local ladders = call('HSCAN', l, 0, 'COUNT', 10)[2]
   if #ladders == 0 then break end
   for i = 1, #ladders, 2 do
     local at = key(g, ladders[i + 1])
     if not (cut(at) and cut(at .. 'k')) then return {OK, 1, 0} end
-    call('UNLINK', at .. 'm') -- only the old layout 3 has this key
     call('HDEL', l, ladders[i])
   end
 end

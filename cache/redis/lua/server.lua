@@ -1,10 +1,6 @@
--- known_layout reports whether an id has a known layout of keys, so that no script reads keys of another
--- layout. An id begins with the number of the layout and a space. The layout is 2 with one shard, 4 with
--- several shards, and 5 if live and next have different numbers of shards.
-local function known_layout(id)
-  local l = sub(id, 1, 2)
-  return l == '2 ' or l == '4 ' or l == '5 '
-end
+-- The field id begins with the number of the layout of keys, and a space. If it begins otherwise, the shard counts
+-- as lost, so no script reads keys of another layout.
+local LAYOUT = '1 '
 
 -- empty_shard marks the shard as empty. free.lua frees the memory later.
 local function empty_shard() call('HDEL', T, 'busy') end
@@ -22,7 +18,7 @@ end
 --   DOUBT  the shard is on another server, so it may lack the last updates. Its data is a consistent
 --          older state, because Redis replicates and stores the writes of a script together and
 --          in order.
---   LOST   a script failed half-way, or the keys have an unknown layout. check_server empties the shard.
+--   LOST   a script failed half-way, or the keys have another layout. check_server empties the shard.
 -- A check of the server is valid for 100 ms, because a restart or an election takes longer. The field
 -- seen has the time of the last check. Replicas do not get this time, so a promoted replica checks.
 -- The parameters are fields of the control hash.
@@ -31,7 +27,7 @@ local function check_server(id, seen, busy)
   local now = t[1] * 1000000 + t[2]
   if busy == '0' then
     if math.abs(now - seen) < FRESH then return now, OK, sub(id, 3) end
-    local known, server = known_layout(id), identity()
+    local known, server = sub(id, 1, 2) == LAYOUT, identity()
     if known and server == sub(id, 3) then
       redis.set_repl(redis.REPL_NONE)
       redis.pcall('HSET', T, 'seen', now) -- pcall, so that a server without memory still answers questions

@@ -1,10 +1,3 @@
--- layout returns the layout of keys with which an id begins: see server.lua. The parameters are the fields
--- S and nS, or nil.
-local function layout(live, next)
-  if live and next and live ~= next then return '5 ' end
-  return (live or next) == '1' and '2 ' or '4 '
-end
-
 local function key(g, kind) return T .. ':' .. g .. ':' .. kind end
 
 -- is_newer reports whether version a is greater than b. Neither has leading zero bytes.
@@ -63,16 +56,13 @@ local function mark_busy()
   call('HSET', T, 'busy', 1)
 end
 
-local function forget_next(c)
-  call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside', 'ntag', 'nS')
-  if c.id then call('HSET', T, 'id', layout(c.S) .. sub(c.id, 3)) end
-end
+local function forget_next() call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside', 'ntag', 'nS') end
 
 -- flip makes the generation that is being built the live one.
 local function flip(c)
   local old = c.live or c.other_live
   if old then c.dead = c.dead .. old .. ' ' .. c.buckets .. ' ' end
-  call('HSET', T, 'S', c.nS, 'id', layout(c.nS) .. sub(c.id, 3), 'live', c.next, 'kb', c.nkb, 'asof', c.nasof, 'buckets', c.nbuckets, 'tag', c.ntag, 'dead', c.dead .. c.aside)
+  call('HSET', T, 'S', c.nS, 'live', c.next, 'kb', c.nkb, 'asof', c.nasof, 'buckets', c.nbuckets, 'tag', c.ntag, 'dead', c.dead .. c.aside)
   call('HDEL', T, 'next', 'nkb', 'nasof', 'nbuckets', 'aside', 'ntag')
   c.S, c.live, c.kb, c.asof, c.buckets, c.next, c.other_live = c.nS, c.next, c.nkb, c.nasof, c.nbuckets, false, false
   c.dead, c.aside = c.dead .. c.aside, ''
@@ -93,13 +83,13 @@ local function begin(c, g, fence, kb, at, tag, first)
   local server = identity()
   if c.next then c.dead = c.dead .. c.next .. ' ' .. c.nbuckets .. ' ' end
   c.dead = c.dead .. c.aside
-  if c.live and (not known_layout(c.id) or sub(c.id, 3) ~= server or c.busy == '1') then
+  if c.live and (c.id ~= LAYOUT .. server or c.busy == '1') then
     c.dead = c.dead .. c.live .. ' ' .. c.buckets .. ' '
     c.live = false
   end
   call('HSET', key(g, 'l'), '', 0)
   local old = c.live and c.S or S
-  call('HSET', T, 'S', old, 'nS', S, 'maxS', math.max(S, old, call('HGET', T, 'maxS') or 1), 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'ntag', tag, 'dead', c.dead, 'id', layout(old, S) .. server, 'seen', 0, 'busy', 0)
+  call('HSET', T, 'S', old, 'nS', S, 'maxS', math.max(S, old, call('HGET', T, 'maxS') or 1), 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'ntag', tag, 'dead', c.dead, 'id', LAYOUT .. server, 'seen', 0, 'busy', 0)
   call('HDEL', T, 'aside')
   if not c.live then
     call('HDEL', T, 'live', 'kb', 'asof', 'buckets')
