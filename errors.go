@@ -21,6 +21,8 @@ var (
 	ErrNotSealed       = errors.New("season is not sealed")
 	ErrAPIKeyNotFound  = errors.New("api key not found")
 	ErrRankUnavailable = errors.New("rank unavailable")
+	// ErrMethodUnavailable means that the index has no ranks of a [Method] for a season.
+	ErrMethodUnavailable = errors.New("a season on several shards has no dense ranks before it is sealed")
 	// ErrUnavailable means that a needed server does not answer. The operation may or may
 	// not have taken effect. The caller may retry the operation.
 	ErrUnavailable = errors.New("temporarily unavailable")

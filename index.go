@@ -71,7 +71,9 @@ type Survey struct {
 // Ordinal ranks are always set. Other ranks that are not listed have no meaning.
 //
 // All methods are safe for concurrent use. A method that cannot answer now, for example
-// before the season is loaded, returns [ErrRankUnavailable].
+// before the season is loaded, returns [ErrRankUnavailable]. If methods is empty or contains [Dense],
+// and the season is stored on several shards (see [Board].Shards), a method may return
+// [ErrMethodUnavailable].
 type Ranker interface {
 	// Standings returns the standings of users, in the order given. For a user without a
 	// standing, Ranks is zero and Key is empty.

@@ -352,7 +352,8 @@ type Board struct {
 	FillingDivisions []string `protobuf:"bytes,40,rep,name=filling_divisions,proto3" json:"filling_divisions,omitempty"`
 	// The number of shards of each season in the rank index of a distributed server, at most 256. If
 	// absent, the setting redis.shards of the server. After a change, the server rebuilds the index;
-	// meanwhile it answers from the old shards.
+	// meanwhile it answers from the old shards. A season on several shards has no dense ranks until
+	// it is sealed.
 	Shards        *int32 `protobuf:"varint,41,opt,name=shards,proto3,oneof" json:"shards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -566,8 +567,11 @@ type BoardEffect struct {
 	Truncated bool `protobuf:"varint,2,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// The number of seasons that would change, and the number of these seasons whose
 	// removed_next is true.
-	ChangedCount  int64 `protobuf:"varint,3,opt,name=changed_count,proto3" json:"changed_count,omitempty"`
-	RemovedCount  int64 `protobuf:"varint,4,opt,name=removed_count,proto3" json:"removed_count,omitempty"`
+	ChangedCount int64 `protobuf:"varint,3,opt,name=changed_count,proto3" json:"changed_count,omitempty"`
+	RemovedCount int64 `protobuf:"varint,4,opt,name=removed_count,proto3" json:"removed_count,omitempty"`
+	// True if shards would change from 1 to more. Seasons of a distributed server then have no
+	// dense ranks until they are sealed.
+	LosesDense    bool `protobuf:"varint,5,opt,name=loses_dense,proto3" json:"loses_dense,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -628,6 +632,13 @@ func (x *BoardEffect) GetRemovedCount() int64 {
 		return x.RemovedCount
 	}
 	return 0
+}
+
+func (x *BoardEffect) GetLosesDense() bool {
+	if x != nil {
+		return x.LosesDense
+	}
+	return false
 }
 
 // What a game server reports about one user in one match.
@@ -2311,12 +2322,13 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\b_fillingB\n" +
 	"\n" +
 	"\b_matchesB\t\n" +
-	"\a_shards\"\xc0\x04\n" +
+	"\a_shards\"\xe2\x04\n" +
 	"\vBoardEffect\x12<\n" +
 	"\aseasons\x18\x01 \x03(\v2\".leaderboard.v1.BoardEffect.SeasonR\aseasons\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12$\n" +
 	"\rchanged_count\x18\x03 \x01(\x03R\rchanged_count\x12$\n" +
-	"\rremoved_count\x18\x04 \x01(\x03R\rremoved_count\x1a\x88\x03\n" +
+	"\rremoved_count\x18\x04 \x01(\x03R\rremoved_count\x12 \n" +
+	"\vloses_dense\x18\x05 \x01(\bR\vloses_dense\x1a\x88\x03\n" +
 	"\x06Season\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05added\x18\x02 \x01(\bR\x05added\x12@\n" +

@@ -44,6 +44,7 @@ var codeOf = []struct {
 	{leaderboard.ErrNotSealed, codes.FailedPrecondition, "NOT_SEALED", true, ""},
 	{auth.ErrUnauthenticated, codes.Unauthenticated, "UNAUTHENTICATED", false, ""},
 	{leaderboard.ErrRankUnavailable, codes.Unavailable, "RANK_UNAVAILABLE", false, "; try again soon: scores without ranks remain available, from the top and by user"},
+	{leaderboard.ErrMethodUnavailable, codes.InvalidArgument, "METHOD_UNAVAILABLE", false, "; use method=competition or method=ordinal, or set the board's shards to 1"},
 	{leaderboard.ErrUnavailable, codes.Unavailable, "UNAVAILABLE", false, "; try again: a result that is sent twice counts once"},
 	{errors.ErrUnsupported, codes.Unimplemented, "UNSUPPORTED", true, ""},
 	{context.DeadlineExceeded, codes.DeadlineExceeded, "TIMEOUT", false, ""},

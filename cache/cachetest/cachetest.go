@@ -15,6 +15,11 @@ type Limits struct {
 	// MixedMoments is the reason why an answer may show users at slightly different moments. The
 	// ranks in one answer must still agree with each other.
 	MixedMoments string
+	// NoDense is the reason why a season on several shards has no dense ranks. Reads of dense ranks must
+	// then return [leaderboard.ErrMethodUnavailable].
+	NoDense string
+	// Shards is the number of shards of a season whose board sets no number. Default 1.
+	Shards int
 }
 
 // Sizes are the sizes of the tests. Zero means the default.

@@ -17,9 +17,9 @@ import (
 // A history is a sequence of versions of each user's entry. The versions arrive in batches, out of
 // order, and some arrive repeatedly. Between batches, the season may be rebuilt, or dropped and
 // loaded again.
-func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, sizes Sizes) {
+func RunHistories(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, sizes Sizes) {
 	rng := random(t)
-	f := newFixture(t, closeAtEnd(t, open(t)), Limits{}, sizes)
+	f := newFixture(t, closeAtEnd(t, open(t)), limits, sizes)
 	for n := range f.sizes.Histories {
 		h := newHistory(rng, n)
 		t.Run(h.name, func(t *testing.T) {

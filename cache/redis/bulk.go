@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,7 +73,6 @@ type bulk struct {
 
 	ctx     context.Context // of the jobs
 	jobs    chan job
-	ladders map[int]*ladderWriter
 	waiting int64 // the memory of the strings that wait in tree writers
 	chunks  int64 // the memory of the parts' chunks
 }
@@ -88,8 +88,8 @@ type portion struct {
 	users   int
 	buckets int
 	pieces  atomic.Int64
-	keys    int64 // strings in the shard's trees of rank keys
-	ranked  int64 // standings in all ladders
+	ranked  int64               // standings in all ladders
+	trees   map[int]*treeWriter // by the ladder's number
 }
 
 // command is a Redis command. Its cost is about the number of members and fields that it writes.
@@ -110,10 +110,10 @@ func newBulk(ctx context.Context, g *generation) (*bulk, context.Context) {
 	if g.copied {
 		suffix = "c"
 	}
-	b := &bulk{g: g, name: g.name + suffix, names: newLadderNames(), ladders: map[int]*ladderWriter{}}
+	b := &bulk{g: g, name: g.name + suffix, names: newLadderNames()}
 	ctx, b.cancel = context.WithCancel(ctx)
 	for shard := range g.control {
-		b.parts = append(b.parts, &portion{shard: shard, at: g.control[shard] + ":" + b.name + ":", held: newHeld(g.keyBytes, b.names)})
+		b.parts = append(b.parts, &portion{shard: shard, at: g.control[shard] + ":" + b.name + ":", held: newHeld(g.keyBytes, b.names), trees: map[int]*treeWriter{}})
 	}
 	return b, ctx
 }
@@ -390,16 +390,12 @@ func (b *bulk) finish(ctx context.Context) error {
 }
 
 func (b *bulk) writeNames() error {
-	var numbers, names []any
+	var numbers []any
 	for n, name := range b.names.names[1:] {
-		numbers, names = append(numbers, name, n+1), append(names, n+1, name)
+		numbers = append(numbers, name, n+1)
 	}
 	for _, p := range b.parts {
-		all := setFields(p.at+"l", numbers)
-		if len(b.parts) > 1 {
-			all = append(all, setFields(p.at+"n", names)...)
-		}
-		if err := b.emit(job{p, all}); err != nil {
+		if err := b.emit(job{p, setFields(p.at+"l", numbers)}); err != nil {
 			return err
 		}
 	}
@@ -416,7 +412,7 @@ func setFields(key string, fields []any) (all []command) {
 
 func (b *bulk) writeCounters() error {
 	for _, p := range b.parts {
-		all := []command{{3, []any{"HSET", p.at + "w", "users", p.users, "standings", p.ranked, "keys", p.keys}}}
+		all := []command{{2, []any{"HSET", p.at + "w", "users", p.users, "standings", p.ranked}}}
 		if err := b.emit(job{p, all}); err != nil {
 			return err
 		}
@@ -458,12 +454,14 @@ func (b *bulk) merge(ctx context.Context) (last []job, err error) {
 	if err := b.writeChunks(); err != nil {
 		return nil, err
 	}
-	for _, l := range b.ladders {
-		jobs, err := l.finish()
+	for _, t := range b.trees() {
+		commands, err := t.finish()
 		if err != nil {
 			return nil, err
 		}
-		last = append(last, jobs...)
+		if len(commands) > 0 {
+			last = append(last, job{t.part, commands})
+		}
 	}
 	return last, nil
 }
@@ -489,11 +487,11 @@ func (b *bulk) addEntry(c *cursor) error {
 		return nil
 	}
 	key := string(append(append(make([]byte, 0, len(prefix)+len(c.user)), prefix...), c.user...))
-	if err := b.ladder(0).add(p, key); err != nil {
+	if err := b.rank(p, 0, key); err != nil {
 		return err
 	}
 	for ; len(ladders) > 0; ladders = ladders[3:] {
-		if err := b.ladder(int(ladders[0])<<16|int(ladders[1])<<8|int(ladders[2])).add(p, key); err != nil {
+		if err := b.rank(p, int(ladders[0])<<16|int(ladders[1])<<8|int(ladders[2]), key); err != nil {
 			return err
 		}
 	}
@@ -544,98 +542,30 @@ func (b *bulk) keep(bytes int64) error {
 		return nil
 	}
 	b.waiting = 0
-	for _, l := range b.ladders {
-		for _, t := range l.all() {
-			if err := t.flush(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (b *bulk) ladder(number int) *ladderWriter {
-	l := b.ladders[number]
-	if l == nil {
-		l = &ladderWriter{b: b, number: number, trees: make([]*treeWriter, len(b.parts))}
-		if len(b.parts) > 1 {
-			l.keys, l.holds = make([]*treeWriter, len(b.parts)), make([]bool, len(b.parts))
-		}
-		b.ladders[number] = l
-	}
-	return l
-}
-
-// ladderWriter writes the trees of a ladder in all shards.
-type ladderWriter struct {
-	b      *bulk
-	number int
-	trees  []*treeWriter // trees of sort keys, by shard; an element may be nil
-	keys   []*treeWriter // trees of rank keys, by home (see lua/base.lua); nil with one shard
-
-	key   string // the rank key of the last sort key
-	holds []bool // by shard: whether the shard has a standing with this rank key
-}
-
-func (l *ladderWriter) all() []*treeWriter {
-	return slices.DeleteFunc(slices.Concat(l.trees, l.keys), func(t *treeWriter) bool { return t == nil })
-}
-
-// tree returns the tree of a shard in list. It creates the tree if needed. In the names of the tree's
-// keys, suffix follows the ladder's number.
-func (l *ladderWriter) tree(list []*treeWriter, p *portion, suffix string, follow bool) *treeWriter {
-	if list[p.shard] == nil {
-		list[p.shard] = &treeWriter{b: l.b, part: p, at: p.at + strconv.Itoa(l.number) + suffix, follow: follow}
-	}
-	return list[p.shard]
-}
-
-// add adds a user's sort key. The sort keys of a ladder must come in order.
-func (l *ladderWriter) add(p *portion, sortKey string) error {
-	p.ranked++
-	if l.keys != nil {
-		if k := sortKey[:l.b.g.keyBytes]; k != l.key {
-			if err := l.addKey(); err != nil {
-				return err
-			}
-			l.key = k
-			clear(l.holds)
-		}
-		l.holds[p.shard] = true
-	}
-	return l.tree(l.trees, p, "", l.keys == nil).add(sortKey)
-}
-
-// addKey adds the last rank key to the tree of its home, once for each shard in holds.
-func (l *ladderWriter) addKey() error {
-	home := l.b.parts[hash(l.key)%uint32(len(l.b.parts))]
-	for shard, holds := range l.holds {
-		if !holds {
-			continue
-		}
-		home.keys++
-		if err := l.tree(l.keys, home, "k", true).add(l.key + string([]byte{byte(shard)})); err != nil {
+	for _, t := range b.trees() {
+		if err := t.flush(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// finish ends all trees. It returns the jobs that must follow all other jobs.
-func (l *ladderWriter) finish() (last []job, err error) {
-	if err := l.addKey(); err != nil {
-		return nil, err
+// rank adds a user's sort key to the tree of a ladder. The sort keys of a ladder must come in order.
+func (b *bulk) rank(p *portion, number int, sortKey string) error {
+	t := p.trees[number]
+	if t == nil {
+		t = &treeWriter{b: b, part: p, at: p.at + strconv.Itoa(number)}
+		p.trees[number] = t
 	}
-	for _, t := range l.all() {
-		commands, err := t.finish()
-		if err != nil {
-			return nil, err
-		}
-		if len(commands) > 0 {
-			last = append(last, job{t.part, commands})
-		}
+	p.ranked++
+	return t.add(sortKey)
+}
+
+func (b *bulk) trees() (all []*treeWriter) {
+	for _, p := range b.parts {
+		all = slices.AppendSeq(all, maps.Values(p.trees))
 	}
-	return last, nil
+	return all
 }
 
 // cursor reads a sorted run: entries in memory, or blocks in Redis.
@@ -816,11 +746,11 @@ func (g *generation) applyAside(ctx context.Context, shard, buckets int, users i
 		for _, c := range records {
 			for user, record := range c.Val() {
 				found++
-				p, err := asidePending(user, record, g.keyBytes, names)
+				args, err := asideArgs(user, record, g.keyBytes, names)
 				if err != nil {
 					return err
 				}
-				g.pending[shard] = append(g.pending[shard], p)
+				g.pending[shard] = append(g.pending[shard], args)
 				if g.queued++; g.queued >= 256 {
 					if err := g.send(ctx); err != nil {
 						return err
@@ -835,17 +765,17 @@ func (g *generation) applyAside(ctx context.Context, shard, buckets int, users i
 	return g.send(ctx)
 }
 
-// asidePending returns the arguments of the update script for a record.
-func asidePending(user, record string, keyBytes int, names map[int]string) (pendingEntry, error) {
-	bad := func() (pendingEntry, error) {
-		return pendingEntry{}, fmt.Errorf("record %q of user %q: %w", record, user, leaderboard.ErrRankUnavailable)
+// asideArgs returns the arguments of the update script for a record.
+func asideArgs(user, record string, keyBytes int, names map[int]string) ([]any, error) {
+	bad := func() ([]any, error) {
+		return nil, fmt.Errorf("record %q of user %q: %w", record, user, leaderboard.ErrRankUnavailable)
 	}
 	if record == "" || len(record) < 1+int(record[0]) {
 		return bad()
 	}
 	version, rest := record[1:1+record[0]], record[1+record[0]:]
 	if rest == "" {
-		return pendingEntry{args: []any{user, bucketHash(user), version, "", []byte(nil)}}, nil
+		return []any{user, bucketHash(user), version, "", []byte(nil)}, nil
 	}
 	if len(rest) < keyBytes+8 || (len(rest)-keyBytes-8)%3 != 0 {
 		return bad()
@@ -859,7 +789,7 @@ func asidePending(user, record string, keyBytes int, names map[int]string) (pend
 		}
 		divisions = append(append(divisions, byte(len(name))), name...)
 	}
-	return pendingEntry{prefix + user, []any{user, bucketHash(user), version, prefix, divisions}}, nil
+	return []any{user, bucketHash(user), version, prefix, divisions}, nil
 }
 
 // unavailable wraps an error, so that the function retry repeats the call.

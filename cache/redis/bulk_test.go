@@ -73,20 +73,14 @@ func contents(t *testing.T, x *Index) []map[string]string {
 		names := map[string]string{}
 		for name, number := range hash("l") {
 			names[number] = name
-			r.checkTree(number, len(control) == 1)
-			r.checkTree(number+"k", true)
-			for _, kind := range []string{"", "k"} {
-				groups, leaves := r.leaves(number + kind)
-				for _, g := range groups {
-					for _, leaf := range leaves[g] {
-						if all := r.zset(number + kind + "l" + leaf); len(all) > 0 {
-							out["tree "+name+kind] += strings.Join(all, "|") + "|"
-						}
+			r.checkTree(number)
+			groups, leaves := r.leaves(number)
+			for _, g := range groups {
+				for _, leaf := range leaves[g] {
+					if all := r.zset(number + "l" + leaf); len(all) > 0 {
+						out["tree "+name] += strings.Join(all, "|") + "|"
 					}
 				}
-			}
-			if number != "0" && len(control) > 1 && hash("n")[number] != name {
-				t.Errorf("shard %d: the name of ladder %s is %q, want %q", shard, number, hash("n")[number], name)
 			}
 		}
 		buckets, err := x.client().HGet(t.Context(), key, "buckets").Int()
@@ -110,7 +104,7 @@ func contents(t *testing.T, x *Index) []map[string]string {
 			t.Errorf("%d users are in %d buckets, want %d", users, buckets, want)
 		}
 		w := hash("w")
-		for _, counter := range []string{"users", "standings", "keys"} {
+		for _, counter := range []string{"users", "standings"} {
 			if out[counter] = w[counter]; w[counter] == "" {
 				out[counter] = "0"
 			}

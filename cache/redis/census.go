@@ -27,11 +27,10 @@ const (
 type shardCounts struct {
 	live, inDoubt, notLoaded, unknown float64 // shards by state
 
-	building    float64 // shards of generations that are being built
-	users       float64 // records in shards that are live or in doubt
-	undelivered float64 // items that their homes have not acknowledged: see lua/base.lua
-	generation  float64 // the greatest fence: see lua/base.lua
-	lag         float64 // the greatest number of messages between a newest position and a shard's position
+	building   float64 // shards of generations that are being built
+	users      float64 // records in shards that are live or in doubt
+	generation float64 // the greatest fence: see lua/base.lua
+	lag        float64 // the greatest number of messages between a newest position and a shard's position
 }
 
 // census counts the shards of all seasons that Redis lists (see listKey). Each process that exposes
@@ -131,7 +130,7 @@ func (x *Index) countSeasons(ctx context.Context, c *census, names []string) int
 	shards := slices.Concat(seasons...)
 	for _, s := range shards {
 		if s.answer.Scan(&s.control) == nil && s.isLoaded() {
-			s.counters = pipe.HMGet(ctx, s.key+":"+s.control.Live+":w", "users", "untold")
+			s.counters = pipe.HMGet(ctx, s.key+":"+s.control.Live+":w", "users")
 			s.at = pipe.HGetAll(ctx, s.key+":at")
 		}
 	}
@@ -212,12 +211,10 @@ func (c *census) add(s *countedShard, server string) {
 		return
 	}
 	var counters struct {
-		Users       float64 `redis:"users"`
-		Undelivered float64 `redis:"untold"`
+		Users float64 `redis:"users"`
 	}
 	_ = s.counters.Scan(&counters) // 0 if it is not a number
 	c.sum.users += counters.Users
-	c.sum.undelivered += counters.Undelivered
 	for partition, text := range s.at.Val() {
 		newest, ok := c.newest[partition]
 		if offset, err := strconv.ParseInt(text, 10, 64); ok && err == nil {
@@ -239,7 +236,6 @@ func (x *Index) registerShards(reg prometheus.Registerer) {
 		{"shards", shardsHelp, "unknown", func(s *shardCounts) float64 { return s.unknown }},
 		{"building_shards", "Shards of all rebuilds that have begun and not ended, also if their process has ended.", "", func(s *shardCounts) float64 { return s.building }},
 		{"users", "Users with a record in shards that are live or in doubt, also users without a rank.", "", func(s *shardCounts) float64 { return s.users }},
-		{"undelivered_items", "Changes of rank keys that shards have not delivered to each other yet. Until then, dense ranks may be older than the other ranks.", "", func(s *shardCounts) float64 { return s.undelivered }},
 		{"newest_generation", "Number of the newest generation: the rebuilds of the season that has had the most since its keys were created.", "", func(s *shardCounts) float64 { return s.generation }},
 		{"position_lag_messages", "Messages of a partition between the newest recorded position and that of the shard furthest behind. Idle shards follow every 30 seconds.", "", func(s *shardCounts) float64 { return s.lag }},
 	} {

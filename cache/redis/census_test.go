@@ -81,19 +81,6 @@ func TestCensusDuringRebuilds(t *testing.T) {
 	checkCensus(t, x, "all rebuilds have ended", shardCounts{live: 3, users: 50, generation: 3})
 }
 
-// The field untold counts the items that their home has not acknowledged: see lua/base.lua.
-func TestCensusCountsUndeliveredItems(t *testing.T) {
-	x, s := openIndex(t, options([]string{cluster.Redis(t)}, 2)), newStore(50)
-	s.rebuild(t, x)
-	control := x.controlKeys(testSeason, 2)
-	for _, key := range control {
-		live, err := x.client().HGet(t.Context(), key, "live").Result()
-		must(t, err)
-		must(t, x.client().HSet(t.Context(), key+":"+live+":w", "untold", 7).Err())
-	}
-	checkCensus(t, x, "each shard has 7 items that are not acknowledged", shardCounts{live: 2, users: 50, undelivered: 14, generation: 1})
-}
-
 // Each pass reads censusChunk seasons, so the third pass ends the census and sets the metrics.
 func TestCensusOfManySeasons(t *testing.T) {
 	x := openIndex(t, options([]string{cluster.Redis(t)}, 1))
@@ -155,7 +142,7 @@ func TestCensusIsExposed(t *testing.T) {
 			}
 		}
 		for name, want := range map[string]float64{"shards state=live": 1, "shards state=in_doubt": 0, "shards state=not_loaded": 0, "shards state=unknown": 0,
-			"building_shards": 0, "users": 50, "undelivered_items": 0, "newest_generation": 1, "position_lag_messages": 0} {
+			"building_shards": 0, "users": 50, "newest_generation": 1, "position_lag_messages": 0} {
 			if v, ok := got["leaderboard_redis_"+name]; !ok || v != want {
 				return fmt.Errorf("%s is %v, want %v", name, v, want)
 			}

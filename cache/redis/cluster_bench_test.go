@@ -195,7 +195,7 @@ func (f *faultyCluster) available(ctx context.Context) bool {
 			})
 			f.b.Logf("%s: Restore took %v and returned the error %v", s.Board, time.Since(start).Round(100*time.Millisecond), err)
 		}
-		_, _, err := f.reader.Page(ctx, leaderboard.Ladder{SeasonKey: s.SeasonKey}, 1, 10)
+		_, _, err := f.reader.Page(ctx, leaderboard.Ladder{SeasonKey: s.SeasonKey}, 1, 10, leaderboard.Competition)
 		all = all && err == nil
 	}
 	return all
@@ -270,7 +270,7 @@ func (f *faultyCluster) read(ctx context.Context) {
 		for _, s := range f.seasons {
 			before := f.stored(s, rng.Int64N(f.n))
 			bounded, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-			all, v, err := f.reader.Standings(bounded, leaderboard.Ladder{SeasonKey: s.SeasonKey}, []leaderboard.UserID{before.User})
+			all, v, err := f.reader.Standings(bounded, leaderboard.Ladder{SeasonKey: s.SeasonKey}, []leaderboard.UserID{before.User}, leaderboard.Competition)
 			cancel()
 			switch {
 			case ctx.Err() != nil:
@@ -341,7 +341,7 @@ func (f *faultyCluster) check(when string) {
 			if f.rng.IntN(4) == 0 && len(latest) > 0 {
 				position = 1 + f.rng.Int64N(int64(len(latest)))
 			}
-			all, v, err := f.reader.Standings(f.b.Context(), l, []leaderboard.UserID{scaleUser(f.n, userAt(position))})
+			all, v, err := f.reader.Standings(f.b.Context(), l, []leaderboard.UserID{scaleUser(f.n, userAt(position))}, leaderboard.Competition)
 			must(f.b, err)
 			if v.Size != f.n {
 				f.b.Fatalf("%s: %s has %d standings, want %d", when, s.Board, v.Size, f.n)
@@ -350,7 +350,7 @@ func (f *faultyCluster) check(when string) {
 		}
 		for range 200 {
 			first := 1 + f.rng.Int64N(f.n-99)
-			page, _, err := f.reader.Page(f.b.Context(), l, first, 100)
+			page, _, err := f.reader.Page(f.b.Context(), l, first, 100, leaderboard.Competition)
 			must(f.b, err)
 			for i, st := range page {
 				equal(st, first+int64(i))

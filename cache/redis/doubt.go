@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -72,51 +73,8 @@ import (
 //
 // # Several shards
 //
-// If a season has several shards, each rank key has a home: the shard that records which shards have
-// standings with it. The other shards send items about the rank key to the home, through channels (see
-// lua/channel.lua).
-//
-// After the loss of writes, a home may lack items that it has acknowledged, or have items that the sender
-// has lost. So a shard stays in doubt until complete has brought all channels up to date.
-//
-// An item is a state, not a change: the sender holds the rank key (has standings with it), or does not
-// hold it. So the last item about a rank key decides, and repeated items are harmless. The rest of this
-// comment shows that the homes' records are right when complete ends.
-//
-//   - Terms. A term is a sender's time on one server. It begins before the sender sends an item there.
-//     Within a term, the sender only adds items. So if the sender and the home both have a term with the
-//     same name and start, they have the same items before this term. They also have the same items
-//     within this term, until either side ends the term.
-//   - Order. A home accepts a delivery only if the delivery has exactly the adopted terms, and leaves no
-//     gap. So the received items are always the first items that the sender sent in these terms. The home
-//     refuses late deliveries of former terms, and the sender ignores acknowledgements of former terms.
-//     A process reads the home's terms, and then the sender's terms. adopt.lua changes the home's terms
-//     only if no other process has changed them since. So the adopted terms never go back.
-//   - The home has the older copy: it has received fewer items than the sender counts as acknowledged.
-//     restate.lua makes the sender send the missing items again.
-//   - The sender has the older copy. adopt.lua finds the items that both sides have. It moves the home's
-//     later items to a list, because the sender has lost them. For each rank key in the list, the sender
-//     states again whether it holds the rank key at the time of sending. If the state changes afterwards,
-//     a later item follows.
-//   - Both sides have older copies, or servers fail again at any step. A step needs only the keys of the
-//     shards, so any process can repeat the step. If the sender loses its new statements, their term has
-//     ended, and the home moves the received statements to the list. The last item of an answer names the
-//     list, and only this item removes the list. If the home loses its adoption, its terms differ from
-//     the sender's terms, so the home adopts them again.
-//
-// complete ends when each home has adopted the sender's present terms, has no list, and has received all
-// items that the sender had sent when complete first saw these terms. Take a rank key, and the items that
-// both sides had at the adoption.
-//
-//   - The sender has changed the rank key's state after these items. An item states the change, and the
-//     home has received this item, or will receive it as usual.
-//   - The sender has not changed the state, and the home had received no later item about the rank key.
-//     Then the home's record is right.
-//   - The sender has not changed the state, but the home had received a later item. Then the rank key was
-//     in the list, and the sender has stated it again.
-//
-// Both sides keep items for at least KEEP (see lua/channel.lua), unless a channel has more than LIMIT
-// items. If a step needs removed items, one of the two shards is emptied, and the service rebuilds it.
+// Each shard has its own users, so the doubt of each shard ends alone. But a shard may also have lost the
+// end of a Rebuild, and have an older live generation than the other shards. Confirm then empties the shard.
 
 const (
 	// doubtTimeout is the time after which a season in doubt counts as not loaded, so that the service rebuilds
@@ -341,23 +299,16 @@ func (x *Index) Confirm(ctx context.Context, b *leaderboard.Board, d leaderboard
 	if moved { // an Update has gone to another server since Advance; the next Advance returns the season again
 		return nil
 	}
-	state := channelState{complete: true}
+	newest := ""
 	if len(control) > 1 {
 		var err error
-		if state, err = x.complete(ctx, season, control, servers); err != nil {
+		if newest, err = x.newestLive(ctx, control); err != nil {
 			return fmt.Errorf("redis: confirm %v: %w", d.SeasonKey, err)
 		}
-		if state.changed {
-			return nil
-		}
-	}
-	complete := 0
-	if state.complete {
-		complete = 1
 	}
 	calls := make([]*call, len(control))
 	for shard := range control {
-		args := []any{servers[shard], session.Generation, session.Partitions, tagOf(b), complete, state.live}
+		args := []any{servers[shard], session.Generation, session.Partitions, tagOf(b), newest}
 		calls[shard] = newCall(confirmScript, control, shard, append(args, positionArgs(positions)...)...)
 	}
 	if err := retry(ctx, func() error { return x.run(ctx, calls) }); err != nil {
@@ -377,6 +328,28 @@ func (x *Index) Confirm(ctx context.Context, b *leaderboard.Board, d leaderboard
 		season.log.repeating, season.log.confirmed = false, d.Server
 	}
 	return nil
+}
+
+// newestLive returns the newest live generation of all shards, or "" if there is none.
+func (x *Index) newestLive(ctx context.Context, control []string) (newest string, err error) {
+	calls := callEach(ownerScript, control)
+	if err := retry(ctx, func() error { return x.run(ctx, calls) }); err != nil {
+		return "", err
+	}
+	for _, c := range calls {
+		c.int()
+		if live := c.str(); fenceOf(live) > fenceOf(newest) {
+			newest = live
+		}
+	}
+	return newest, fault(calls)
+}
+
+// fenceOf returns the fence of a generation: see lua/base.lua.
+func fenceOf(generation string) int64 {
+	text, _, _ := strings.Cut(generation, "-")
+	fence, _ := strconv.ParseInt(text, 10, 64) // 0 if there is no generation
+	return fence
 }
 
 // toAdvance returns the seasons whose positions Advance records. If all is false, these are only the

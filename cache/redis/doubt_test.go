@@ -45,7 +45,7 @@ func advance(t *testing.T, x *Index, positions []leaderboard.LogPosition) *leade
 // checkInDoubt checks that a read of ranks fails, and that the season counts as loaded.
 func checkInDoubt(t *testing.T, x *Index) {
 	t.Helper()
-	if _, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10); !errors.Is(err, leaderboard.ErrRankUnavailable) {
+	if _, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10, leaderboard.Competition); !errors.Is(err, leaderboard.ErrRankUnavailable) {
 		t.Errorf("Page: error %v, want ErrRankUnavailable", err)
 	}
 	if loaded, err := x.Loaded(t.Context(), testSeason); !loaded || err != nil {
@@ -276,7 +276,7 @@ func (s *store) finish(t *testing.T, x *Index) {
 		if err := s.keepUp(ctx, x); err != nil || !x.Synced() {
 			return errors.Join(err, leaderboard.ErrRankUnavailable)
 		}
-		_, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
+		_, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10, leaderboard.Competition)
 		return err
 	})
 }
@@ -339,7 +339,7 @@ func TestReadsFailWhileASlotMoves(t *testing.T) {
 	s.rebuild(t, x)
 	must(t, s.keepUp(t.Context(), x))
 	finish := beginMove(t, x, (*x.season(testSeason).control.Load())[0])
-	if page, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10); err == nil {
+	if page, _, err := x.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 10, leaderboard.Competition); err == nil {
 		t.Errorf("a page has %d standings while the slot moves, want an error", len(page))
 	}
 	e := entry("user 1", 2, 7, "F")
@@ -386,7 +386,7 @@ func aSlotMovesUnderLoad(t *testing.T, shards int) {
 	}
 	load.Go(func() {
 		for ctx.Err() == nil {
-			if page, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10); err == nil {
+			if page, _, err := x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10, leaderboard.Competition); err == nil {
 				if answers++; len(page) != 10 {
 					t.Errorf("a page has %d standings while the slot moves, want 10", len(page))
 				}
@@ -405,7 +405,7 @@ func aSlotMovesUnderLoad(t *testing.T, shards int) {
 			if err == nil && !loaded {
 				t.Fatal("the season was lost while its slot moved")
 			}
-			_, _, err = x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10)
+			_, _, err = x.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 10, leaderboard.Competition)
 			return err
 		})
 	}

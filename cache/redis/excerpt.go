@@ -4,19 +4,15 @@ import (
 	"math"
 	"slices"
 	"sort"
-	"strings"
 
 	"github.com/open-leaderboard/leaderboard"
 )
 
 // part is one shard's part of an excerpt. For cuts, see excerpt. All counts are of this shard.
-// The fields smaller and equal count only rank keys whose home is this shard (see lua/base.lua).
 type part struct {
 	size     int64    // all standings of the ladder
 	cut      int64    // standings before the cut
-	better   int64    // standings with a smaller rank key than the cut's
-	smaller  int64    // rank keys smaller than the cut's
-	equal    int64    // rank keys smaller than the cut's or equal to it
+	better   int64    // standings with a smaller rank key than the cut's; 0 with one shard
 	notWorse int64    // standings with the cut's rank key or a smaller one; 0 if keys ends with a greater rank key
 	first    int64    // standings before keys[0]
 	start    int64    // standings with a smaller rank key than the rank key of keys[0]
@@ -73,15 +69,14 @@ func (w *excerpt) search(k string) int {
 	return i
 }
 
-// ranks returns the ranks of keys[i], which must be in keys[low:high].
+// ranks returns the ranks of keys[i], which must be in keys[low:high]. With several shards, Dense is 0.
 func (w *excerpt) ranks(i int) leaderboard.Ranks {
 	k := rankKey(w.keys[i], w.keyBytes)
-	better := w.countBetter(k)
-	return leaderboard.Ranks{
-		Ordinal:     w.base + int64(i) + 1,
-		Competition: better + 1,
-		Dense:       limitDistinct(w.countSmaller(i, k), better) + 1,
+	r := leaderboard.Ranks{Ordinal: w.base + int64(i) + 1, Competition: w.countBetter(k) + 1}
+	if len(w.parts) == 1 {
+		r.Dense = w.parts[0].distinct + countDistinct(w.keys[:i], w.keyBytes, k) + 1
 	}
+	return r
 }
 
 // countBetter counts the standings with a rank key smaller than k. k must be the rank key of
@@ -117,33 +112,11 @@ func (w *excerpt) countNotWorse() int64 {
 	return n
 }
 
-// countSmaller counts the different rank keys smaller than k, which is the rank key of keys[i].
-func (w *excerpt) countSmaller(i int, k string) int64 {
-	if len(w.parts) == 1 {
-		return w.parts[0].distinct + countDistinct(w.keys[:i], w.keyBytes, "", k)
-	}
-	var smaller, equal int64
-	for i := range w.parts {
-		smaller += w.parts[i].smaller
-		equal += w.parts[i].equal
-	}
-	cut, position := rankKey(w.cut, w.keyBytes), w.search(w.cut)
-	switch strings.Compare(k, cut) {
-	case -1:
-		return smaller - countDistinct(w.keys[i:position], w.keyBytes, k, cut)
-	case 0:
-		return smaller
-	default:
-		// The cut's rank key counts once, even if standings on both sides of the cut have it.
-		return equal + countDistinct(w.keys[min(position, i):i], w.keyBytes, cut+"\x00", k)
-	}
-}
-
-// countDistinct counts the different rank keys k with low <= k < high in sorted sort keys.
-func countDistinct(keys []string, keyBytes int, low, high string) int64 {
+// countDistinct counts the different rank keys k < high in sorted sort keys.
+func countDistinct(keys []string, keyBytes int, high string) int64 {
 	n, last := int64(0), ""
 	for _, k := range keys {
-		if rank := rankKey(k, keyBytes); rank != last && rank >= low && rank < high {
+		if rank := rankKey(k, keyBytes); rank != last && rank < high {
 			n, last = n+1, rank
 		}
 	}

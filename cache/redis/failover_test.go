@@ -65,7 +65,7 @@ func startShardServers(t *testing.T, shards, spares int) *shardServers {
 		addr := c.Addrs()[0]
 		s.clients[addr] = goredis.NewClient(&goredis.Options{Addr: addr})
 		t.Cleanup(func() { _ = s.clients[addr].Close() })
-		for _, script := range []*script{updateScript, deliverScript, advanceScript, confirmScript, reportScript, adoptScript, restateScript} {
+		for _, script := range []*script{updateScript, advanceScript, confirmScript, ownerScript} {
 			must(t, s.clients[addr].ScriptLoad(t.Context(), script.text).Err())
 		}
 		if i <= shards {
@@ -582,7 +582,7 @@ func (h *history) finish() {
 			}
 		}
 		for _, o := range h.owners {
-			if _, _, err := o.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 1); err != nil {
+			if _, _, err := o.Page(ctx, leaderboard.Ladder{SeasonKey: testSeason}, 1, 1, leaderboard.Competition); err != nil {
 				return err
 			}
 			for p, n := range o.applied {
@@ -641,16 +641,10 @@ func TestShardsFailInRandomHistories(t *testing.T) {
 	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, needs.More(t, 2), false, false) })
 }
 
-// Some servers also lose all data. In addition, shards keep old items (see lua/channel.lua) for only
-// 20 ms, so the recovery after a failure may lack items. Lost shards are then filled from the store. In
-// the end, all ranks are right.
+// Some servers also lose all data. Lost shards are then filled from the store. In the end, all ranks are
+// right.
 func TestShardsAreLostInRandomHistories(t *testing.T) {
 	smallTrees(t)
-	for _, s := range []*script{updateScript, deliverScript, reportScript, adoptScript, restateScript} {
-		original := *s
-		*s = *newScript(s.name, strings.Replace(s.text, "local KEEP = 30000000", "local KEEP = 20000", 1))
-		t.Cleanup(func() { *s = original })
-	}
 	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, needs.More(t, 2), true, false) })
 }
 

@@ -8,9 +8,10 @@
 // so one script changes a user in all ladders atomically. lua/base.lua lists the keys, and
 // lua/tree.lua describes the trees of sort keys. Every int64 score is exact. If a user is no
 // longer ranked, a record with the version remains, until a Rebuild reads a store without the
-// user. With several shards, each rank key has a home: the shard that counts the rank key for
-// dense ranks. During an update, this count may be older than the standings. If a season's keys
-// have another layout, the season is not loaded.
+// user. If a season's keys have another layout, the season is not loaded.
+//
+// With several shards, a season has competition and ordinal ranks, but no dense ranks: a rank key that several
+// shards have would count several times.
 //
 // # Round trips
 //
@@ -39,8 +40,6 @@
 //     three repetitions fail on servers that answer pings, the process empties the shards. While
 //     a server does not answer, Updates fail at once (see gates).
 //   - A script that failed half-way: the next script empties the shard.
-//   - A shard lacks items (messages of another shard, see lua/base.lua) that the other shard no
-//     longer keeps: one of the two shards is emptied (see doubt.go).
 //   - A process that ends during Rebuild: the next Rebuild, Drop or Update frees the new keys.
 //     But if readers already use the new keys of shard 0, the next call makes readers use those
 //     of the other shards too.
@@ -415,27 +414,14 @@ type seasonIndex struct {
 	rebuild chan struct{}            // holds a token while no Rebuild of this process runs
 
 	mu        sync.Mutex
-	acks      map[channel]acknowledgement // to report to the sending shards
-	flushing  bool
 	failures  int // the number of failed Updates
 	repaired  int // the number of failed Updates that were repeated, or made irrelevant by a Rebuild or a drop
 	missed    missed
 	repairing bool
 	lastFreed time.Time // when freeDead last ran
-	// completedAt is the time when completeLater last began.
-	completedAt time.Time
-	log         logState
+	log       logState
 
 	doubtSince atomic.Int64 // when readers first found the season in doubt, in Unix nanoseconds; 0 if there is no doubt
-}
-
-// channel identifies the outbox of one shard for another shard, in one generation. lua/base.lua
-// describes outboxes.
-type channel struct {
-	generation string
-	shards     int // the number of shards of the generation
-	sender     int // the shard that has the outbox
-	receiver   int // the other shard
 }
 
 // season returns the state of a season for a caller that changes it.
@@ -450,7 +436,7 @@ func (x *Index) peek(s leaderboard.SeasonKey) *seasonIndex {
 	if season, ok := x.queried.Get(s); ok {
 		return season
 	}
-	season := &seasonIndex{key: s, rebuild: make(chan struct{}, 1), acks: map[channel]acknowledgement{}}
+	season := &seasonIndex{key: s, rebuild: make(chan struct{}, 1)}
 	season.rebuild <- struct{}{}
 	x.setShards(season, 1) // if the season has another number, scripts return this number
 	x.queried.Add(s, season)
@@ -569,7 +555,7 @@ func (x *Index) Loaded(ctx context.Context, s leaderboard.SeasonKey) (bool, erro
 		})
 		return err == nil && complete && !season.mustDrop(), err
 	}
-	_, _, err := x.Standings(ctx, leaderboard.Ladder{SeasonKey: s}, nil)
+	_, _, err := x.Standings(ctx, leaderboard.Ladder{SeasonKey: s}, nil, leaderboard.Ordinal)
 	switch {
 	case errors.Is(err, errNotLoaded):
 		return false, nil

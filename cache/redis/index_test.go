@@ -33,17 +33,23 @@ func TestMain(m *testing.M) {
 	os.Exit(cluster.Main(m))
 }
 
-// mixedReason is the reason for MixedMoments of [cachetest.Limits]. Redis has no snapshot across slots.
-const mixedReason = "shards are read concurrently, but not at one moment"
+// limitsOf returns the limits of an index with a number of shards. Redis has no snapshot across slots.
+func limitsOf(shards int) cachetest.Limits {
+	limits := cachetest.Limits{NoDense: "a rank key that several shards have would count several times", Shards: shards}
+	if shards > 1 {
+		limits.MixedMoments = "shards are read concurrently, but not at one moment"
+	}
+	return limits
+}
 
 // suites runs the two test suites of the contract [leaderboard.Index]. In the first suite, the index
 // has metrics around it, as in the server.
-func suites(t *testing.T, addrs []string, shards, histories int, limits cachetest.Limits) {
+func suites(t *testing.T, addrs []string, shards, histories int) {
 	open := func(tb testing.TB) leaderboard.Index { return openUnclosed(tb, options(addrs, shards)) }
 	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }
 	sizes := cachetest.Sizes{Histories: histories, Changes: 40, Moves: 1000}
-	cachetest.Run(t, measured, limits, sizes)
-	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, sizes) })
+	cachetest.Run(t, measured, limitsOf(shards), sizes)
+	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, limitsOf(shards), sizes) })
 }
 
 // options returns options with a random key prefix.
@@ -194,11 +200,11 @@ func TestIndexOnAServer(t *testing.T) {
 	addrs := []string{cluster.Redis(t)}
 	t.Run("OneShard", func(t *testing.T) {
 		needs.NoRace(t, "the suite with shards runs under the detector")
-		suites(t, addrs, 1, needs.More(t, 3), cachetest.Limits{})
+		suites(t, addrs, 1, needs.More(t, 3))
 	})
 	t.Run("Shards", func(t *testing.T) {
 		needs.Race(t)
-		suites(t, addrs, 4, needs.More(t, 3), cachetest.Limits{MixedMoments: mixedReason})
+		suites(t, addrs, 4, needs.More(t, 3))
 	})
 }
 
@@ -206,9 +212,9 @@ func TestIndexOnACluster(t *testing.T) {
 	needs.Slow(t, "clusters")
 	addrs := cluster.RedisCluster(t)
 	t.Run("OneShard", func(t *testing.T) {
-		suites(t, addrs, 1, 2, cachetest.Limits{})
+		suites(t, addrs, 1, 2)
 	})
 	t.Run("Shards", func(t *testing.T) {
-		suites(t, addrs, 4, 2, cachetest.Limits{MixedMoments: mixedReason})
+		suites(t, addrs, 4, 2)
 	})
 }

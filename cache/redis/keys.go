@@ -12,12 +12,6 @@ import (
 // slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
-// hash distributes rank keys over shards. The chosen shard is the rank key's home: see lua/base.lua.
-func hash(s string) uint32 {
-	sum := sha1.Sum([]byte(s))
-	return binary.BigEndian.Uint32(sum[:])
-}
-
 // bucketHash distributes a shard's users over buckets, as lua/update.lua does. A bucket is a Redis hash
 // of users' records: see lua/base.lua.
 func bucketHash(user string) uint32 {

@@ -36,7 +36,7 @@ func (r *reader) excerpt(kind, cut string, above, below int, user leaderboard.Us
 		}
 		parts[i] = r.part(c, sizes[i])
 		if r.shards() > 1 {
-			parts[i].better, parts[i].smaller, parts[i].equal = c.int(), c.int(), c.int()
+			parts[i].better = c.int()
 		}
 	}
 	if kind == "i" {

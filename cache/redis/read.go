@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -22,10 +22,6 @@ var (
 
 const (
 	attempts = 32
-	// outboxAge is the age at which a reader delivers the items in an outbox: the messages from one
-	// shard to another (see lua/base.lua). Writers deliver items at once. So if an item is older,
-	// its writer has probably died.
-	outboxAge = 250 * time.Millisecond
 	// batchUsers bounds the users of one round trip if the season has several shards.
 	batchUsers = 256
 	// A script blocks its server. So it computes the counts of at most countedKeys keys and, if the
@@ -47,7 +43,6 @@ type reader struct {
 	ladder  string
 	counts  string // what the scripts have to count: see lua/read.lua
 	control []string
-	drained bool // this reader has delivered old items, which it does at most once
 	rolled  bool // checkShards has called rollForward, which it does at most once
 
 	keyBytes int // of a rank key
@@ -156,14 +151,10 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	parts := make(sizes, r.shards())
 	v := leaderboard.View{AsOf: instantOf(instant(time.Time{}))}
 	generations := make([]string, len(calls))
-	var overdue []int
 	for i, c := range calls {
 		generations[i] = c.str()
 		if changedAt := instantOf(c.str()); changedAt.After(v.AsOf) {
 			v.AsOf = changedAt
-		}
-		if c.int() > outboxAge.Microseconds() {
-			overdue = append(overdue, c.shard)
 		}
 		r.keyBytes = int(c.int())
 		parts[c.shard] = c.int()
@@ -174,16 +165,8 @@ func (r *reader) ask(calls []*call) (sizes, error) {
 	if slices.ContainsFunc(generations, func(g string) bool { return g != generations[0] }) {
 		return nil, r.rollForward(calls, generations)
 	}
-	if len(overdue) > 0 && !r.drained {
-		r.drained = true
-		refused, err := r.x.drain(r.ctx, r.season, r.control, "", overdue)
-		if err == nil && refused { // a home (see reconcile) lacks earlier items, which complete sends
-			_, err = r.x.complete(r.ctx, r.season, r.control, nil)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return nil, errAgain
+	if r.shards() > 1 && strings.ContainsRune(r.counts, 'd') {
+		return nil, fmt.Errorf("the season has %d shards: %w", r.shards(), leaderboard.ErrMethodUnavailable)
 	}
 	v.Size = parts.total()
 	r.view = v
@@ -242,7 +225,7 @@ func fault(calls []*call) error {
 }
 
 // keyCounts has, for a sort key, the numbers of standings before it, of standings with a smaller
-// rank key, and of distinct smaller rank keys.
+// rank key, and of distinct smaller rank keys. With several shards, distinct has no meaning.
 type keyCounts struct{ standings, better, distinct int64 }
 
 func (b *keyCounts) add(c *call) {
@@ -324,26 +307,7 @@ func (r *reader) standings(users []leaderboard.UserID, keys []string) ([]string,
 	if err := fault(calls); err != nil {
 		return nil, nil, err
 	}
-	reconcile(counted)
 	return sortKeys, counted, nil
-}
-
-// reconcile makes counts of rank keys consistent with counts of standings. The home of a rank key
-// is the shard that counts it (see lua/base.lua). An update changes the home shortly after the
-// standings. So the count of rank keys may be older than the count of standings.
-func reconcile(counted map[string]*keyCounts) {
-	last := &keyCounts{}
-	for _, k := range slices.Sorted(maps.Keys(counted)) {
-		b := counted[k]
-		b.distinct = last.distinct + limitDistinct(b.distinct-last.distinct, b.better-last.better)
-		last = b
-	}
-}
-
-// limitDistinct limits distinct, a number of rank keys, to the possible range: from 1 (0 without
-// standings) to standings.
-func limitDistinct(distinct, standings int64) int64 {
-	return max(min(distinct, standings), min(standings, 1))
 }
 
 func rankKey(sortKey string, keyBytes int) string { return sortKey[:min(len(sortKey), keyBytes)] }

@@ -9,7 +9,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -46,9 +45,7 @@ func (x *Index) Rebuild(ctx context.Context, b *leaderboard.Board, s leaderboard
 // of the shards that are lost. It copies the records of the other shards from their live generations.
 // If no shard is left, or if a failed Update of this process is not repaired, it reads all users.
 //
-// All shards get a new generation, as in a Rebuild. Nothing but records is copied. The bulk load computes
-// the counts of rank keys at their homes: a home counts a rank key for all shards. All outboxes, the
-// messages to homes, begin empty (see lua/base.lua). The records of a copied shard
+// All shards get a new generation, as in a Rebuild. Nothing but records is copied. The records of a copied shard
 // are complete: the shard is not lost, so it has every Update that ended before the new generation
 // began. Later Updates also go to the new generation, and versions make their order irrelevant.
 func (x *Index) Restore(ctx context.Context, b *leaderboard.Board, s leaderboard.SeasonKey, at time.Time, scan func(leaderboard.Part) iter.Seq2[leaderboard.Entry, error]) error {
@@ -100,21 +97,15 @@ type generation struct {
 	bulk  string // empty before the bulk load
 	aside string
 
-	pending [][]pendingEntry // entries to send, by shard
-	batches []int64          // number of batches sent, by shard
-	queued  int              // number of entries in pending
+	pending [][][]any // the arguments of entries to send, by shard: see entryArgs
+	batches []int64   // number of batches sent, by shard
+	queued  int       // number of entries in pending
 }
 
 // liveInShard is the live generation of a shard when a new one began.
 type liveInShard struct {
 	name     string // empty if the shard has none
 	keyBytes int    // length of rank keys
-}
-
-// pendingEntry holds the arguments of the update script for an entry.
-type pendingEntry struct {
-	sortKey string // empty if the entry is not ranked
-	args    []any
 }
 
 func (x *Index) rebuild(ctx context.Context, b *leaderboard.Board, g *generation, at time.Time, fill func(context.Context, *generation) error) (err error) {
@@ -212,7 +203,7 @@ func (g *generation) begin(ctx context.Context, b *leaderboard.Board, at time.Ti
 		oldShards := int(acquire.int())
 		g.control = x.controlKeys(g.season.key, shards)
 		g.name, g.fence = name, fence
-		g.pending, g.batches = make([][]pendingEntry, shards), make([]int64, shards)
+		g.pending, g.batches = make([][][]any, shards), make([]int64, shards)
 		g.live = append(make([]liveInShard, 0, shards), liveInShard{live, int(acquire.int())})
 		g.keep = g.keep && oldShards == shards
 		g.leaving = x.otherKeys(g.season.key, g.control, oldShards, int(acquire.int()))
@@ -335,25 +326,16 @@ func (g *generation) load(ctx context.Context, b *leaderboard.Board, read func(c
 
 func (g *generation) send(ctx context.Context) error {
 	var calls []*call
-	bySortKey := func(a, b pendingEntry) int { return strings.Compare(a.sortKey, b.sortKey) }
 	for shard, entries := range g.pending {
-		// budget bounds the cost of a call's moves of users in ladders. In the overall ladder, a move costs
-		// 1. In a division's ladder, it costs division.
-		budget, division := batchMoves, 1
-		if len(g.control) == 1 && slices.IsSortedFunc(entries, bySortKey) {
-			// The script adds many overall standings to one leaf together.
-			budget, division = batchSorted, batchSorted/batchMoves
-		}
-		slices.SortFunc(entries, bySortKey)
 		for len(entries) > 0 {
 			g.batches[shard]++
-			args := []any{g.name, g.batches[shard], "", 0}
+			args := []any{g.name, g.batches[shard], ""}
 			n := 0
 			for size := 0; n < len(entries); n++ {
-				if size += 1 + division*(countMoves(entries[n].args)-1); n > 0 && size > budget {
+				if size += countMoves(entries[n]); n > 0 && size > batchMoves {
 					break
 				}
-				args = append(args, entries[n].args...)
+				args = append(args, entries[n]...)
 			}
 			calls = append(calls, newCall(updateScript, g.control, shard, args...))
 			entries = entries[n:]
@@ -367,7 +349,7 @@ func (g *generation) send(ctx context.Context) error {
 	return g.write(ctx, calls)
 }
 
-// write makes calls of the update script and delivers the outboxes they return.
+// write makes calls of the update script.
 func (g *generation) write(ctx context.Context, calls []*call) error {
 	bounded, cancel := context.WithTimeout(ctx, g.stepTimeout())
 	defer cancel()
@@ -387,25 +369,14 @@ func (g *generation) write(ctx context.Context, calls []*call) error {
 				return errOvertaken
 			}
 		}
-		_, err := g.x.deliver(bounded, g.season, g.control, readSent(nil, calls).items)
-		return err
+		return nil
 	})
 }
 
-// verify delivers the remaining items of all outboxes. It then makes two checks. Every shard must
-// still be on the server on which its fill began, and hold all data that the Rebuild wrote. Every
-// leaving shard must still know the generation, so that writers update the generation.
+// verify makes two checks. Every shard must still be on the server on which its fill began, and hold all data
+// that the Rebuild wrote. Every leaving shard must still know the generation, so that writers update the
+// generation.
 func (g *generation) verify(ctx context.Context) error {
-	if len(g.control) > 1 {
-		var all []*call
-		for shard := range g.control {
-			acks := g.season.takeAcknowledgements(shard, len(g.control))
-			all = append(all, newCall(updateScript, g.control, shard, append([]any{g.name, 0, "", len(acks) / ackArgs}, acks...)...))
-		}
-		if err := g.write(ctx, all); err != nil {
-			return err
-		}
-	}
 	calls, leaving := callEach(checkScript, g.control, g.name), g.callLeaving(checkScript, g.firstName())
 	if err := retry(ctx, func() error { return g.x.run(ctx, slices.Concat(calls, leaving)) }); err != nil {
 		return err
@@ -417,10 +388,8 @@ func (g *generation) verify(ctx context.Context) error {
 		if c.status != statusOK {
 			return errOvertaken
 		}
-		for _, what := range []string{"standings", "rank keys"} {
-			if written, found := c.int(), c.int(); written != found {
-				return fmt.Errorf("shard %d: wrote %d %s, found %d: %w", i, written, what, found, leaderboard.ErrRankUnavailable)
-			}
+		if written, found := c.int(), c.int(); written != found {
+			return fmt.Errorf("shard %d: wrote %d standings, found %d: %w", i, written, found, leaderboard.ErrRankUnavailable)
 		}
 		if batches := c.int(); batches != g.batches[i] {
 			return fmt.Errorf("shard %d: sent %d batches, found %d: %w", i, g.batches[i], batches, leaderboard.ErrRankUnavailable)

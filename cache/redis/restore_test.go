@@ -184,7 +184,7 @@ func TestRestoreAfterAFlushOfOneClusterNode(t *testing.T) {
 		checkUnavailable(t, x)
 		s.parts, s.entries = nil, 0
 		s.each = func() {
-			if _, _, err := y.Page(t.Context(), leaderboard.Ladder{SeasonKey: away}, 1, 10); err != nil {
+			if _, _, err := y.Page(t.Context(), leaderboard.Ladder{SeasonKey: away}, 1, 10, leaderboard.Competition); err != nil {
 				t.Errorf("a page of a season on another master: %v", err)
 			}
 		}

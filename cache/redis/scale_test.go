@@ -39,7 +39,7 @@ func BenchmarkScale(b *testing.B) {
 	for b.Loop() {
 		for range ranks {
 			position := 1 + rng.Int64N(n)
-			all, v, err := x.Standings(b.Context(), l, []leaderboard.UserID{scaleUser(n, n-position)})
+			all, v, err := x.Standings(b.Context(), l, []leaderboard.UserID{scaleUser(n, n-position)}, leaderboard.Competition)
 			must(b, err)
 			if v.Size != n {
 				b.Fatalf("the ladder has %d standings, want %d", v.Size, n)
@@ -48,7 +48,7 @@ func BenchmarkScale(b *testing.B) {
 		}
 		for range pages {
 			first := 1 + rng.Int64N(n-99)
-			page, _, err := x.Page(b.Context(), l, first, 100)
+			page, _, err := x.Page(b.Context(), l, first, 100, leaderboard.Competition)
 			must(b, err)
 			if len(page) != 100 {
 				b.Fatalf("the page at position %d has %d standings, want 100", first, len(page))

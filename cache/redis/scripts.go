@@ -46,7 +46,6 @@ func newScript(name, text string) *script {
 
 var (
 	updateScript    = load("update")
-	deliverScript   = load("deliver")
 	standingsScript = load("standings")
 	excerptScript   = load("excerpt")
 	surveyScript    = load("survey")
@@ -62,9 +61,6 @@ var (
 	probeScript     = load("probe")
 	advanceScript   = load("advance")
 	confirmScript   = load("confirm")
-	reportScript    = load("report")
-	adoptScript     = load("adopt")
-	restateScript   = load("restate")
 	ownerScript     = load("owner")
 )
 

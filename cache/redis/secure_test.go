@@ -156,7 +156,7 @@ func TestSecuredCluster(t *testing.T) {
 	open := func(tb testing.TB) leaderboard.Index {
 		return openUnclosed(tb, optionsWith(func(*certs.Client, *goredis.UniversalOptions) {}))
 	}
-	cachetest.RunHistories(t, open, cachetest.Sizes{Histories: 3, Changes: 20})
+	cachetest.RunHistories(t, open, limitsOf(6), cachetest.Sizes{Histories: 3, Changes: 20})
 	for _, tt := range []struct {
 		name   string
 		change func(*certs.Client, *goredis.UniversalOptions)

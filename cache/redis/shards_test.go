@@ -66,7 +66,7 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 				}
 				background.Go(func() {
 					for ctx.Err() == nil {
-						got, v, err := y.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 20)
+						got, v, err := y.Page(t.Context(), leaderboard.Ladder{SeasonKey: testSeason}, 1, 20, leaderboard.Competition)
 						if err != nil || len(got) != 20 || v.Size < 200 {
 							t.Errorf("a page during a change to %d shards: %d standings of %d, error %v; want 20 of at least 200", shards, len(got), v.Size, err)
 							return

@@ -8,10 +8,9 @@ import (
 // treeWriter writes a new tree (see lua/tree.lua) from strings in order. It keeps in memory only the
 // strings that are in no job yet (see job in bulk.go), and the counts of groups.
 type treeWriter struct {
-	b      *bulk
-	part   *portion
-	at     string // the beginning of the names of the tree's keys
-	follow bool   // whether the tree counts followers
+	b    *bulk
+	part *portion
+	at   string // the beginning of the names of the tree's keys
 
 	// The open leaf is the last leaf, to which the method add adds strings.
 	leaf    string   // its name
@@ -56,7 +55,7 @@ func (t *treeWriter) add(s string) error {
 		}
 		t.open(separator(t.last, s))
 	}
-	if kb := t.b.g.keyBytes; t.follow && t.last != "" && t.last[:kb] == s[:kb] {
+	if kb := t.b.g.keyBytes; t.last != "" && t.last[:kb] == s[:kb] {
 		t.f++
 	}
 	t.n, t.longest, t.last = t.n+1, max(t.longest, len(s)), s
@@ -207,10 +206,7 @@ func (t *treeWriter) writeSums() []command {
 		}
 		return total
 	}
-	strings, followers := add("", t.sums), 0
-	if t.follow {
-		followers = add("f", t.fsums)
-	}
+	strings, followers := add("", t.sums), add("f", t.fsums)
 	s := t.at + "s"
 	all := []command{{3, []any{"HSET", s, "x", unpacked, "t", strings, "ft", followers}}, {1, []any{"HDEL", s, "x"}}}
 	return append(all, setFields(s, fields)...)

@@ -18,18 +18,6 @@ const (
 	// batchMoves is the maximum number of moves in one call, which blocks the server. A move changes
 	// a user's place in one ladder. An entry with more moves has its own call.
 	batchMoves = 8
-	// batchSorted is the maximum number of entries in one call of a Rebuild, if the season has one
-	// shard and the entries are in standing order.
-	batchSorted = 64
-	// maxItems is the maximum number of items of one outbox (see lua/base.lua) in an answer. It
-	// equals ITEMS in lua/update.lua.
-	maxItems = 1000
-	// ackArgs is the number of arguments of an acknowledgement: see lua/update.lua.
-	ackArgs = 4
-	// refusedItems is the answer of the deliver script for items that it refuses.
-	refusedItems = -2
-	// flushDelay is the time that acknowledgements wait for an update that can carry them.
-	flushDelay = 20 * time.Millisecond
 	// unsyncedTimeout bounds an Update if an earlier failed Update of the season is not repaired.
 	unsyncedTimeout = 100 * time.Millisecond
 	// maxMissed is the maximum number of entries of failed Updates that a process keeps.
@@ -143,14 +131,12 @@ func countMoves(args []any) int {
 	return n
 }
 
-func updateCalls(season *seasonIndex, control []string, at string, entries []leaderboard.Entry, args [][]any) []*call {
+func updateCalls(control []string, at string, entries []leaderboard.Entry, args [][]any) []*call {
 	groups := make([][]any, len(control)) // by shard: arguments of the next call
 	size := make([]int, len(control))     // by shard: moves of the next call
 	var calls []*call
 	send := func(shard int, entries []any) {
-		acks := season.takeAcknowledgements(shard, len(control))
-		head := append([]any{"", 0, at, len(acks) / ackArgs}, acks...)
-		calls = append(calls, newCall(updateScript, control, shard, append(head, entries...)...))
+		calls = append(calls, newCall(updateScript, control, shard, append([]any{"", 0, at}, entries...)...))
 	}
 	flush := func(shard int) {
 		send(shard, groups[shard])
@@ -158,7 +144,7 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 	}
 	for i := range entries {
 		shard, n := shardOf(entries[i].User, len(control)), countMoves(args[i])
-		if n == 1 && len(control) == 1 {
+		if n == 1 {
 			send(shard, args[i]) // lua/fast.lua handles calls of one move
 			continue
 		}
@@ -176,12 +162,11 @@ func updateCalls(season *seasonIndex, control []string, at string, entries []lea
 	return calls
 }
 
-// update writes entries to their shards in one round trip. If the shards have items for the homes
-// of rank keys (see lua/base.lua), a second round trip delivers the items. While a Rebuild changes
-// the number of shards, update also writes the entries to the shards of the new generation.
+// update writes entries to their shards in one round trip. While a Rebuild changes the number of shards,
+// update also writes the entries to the shards of the new generation, in a second round trip.
 func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entries []leaderboard.Entry, args [][]any) error {
 	control := *season.control.Load()
-	calls := updateCalls(season, control, at, entries, args)
+	calls := updateCalls(control, at, entries, args)
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
@@ -191,7 +176,7 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 	if slices.ContainsFunc(calls, func(c *call) bool { return c.shard != 0 && (c.status == statusNone || c.status == statusLost) }) {
 		// If the season is not loaded, the update has nothing to do. But the season may have another
 		// number of shards, which shard 0 knows.
-		first := newCall(updateScript, control, 0, "", 0, "", 0)
+		first := newCall(updateScript, control, 0, "", 0, "")
 		if err := x.run(ctx, []*call{first}); err != nil {
 			return err
 		}
@@ -202,13 +187,6 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 		return x.update(ctx, season, at, entries, args)
 	}
 	sent := readSent(season, calls)
-	refused, err := x.deliver(ctx, season, control, sent.items)
-	if err != nil {
-		return err
-	}
-	if refused {
-		x.completeLater(season, control)
-	}
 	if sent.building != "" || sent.garbage {
 		x.freeDead(season, control, sent.building)
 	}
@@ -216,12 +194,11 @@ func (x *Index) update(ctx context.Context, season *seasonIndex, at string, entr
 		return nil
 	}
 	control = x.controlOf(season, sent.newShards)
-	calls = updateCalls(season, control, at, entries, args)
+	calls = updateCalls(control, at, entries, args)
 	if err := x.run(ctx, calls); err != nil {
 		return err
 	}
-	_, err = x.deliver(ctx, season, control, readSent(nil, calls).items)
-	return errors.Join(formatFault(calls), err)
+	return formatFault(calls)
 }
 
 func formatFault(calls []*call) error {
@@ -233,25 +210,14 @@ func formatFault(calls []*call) error {
 	return nil
 }
 
-// delivery has consecutive items from one shard's outbox for another shard: see lua/base.lua
-// and lua/deliver.lua.
-type delivery struct {
-	channel
-	terms  string // of the channel: see lua/channel.lua
-	offset int64  // number of items that the sender put into the outbox before these
-	items  []string
-}
-
 // sent has answers of the update script.
 type sent struct {
-	items     []delivery // the outboxes
-	building  string     // the generation that is being built
-	garbage   bool       // whether the free script has work
-	newShards int        // building's number of shards, or 0 if the calls expect this number
+	building  string // the generation that is being built
+	garbage   bool   // whether the free script has work
+	newShards int    // building's number of shards, or 0 if the calls expect this number
 }
 
-// readSent reads answers of the update script. If season is not nil, readSent records in it which
-// servers made the updates.
+// readSent reads answers of the update script, and records in season which servers made the updates.
 func readSent(season *seasonIndex, calls []*call) (s sent) {
 	for _, c := range calls {
 		if c.status != statusOK {
@@ -259,151 +225,10 @@ func readSent(season *seasonIndex, calls []*call) (s sent) {
 		}
 		s.building = c.str()
 		s.garbage = c.int() == 1 || s.garbage
-		if server := c.str(); season != nil {
-			season.noteUpdate(c.shard, c.shards(), server)
-		}
+		season.noteUpdate(c.shard, c.shards(), c.str())
 		s.newShards = max(s.newShards, int(c.int()))
-		for len(c.rest) > 0 && !c.fault {
-			r := reply{rest: c.list()}
-			n := delivery{channel{r.str(), c.shards(), c.shard, int(r.int())}, r.str(), r.int(), r.strings()}
-			// Calls of one shard may return the same items. The last call returns all of them.
-			if i := slices.IndexFunc(s.items, func(o delivery) bool { return o.channel == n.channel }); i >= 0 {
-				s.items[i] = n
-			} else {
-				s.items = append(s.items, n)
-			}
-		}
 	}
 	return s
-}
-
-// deliver sends deliveries to the homes of their rank keys. It makes one round trip, unless an
-// outbox has more than maxItems items. It reports whether a home refused items. A home refuses items if
-// it has other terms of the channel (see lua/channel.lua), or lacks earlier items.
-func (x *Index) deliver(ctx context.Context, season *seasonIndex, control []string, all []delivery) (refused bool, err error) {
-	if len(all) == 0 {
-		return false, nil
-	}
-	byShard := map[int]*call{}
-	sent := map[int][]delivery{}
-	var calls []*call
-	full := map[int]bool{} // the senders whose outboxes may have more items
-	for _, n := range all {
-		c := byShard[n.receiver]
-		if c == nil {
-			c = newCall(deliverScript, control, n.receiver)
-			byShard[n.receiver] = c
-			calls = append(calls, c)
-		}
-		c.args = append(c.args, n.generation, n.sender, n.terms, n.offset, len(n.items))
-		for _, item := range n.items {
-			c.args = append(c.args, item)
-		}
-		sent[n.receiver] = append(sent[n.receiver], n)
-	}
-	if err := x.run(ctx, calls); err != nil {
-		return false, err
-	}
-	for _, c := range calls {
-		if c.status != statusOK {
-			continue // the home has lost the generation, so the items are obsolete
-		}
-		season.noteUpdate(c.shard, c.shards(), c.str())
-		for _, n := range sent[c.shard] {
-			received := c.int()
-			refused = refused || received == refusedItems
-			if received >= 0 {
-				x.acknowledge(season, n.channel, acknowledgement{n.terms, received})
-				full[n.sender] = full[n.sender] || len(n.items) == maxItems
-			}
-		}
-	}
-	var senders []int
-	for shard, isFull := range full {
-		if isFull {
-			senders = append(senders, shard)
-		}
-	}
-	if len(senders) > 0 {
-		more, err := x.drain(ctx, season, control, "", senders)
-		return refused || more, err
-	}
-	return refused, nil
-}
-
-// drain reads the outboxes of shards and delivers the items. If the parameter generation is not empty,
-// drain reads only the outboxes of this generation, which must be the generation that is being built.
-func (x *Index) drain(ctx context.Context, season *seasonIndex, control []string, generation string, shards []int) (refused bool, err error) {
-	calls := make([]*call, len(shards))
-	for i, shard := range shards {
-		acks := season.takeAcknowledgements(shard, len(control))
-		calls[i] = newCall(updateScript, control, shard, append([]any{generation, 0, "", len(acks) / ackArgs}, acks...)...)
-	}
-	if err := x.run(ctx, calls); err != nil {
-		return false, err
-	}
-	return x.deliver(ctx, season, control, readSent(season, calls).items)
-}
-
-// acknowledgement is the number of items that a home has received through a channel with these terms.
-type acknowledgement struct {
-	terms    string
-	received int64
-}
-
-// acknowledge records an acknowledgement. The next update of the sending shard, or else flush, passes
-// the acknowledgement to that shard.
-func (x *Index) acknowledge(season *seasonIndex, c channel, a acknowledgement) {
-	season.mu.Lock()
-	defer season.mu.Unlock()
-	if last := season.acks[c]; last.terms == a.terms {
-		a.received = max(a.received, last.received)
-	}
-	season.acks[c] = a
-	if !season.flushing && x.ctx.Err() == nil {
-		season.flushing = true
-		x.background.Go(func() { x.flush(season) })
-	}
-}
-
-// takeAcknowledgements removes the acknowledgements for a sending shard, and returns them as arguments
-// of the update script. The parameter shards is the generation's number of shards.
-func (s *seasonIndex) takeAcknowledgements(shard, shards int) []any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var out []any
-	for c, a := range s.acks {
-		if c.sender == shard && c.shards == shards {
-			out = append(out, c.generation, c.receiver, a.terms, a.received)
-			delete(s.acks, c)
-		}
-	}
-	return out
-}
-
-// flush sends the acknowledgements that no update has sent. A lost acknowledgement
-// is harmless: the items are delivered again, and their home ignores them.
-func (x *Index) flush(season *seasonIndex) {
-	_ = sleep(x.ctx, flushDelay) // ends early on Close
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), x.o.UpdateTimeout)
-	defer cancel()
-	season.mu.Lock()
-	season.flushing = false
-	senders := map[[2]int]bool{} // number of shards, number of the sending shard
-	for c := range season.acks {
-		senders[[2]int{c.shards, c.sender}] = true
-	}
-	season.mu.Unlock()
-	var calls []*call
-	for sender := range senders {
-		shards, shard := sender[0], sender[1]
-		if acks := season.takeAcknowledgements(shard, shards); len(acks) > 0 {
-			calls = append(calls, newCall(updateScript, x.controlOf(season, shards), shard, append([]any{"", 0, "", len(acks) / ackArgs}, acks...)...))
-		}
-	}
-	if len(calls) > 0 {
-		_ = x.run(ctx, calls)
-	}
 }
 
 // missed has the entries of a season's failed Updates until they are repeated.

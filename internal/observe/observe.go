@@ -48,7 +48,7 @@ func outcome(err error) string {
 		return unavailable
 	case slices.ContainsFunc([]error{
 		leaderboard.ErrInvalid, leaderboard.ErrBoardNotFound, leaderboard.ErrBoardExists, leaderboard.ErrEntryNotFound,
-		leaderboard.ErrResultNotFound, leaderboard.ErrNotSealed, leaderboard.ErrAPIKeyNotFound,
+		leaderboard.ErrResultNotFound, leaderboard.ErrNotSealed, leaderboard.ErrAPIKeyNotFound, leaderboard.ErrMethodUnavailable,
 	}, is):
 		return refused
 	}

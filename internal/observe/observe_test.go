@@ -94,7 +94,7 @@ func TestIndexKeepsItsContract(t *testing.T) {
 	var r registries
 	open := func(testing.TB) leaderboard.Index { return observe.Index(memory.New(), r.open()) }
 	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{Moves: 500})
-	t.Run("Histories", func(t *testing.T) { cachetest.RunHistories(t, open, cachetest.Sizes{Histories: 5}) })
+	t.Run("Histories", func(t *testing.T) { cachetest.RunHistories(t, open, cachetest.Limits{}, cachetest.Sizes{Histories: 5}) })
 	r.check(t, reflect.TypeFor[leaderboard.Index](), "index", "Fits", "Synced", "Invalidate", "Close")
 }
 

@@ -79,7 +79,7 @@ func (a *Applier) isLargePart(ctx context.Context, key leaderboard.SeasonKey, us
 	if err != nil || !loaded {
 		return true, err
 	}
-	_, view, err := a.index.Index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1)
+	_, view, err := a.index.Index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1, leaderboard.Ordinal)
 	return int64(len(users)) > view.Size/rebuiltShare, err
 }
 

@@ -25,7 +25,8 @@ type LookupPage struct {
 }
 
 // Lookup returns the entries of up to [MaxLookup] users, and ignores repeated users. If the rank
-// index cannot answer, Degraded is set, and only ListRanks has ranks.
+// index cannot answer, Degraded is set, and only ListRanks has ranks. If the season has no ranks of
+// the query's method, only ListRanks has ranks.
 func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID) (LookupPage, error) {
 	unique, err := uniqueUsers(users)
 	if err != nil {
@@ -38,6 +39,10 @@ func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID
 	var page LookupPage
 	err = r.read(ctx, b, q, func(v *view) error {
 		standings, ladderView, err := v.Standings(ctx, v.ladder, unique, v.method)
+		noRanks := errors.Is(err, leaderboard.ErrMethodUnavailable)
+		if noRanks {
+			standings, ladderView, err = v.Standings(ctx, v.ladder, unique, leaderboard.Ordinal)
+		}
 		if err != nil {
 			return err
 		}
@@ -54,6 +59,11 @@ func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID
 			return int(x.Ranks.Ordinal - y.Ranks.Ordinal)
 		})
 		page.setLines(v, present)
+		for i := range page.Lines {
+			if noRanks {
+				page.Lines[i].Rank = 0
+			}
+		}
 		return nil
 	})
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {

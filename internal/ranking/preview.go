@@ -121,6 +121,9 @@ type BoardPreview struct {
 	// Changed is the number of seasons that would change. Removed is the number of those that
 	// the next sweep would delete.
 	Changed, Removed int
+	// LosesDense means that the number of shards would change from 1 to more. In an index with shards,
+	// seasons would then have no dense ranks before they are sealed.
+	LosesDense bool
 }
 
 // SeasonEffect is a season that would change. A zero time means never.
@@ -149,6 +152,7 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 	if p.Board, err = b.Revise(a.checkedChange(records, change)); err != nil {
 		return BoardPreview{}, err
 	}
+	p.LosesDense = b.Shards <= 1 && p.Board.Shards > 1
 	now := a.now()
 	effects, err := seasonEffects(&b, &p.Board, records, now)
 	if err != nil {

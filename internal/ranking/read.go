@@ -191,14 +191,15 @@ func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view
 //   - The season is not in the index. read first loads it.
 //   - The season has no users. f then reads an empty ladder.
 //
-// Errors: [leaderboard.ErrRankUnavailable] if the index cannot answer.
+// Errors: [leaderboard.ErrRankUnavailable] if the index cannot answer; [leaderboard.ErrMethodUnavailable].
 func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func(*view) error) error {
 	v, err := r.view(ctx, b, q)
 	if err != nil {
 		return err
 	}
 	err = f(v)
-	if v.sealed && errors.Is(err, leaderboard.ErrNotSealed) || !v.sealed && errors.Is(err, leaderboard.ErrRankUnavailable) && r.mayBeSealed(v.season) {
+	unavailable := errors.Is(err, leaderboard.ErrRankUnavailable) || errors.Is(err, leaderboard.ErrMethodUnavailable)
+	if v.sealed && errors.Is(err, leaderboard.ErrNotSealed) || !v.sealed && unavailable && r.mayBeSealed(v.season) {
 		r.forgetSeason(v.ladder.SeasonKey)
 		if v, err = r.view(ctx, b, q); err != nil {
 			return err
@@ -291,7 +292,7 @@ func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, position
 		return nil, err
 	}
 	err = r.read(ctx, b, Query{Board: b.ID, Season: key.Season}, func(v *view) error {
-		survey, _, err := v.Survey(ctx, v.ladder, leaderboard.SurveyQuery{Positions: positions})
+		survey, _, err := v.Survey(ctx, v.ladder, leaderboard.SurveyQuery{Positions: positions}, leaderboard.Ordinal)
 		keys = survey.Positions
 		return err
 	})

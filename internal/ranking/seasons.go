@@ -155,7 +155,7 @@ func newestFirst(x, y leaderboard.Season) int { return y.End.Compare(x.End) }
 func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, error) {
 	var total int64
 	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
-		_, ladderView, err := v.Page(ctx, v.ladder, 1, 1)
+		_, ladderView, err := v.Page(ctx, v.ladder, 1, 1, leaderboard.Ordinal)
 		total = ladderView.Size
 		return err
 	})

@@ -157,7 +157,7 @@ func (s *Service) load(ctx context.Context, progress Progress, plan func(context
 				}
 				continue
 			}
-			if _, view, err := s.index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1); err == nil {
+			if _, view, err := s.index.Page(ctx, leaderboard.Ladder{SeasonKey: key}, 1, 1, leaderboard.Ordinal); err == nil {
 				census.add(b, view)
 				s.index.fills.sizes.Add(key, view.Size)
 			}

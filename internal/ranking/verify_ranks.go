@@ -25,7 +25,7 @@ func (c *check) compareRanks(ctx context.Context, l leaderboard.Ladder, entries 
 		users[i] = entries[i].User
 	}
 	return c.reader.read(ctx, c.b, Query{Board: l.Board, Season: l.Season, Division: l.Division}, func(v *view) error {
-		standings, _, err := v.Standings(ctx, l, users)
+		standings, _, err := v.Standings(ctx, l, users, leaderboard.Ordinal)
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (c *check) compareRank(ctx context.Context, v *view, kind DifferenceKind, u
 	if err != nil {
 		return err
 	}
-	standings, _, err := v.Standings(ctx, v.ladder, []leaderboard.UserID{user})
+	standings, _, err := v.Standings(ctx, v.ladder, []leaderboard.UserID{user}, leaderboard.Ordinal)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (c *check) ladderSizes(ctx context.Context, divisions []leaderboard.Divisio
 	sizes := map[leaderboard.Division]int64{}
 	for _, d := range divisions {
 		err := c.reader.read(ctx, c.b, Query{Board: c.key.Board, Season: c.key.Season, Division: d}, func(v *view) error {
-			_, ladderView, err := v.Page(ctx, v.ladder, 1, 1)
+			_, ladderView, err := v.Page(ctx, v.ladder, 1, 1, leaderboard.Ordinal)
 			sizes[d] = ladderView.Size
 			return err
 		})

@@ -12,7 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// While "board update --shards" changes the number of shards, reads have ranks.
+// While "board update --shards" changes the number of shards, reads have ranks. With several shards, dense ranks
+// are 400 METHOD_UNAVAILABLE.
 func TestShardsOfABoard(t *testing.T) {
 	d := deployment.New(t, deployment.Options{})
 	api := d.Serve(t)
@@ -42,11 +43,39 @@ func TestShardsOfABoard(t *testing.T) {
 			return err
 		})
 	}
+	dense := func(want string) {
+		t.Helper()
+		var answer struct {
+			Data    struct{ Leaderboard []struct{ Rank int64 } }
+			Details []struct{ Reason string }
+		}
+		status, err := api.Call(t.Context(), http.MethodGet, "/v1/boards/"+board+"/scores?method=dense&limit=30", nil, &answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprint(status, " ")
+		for _, d := range answer.Details {
+			got += d.Reason
+		}
+		if n := len(answer.Data.Leaderboard); n > 0 {
+			got += fmt.Sprint(answer.Data.Leaderboard[n-1].Rank)
+		}
+		if got != want {
+			t.Errorf("dense ranks: %s, want %s", got, want)
+		}
+	}
 	wait("2")
+	dense("400 METHOD_UNAVAILABLE")
 	for _, shards := range []string{"3", "1"} {
 		if out, err := api.Command(t, "board", "update", board, "--shards", shards).CombinedOutput(); err != nil || !strings.Contains(string(out), "shards") {
 			t.Fatalf("board update --shards %s: %v: %s", shards, err, out)
 		}
 		wait(shards)
 	}
+	dense("200 15")
+	out, err := api.Command(t, "board", "update", board, "--shards", "2", "--dry-run").CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "dense ranks") {
+		t.Errorf("board update --shards 2 --dry-run: error %v, output %q; want a sentence about dense ranks", err, out)
+	}
+	dense("200 15")
 }

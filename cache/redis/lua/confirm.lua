@@ -12,12 +12,11 @@
 --   the number of the session
 --   the number of partitions of the log
 --   the tag of the board: see tagOf in doubt.go
---   1 if no home lacks items of the season (see base.lua), otherwise 0
 --   the newest live generation of all shards, or '' for a season with one shard
 --   pairs of a partition and an offset
 -- Returns one of:
 --   OK and the server: the shard is not in doubt any more
---   DOUBT and 1: other partitions must still be confirmed, or homes lack items
+--   DOUBT and 1: other partitions must still be confirmed
 --   DOUBT and 0: the confirmation does not count
 --   LOST: the script has emptied the shard, because its live generation has another tag or is not the
 --   newest
@@ -32,7 +31,7 @@ local server, session, partitions = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]
 if server ~= c.server then return {DOUBT, 0} end
 local sure = T .. ':sure'
 if c.doubt then
-  if not c.live or c.tag ~= ARGV[6] or ARGV[8] ~= '' and c.live ~= ARGV[8] then
+  if not c.live or c.tag ~= ARGV[6] or ARGV[7] ~= '' and c.live ~= ARGV[7] then
     empty_shard()
     return {LOST}
   end
@@ -44,21 +43,17 @@ if c.doubt then
     return {DOUBT, 0}
   end
 end
-for i = 9, #ARGV, 2 do
+for i = 8, #ARGV, 2 do
   if c.doubt then call('HSET', sure, '/' .. ARGV[i], 1) end
 end
-record(9)
+record(8)
 if c.doubt then
-  if call('HLEN', sure) - 2 < partitions or ARGV[7] ~= '1' then return {DOUBT, 1} end
+  if call('HLEN', sure) - 2 < partitions then return {DOUBT, 1} end
   -- A generation that is being built may lack writes of its Rebuild, so the Rebuild must restart.
   local next = c.next or c.other_next
   if next then c.dead = c.dead .. next .. ' ' .. c.nbuckets .. ' ' end
   call('HSET', T, 'id', LAYOUT .. server, 'seen', 0, 'dead', c.dead .. c.aside)
   forget_next()
   call('UNLINK', sure)
-  -- While the shard was in doubt, updates delivered no items. With the time 0, the next reader delivers
-  -- them: see outboxAge in read.go.
-  local w = key(c.live, 'w')
-  if S ~= '1' and tonumber(call('HGET', w, 'untold') or 0) > 0 then call('HSET', w, 'oldest', 0) end
 end
 return {OK, server}

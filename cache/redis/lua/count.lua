@@ -14,21 +14,21 @@ if not count then
     return n
   end
 
-  -- count_at returns the number of strings of a tree that are less than k, and if distinct is true, the
+  -- count_at returns the number of strings of the tree z that are less than k, and if distinct is true, the
   -- number of their different rank keys. g, gi, s and si are the results of seek for k (see find.lua). If
   -- another leaf has strings with the rank key k too, equal may be true.
-  function count_at(distinct, equal, at, k, g, gi, s, si)
-    local leaf, f, any = at .. 'l' .. s, 0, true
+  function count_at(distinct, equal, k, g, gi, s, si)
+    local leaf, f, any = z .. 'l' .. s, 0, true
     local less = call('ZLEXCOUNT', leaf, '-', '(' .. k) -- strings of the leaf that are less than k
     local n = less
     if not si then return n, distinct and n > 0 and n - count_pairs(call('ZRANGE', leaf, '0', format('%d', n - 1))) or n end
-    if si > 0 then n = n + call('BITCOUNT', at .. 'c' .. g, '0', format('%d', si * BLOCK - 1)) end
+    if si > 0 then n = n + call('BITCOUNT', z .. 'c' .. g, '0', format('%d', si * BLOCK - 1)) end
     if gi then
       --include inline/sum
       n, any, f = n + strings_before, followed, followers_before
     end
     if not (distinct and any) then return n, n end
-    local upto = call('BITCOUNT', at .. 'f' .. g, '0', format('%d', (si + 1) * BLOCK - 1))
+    local upto = call('BITCOUNT', z .. 'f' .. g, '0', format('%d', (si + 1) * BLOCK - 1))
     f = f + upto
     if upto > 0 then
       local rest = call('ZCARD', leaf) - less
@@ -45,27 +45,18 @@ if not count then
     return n, n - f
   end
 
-  -- count returns the number of strings of a tree that are less than x.
-  function count(at, x) return (count_at(false, false, at, x, seek(at, x))) end
-
-  -- count_homes returns the number of rank keys less than k whose home is this shard.
-  function count_homes(k)
-    local at = z .. 'k'
-    local _, n = count_at(true, false, at, k, seek(at, k))
-    return n
-  end
+  -- count returns the number of strings of the tree z that are less than x.
+  function count(x) return (count_at(false, false, x, seek(z, x))) end
 
   -- count_less returns the number of standings in the ladder with a smaller rank key than k, and the
-  -- number of different smaller rank keys. If S > 1, the second number includes only rank keys whose home
-  -- is this shard. k may be the beginning of a rank key. If S = 1 and k is the rank key of a standing, g, gi
-  -- and si may be the results of seek for this standing. count_less is then fast.
+  -- number of different smaller rank keys. k may be the beginning of a rank key. If k is the rank key of a
+  -- standing, g, gi and si may be the results of seek for this standing. count_less is then fast.
   function count_less(k, g, gi, si)
-    if S ~= '1' then return count(z, k), DENSE and count_homes(k) or 0 end
     local dir = gi and z .. 'd' .. g
     local t = dir and call('ZREVRANGEBYLEX', dir, '[' .. k, '-', 'LIMIT', '0', '1')[1]
-    if not t then return count_at(DENSE, false, z, k, seek(z, k)) end
+    if not t then return count_at(DENSE, false, k, seek(z, k)) end
     local ti = call('ZRANK', dir, t)
-    return count_at(DENSE, ti < si, z, k, g, gi, t, ti)
+    return count_at(DENSE, ti < si, k, g, gi, t, ti)
   end
 
   -- count_not_worse returns the number of standings with the rank key k or a smaller one. all must be set: see
@@ -74,6 +65,6 @@ if not count then
     local i = #k
     while i > 0 and byte(k, i) == 255 do i = i - 1 end
     if i == 0 then return all end
-    return count(z, sub(k, 1, i - 1) .. string.char(byte(k, i) + 1))
+    return count(sub(k, 1, i - 1) .. string.char(byte(k, i) + 1))
   end
 end

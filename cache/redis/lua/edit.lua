@@ -1,13 +1,12 @@
 -- This file changes trees: see tree.lua. A tree t has the fields:
 --   at      the beginning of its keys
 --   kb      length of a rank key
---   follow  whether the tree counts followers
 --   due     changes of t, ft and the groups' own numbers, by field. flush adds them to the hash s
 -- A place p is a leaf of a tree. Its fields are g, gi, s and si, the results of seek, and the leaf's key.
 local GROUP = 256       -- most leaves of a group
 local UNPACKED = string.rep('x', 65) -- longer than zset-max-listpack-value, so Redis unpacks the set
 
-local function new_tree(at, kb, follow) return {at = at, kb = kb, follow = follow, due = {}} end
+local function new_tree(at, kb) return {at = at, kb = kb, due = {}} end
 
 local function find_place(t, x)
   local g, gi, s, si = seek(t.at, x)
@@ -141,14 +140,14 @@ local function split_group(t, g, gi)
   if gi then
     local n = call('ZCARD', at .. 'r')
     resum(t, '', n, gi + 1, 1, counts.c)
-    if t.follow then resum(t, 'f', n, gi + 1, 1, counts.f) end
+    resum(t, 'f', n, gi + 1, 1, counts.f)
   else
     gi = 0
     directory(at .. 'r')
     call('HSET', at .. 's', 't', counts.c[1] + counts.c[2], 'ft', counts.f[1] + counts.f[2], 'x', UNPACKED)
     call('HDEL', at .. 's', 'x')
     resum(t, '', 0, 1, 0, counts.c)
-    if t.follow then resum(t, 'f', 0, 1, 0, counts.f) end
+    resum(t, 'f', 0, 1, 0, counts.f)
   end
   call('ZADD', at .. 'r', 0, new)
 end
@@ -178,7 +177,7 @@ local function join_group(t, g, gi, leaves)
     return
   end
   resum(t, '', n, a + 1, 2, sums.c)
-  if t.follow then resum(t, 'f', n, a + 1, 2, sums.f) end
+  resum(t, 'f', n, a + 1, 2, sums.f)
 end
 
 -- next_name returns the name of the leaf that follows the leaf at p, or nil.
@@ -200,18 +199,16 @@ local function split(t, p)
   insert(at .. 'l' .. new, all, half + 1, #all)
   call('ZREMRANGEBYRANK', p.leaf, half, -1)
   local f, following, last = 0, 0, false -- numbers of followers in the old and in the new leaf
-  if t.follow then
-    for i, x in ipairs(all) do
-      local k = sub(x, 1, kb)
-      if k == last then
-        if i <= half then f = f + 1 else following = following + 1 end
-      end
-      last = k
+  for i, x in ipairs(all) do
+    local k = sub(x, 1, kb)
+    if k == last then
+      if i <= half then f = f + 1 else following = following + 1 end
     end
+    last = k
   end
   local dir = at .. 'd' .. p.g
   if p.si then
-    if t.follow then f = followers_of(t, p.g, p.si) - following end
+    f = followers_of(t, p.g, p.si) - following
     call('ZADD', dir, 0, new)
   else
     directory(dir)
@@ -219,7 +216,7 @@ local function split(t, p)
   end
   local si = p.si or 0
   splice(at .. 'c' .. p.g, si, 1, ones(half) .. ones(#all - half))
-  if t.follow then splice(at .. 'f' .. p.g, si, 1, ones(f) .. ones(following)) end
+  splice(at .. 'f' .. p.g, si, 1, ones(f) .. ones(following))
   if call('ZCARD', dir) > GROUP then split_group(t, p.g, p.gi) end
 end
 
@@ -242,26 +239,22 @@ local function join(t, p, n, limit)
     call('DEL', dir, at .. 'c' .. p.g, at .. 'f' .. p.g)
     return
   end
-  if t.follow then
-    local f = followers_of(t, p.g, a) + followers_of(t, p.g, a + 1)
-    splice(at .. 'f' .. p.g, a, 2, ones(f))
-  end
+  splice(at .. 'f' .. p.g, a, 2, ones(followers_of(t, p.g, a) + followers_of(t, p.g, a + 1)))
   splice(at .. 'c' .. p.g, a, 2, ones(size))
   if p.gi and leaves < math.max(GROUP / 8, 2) then join_group(t, p.g, p.gi, leaves) end
 end
 
--- find_twin reports whether another string of the tree has the rank key of x. p is the place of x. If
--- another string has the rank key, x or the string after x is a follower because of x. find_twin also
--- returns the place of this follower.
-local function find_twin(t, p, x)
+-- find_follower returns nil if no other string of the tree has the rank key of x. Otherwise x or the string
+-- after x is a follower because of x, and find_follower returns the place of this follower. p is the place of x.
+local function find_follower(t, p, x)
   local kb = t.kb
   local k, i = sub(x, 1, kb), call('ZRANK', p.leaf, x)
   local near = call('ZRANGE', p.leaf, math.max(i - 1, 0), i + 1)
-  if i > 0 and sub(near[1], 1, kb) == k then return true, p end
+  if i > 0 and sub(near[1], 1, kb) == k then return p end
   local next = near[i > 0 and 3 or 2]
   if next then
-    if sub(next, 1, kb) == k then return true, p end
-  elseif p.si then
+    if sub(next, 1, kb) == k then return p end
+  else
     local q = {g = p.g, gi = p.gi, si = p.si + 1}
     q.s = call('ZRANGE', t.at .. 'd' .. p.g, q.si, q.si)[1]
     if not q.s and p.gi then
@@ -280,15 +273,13 @@ local function find_twin(t, p, x)
       local g = call('ZRANGE', t.at .. 'r', p.gi - 1, p.gi - 1)[1]
       s = call('ZRANGE', t.at .. 'd' .. g, -1, -1)[1]
     end
-    if sub(call('ZRANGE', t.at .. 'l' .. s, -1, -1)[1], 1, kb) == k then return true, p end
+    if sub(call('ZRANGE', t.at .. 'l' .. s, -1, -1)[1], 1, kb) == k then return p end
   end
-  if type(next) == 'table' then return true, next end
-  return false
+  if type(next) == 'table' then return next end
 end
 
 -- follow adds d, 1 or -1, to the number of followers of the leaf at p.
 local function follow(t, p, d)
-  if not p.si then return end
   local n = followers_of(t, p.g, p.si)
   call('SETBIT', t.at .. 'f' .. p.g, p.si * BITS + (d > 0 and n or n - 1), d > 0 and 1 or 0)
   if p.gi then
@@ -297,33 +288,28 @@ local function follow(t, p, d)
   end
 end
 
--- put adds the string x to a tree, and take removes x. Both return nil if the tree does not change,
--- otherwise whether x is the only string with its rank key. In trees that count followers, only nil has
--- a meaning.
+-- put adds the string x to a tree, and take removes x. If the tree has x already, or lacks it, nothing changes.
 local function put(t, x)
   local p = find_place(t, x)
-  if call('ZADD', p.leaf, '0', x) == 0 then return nil end
-  local alone, twins, q = true, false, nil
-  if p.si or not t.follow then twins, q = find_twin(t, p, x) end
-  alone = not twins
-  if twins and t.follow then follow(t, q, 1) end
+  if call('ZADD', p.leaf, '0', x) == 0 then return end
   local n = call('ZCARD', p.leaf)
-  if p.si then call('SETBIT', t.at .. 'c' .. p.g, p.si * BITS + n - 1, 1) end
+  if p.si then
+    local follower = find_follower(t, p, x)
+    if follower then follow(t, follower, 1) end
+    call('SETBIT', t.at .. 'c' .. p.g, p.si * BITS + n - 1, 1)
+  end
   if p.gi then
     add_due(t, tostring(p.gi + 1), 1)
     add_due(t, 't', 1)
   end
   if n >= max_strings(x) then split(t, p) end
-  return alone
 end
 
 local function take(t, x)
   local p = find_place(t, x)
-  if not call('ZSCORE', p.leaf, x) then return nil end
-  local alone, twins, q = true, false, nil
-  if p.si or not t.follow then twins, q = find_twin(t, p, x) end
-  alone = not twins
-  if twins and t.follow then follow(t, q, -1) end
+  if not call('ZSCORE', p.leaf, x) then return end
+  local follower = p.si and find_follower(t, p, x)
+  if follower then follow(t, follower, -1) end
   call('ZREM', p.leaf, x)
   local n = call('ZCARD', p.leaf)
   if p.si then call('SETBIT', t.at .. 'c' .. p.g, p.si * BITS + n, 0) end
@@ -333,5 +319,4 @@ local function take(t, x)
   end
   local least = floor(max_strings(x) / 4)
   if p.si and n < least then join(t, p, n, 3 * least) end
-  return alone
 end

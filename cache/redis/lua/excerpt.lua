@@ -12,15 +12,13 @@
 --   cut       standings before the cut
 --   first     position of the part's first standing
 --   start     standings with a smaller rank key than the first standing's
---   distinct  rank keys smaller than the first standing's; no meaning if S > 1
+--   distinct  rank keys smaller than the first standing's
 --   notworse  standings with the cut's rank key or a smaller one. If the part ends with a greater rank
 --             key, notworse is 0, because the caller can count these standings in the part
 --   keys      a string for each leaf: its sort keys in order, separated by zero bytes. Users' ids have
 --             no zero bytes
--- If S > 1, three numbers follow the keys. k is the rank key of the sort key that names the cut, if any.
---   better    standings with a rank key smaller than k
---   smaller   rank keys smaller than k whose home is this shard
---   equal     rank keys not greater than k whose home is this shard
+-- If S > 1, the number of standings with a smaller rank key than that of the sort key that names the cut follows
+-- the keys. It is 0 if no sort key names the cut.
 
 --include base
 --include tree
@@ -80,7 +78,7 @@ for a = 8, by == 'u' and #ARGV or 8, 2 do
       --include inline/better
       start = better
     end
-    if NOT_WORSE and not ties then
+    if NOT_WORSE and present and not ties then
       not_worse = cut + 1
     elseif NOT_WORSE and k ~= '' and (first + read <= cut or sub(last, 1, kb) == k) then
       -- If the next standing in the leaf of last has another rank key, all standings up to last count.
@@ -95,16 +93,14 @@ for a = 8, by == 'u' and #ARGV or 8, 2 do
     reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4], reply[n + 5], reply[n + 6] = cut, first, start, distinct, not_worse, keys
     n = n + 6
     if S ~= '1' then
-      local better, smaller, equal = 0, 0, 0
+      n = n + 1
+      reply[n] = 0
       if k ~= '' then
         --include count
-        better, smaller = count_less(k)
-        if DENSE then equal = count_homes(k .. '\255\255') end -- greater than all strings of k
+        reply[n] = count_less(k)
       end
-      reply[n + 1], reply[n + 2], reply[n + 3] = better, smaller, equal
-      n = n + 3
     end
   end
 end
-reply[6] = all
+reply[5] = all
 return reply

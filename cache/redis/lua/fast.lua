@@ -1,18 +1,18 @@
 -- This file makes the most frequent update in as few commands as possible: one user's move in
--- the overall ladder of a season with one shard. If the update is not simple, the function fast
+-- the overall ladder. If the update is not simple, the function fast
 -- changes nothing and returns nil, and update.lua makes the update. For example, a leaf (see
 -- tree.lua) must split or join, or the update depends on strings of a third leaf.
 local function fast()
-  local user, version, prefix, at = ARGV[7], ARGV[9], ARGV[10], ARGV[5]
+  local user, version, prefix, at = ARGV[6], ARGV[8], ARGV[9], ARGV[5]
   local v = call('HMGET', T, 'S', 'live', 'next', 'busy', 'seen', 'kb', 'asof', 'buckets', 'dead', 'id')
-  if v[1] ~= '1' or not v[2] or v[3] or v[4] ~= '0' or (v[9] or '') ~= '' then return end
+  if v[1] ~= S or not v[2] or v[3] or v[4] ~= '0' or (v[9] or '') ~= '' then return end
   local now, kb = call('TIME'), tonumber(v[6])
   if math.abs(now[1] * 1000000 + now[2] - v[5]) > FRESH or #prefix ~= kb + TIME then return end
 
   local z = T .. ':' .. v[2]
   local u
   do
-    local bucket, h, buckets = nil, ARGV[8], tonumber(v[8])
+    local bucket, h, buckets = nil, ARGV[7], tonumber(v[8])
     --include inline/bucket
     u = z .. ':u' .. bucket
   end
@@ -105,7 +105,7 @@ local function fast()
   return {OK, '', 0, sub(v[10], 3), 0}
 end
 
-if S == '1' and #ARGV == 11 and ARGV[3] == '' and ARGV[6] == '0' and #ARGV[5] == TIME and ARGV[10] ~= '' and ARGV[11] == '' then
+if #ARGV == 10 and ARGV[3] == '' and #ARGV[5] == TIME and ARGV[9] ~= '' and ARGV[10] == '' then
   local done = fast()
   if done then return done end
 end

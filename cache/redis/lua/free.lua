@@ -39,7 +39,7 @@ while n < PIECE do
   if #ladders == 0 then break end
   for i = 1, #ladders, 2 do
     local at = key(g, ladders[i + 1])
-    if not (cut(at) and cut(at .. 'k')) then return {OK, 1, 0} end
+    if not cut(at) then return {OK, 1, 0} end
     call('HDEL', l, ladders[i])
   end
 end
@@ -55,8 +55,7 @@ while n < PIECE and freed < tonumber(buckets) do
 end
 if n >= PIECE then return {OK, 1, freed} end
 
-call('UNLINK', key(g, 'w'), key(g, 'n'), key(g, 'p'))
-for j = 0, tonumber(call('HGET', T, 'maxS') or c.S or 1) - 1 do call('UNLINK', key(g, 'o:' .. j), key(g, 'i:' .. j), key(g, 'd:' .. j)) end
+call('UNLINK', key(g, 'w'), key(g, 'p'))
 local rest = string.match(c.queued, '^%S+ %d+ (.+)$')
 if rest then
   call('HSET', T, 'dead', rest)

@@ -5,7 +5,6 @@
 -- The answer begins with:
 --   OK and the live generation
 --   the time of the last change
---   the microseconds since oldest (see base.lua), 0 if oldest is absent
 --   the length of rank keys
 --   the size of the ladder
 local v = call('HMGET', T, 'S', 'live', 'busy', 'seen', 'asof', 'kb', 'buckets')
@@ -25,13 +24,9 @@ local kb, buckets, number = v[6] + 0, v[7] + 0, '0' -- arithmetic converts faste
 local live = T .. ':' .. v[2]
 if ARGV[3] ~= '' then number = call('HGET', live .. ':l', ARGV[3]) or 'none' end
 local z = live .. ':' .. number
-local reply, n = {OK, v[2], v[5], 0, kb, false, nil, nil, nil, nil, nil, nil, nil}, 6 -- the nils reserve room
-if S ~= '1' then
-  local oldest = call('HGET', live .. ':w', 'oldest')
-  if oldest then reply[4] = now - oldest end
-end
+local reply, n = {OK, v[2], v[5], kb, false, nil, nil, nil, nil, nil, nil, nil}, 5 -- the nils reserve room
 local c, d = byte(ARGV[4], 1, 2)
 local COMPETITION, DENSE = c == 99, c == 100 or d == 100
 local all, ties = nil, true -- see inline/locate.lua
-local summed_at, summed_gi, strings_before, all_strings, followed, followers_before -- see inline/sum.lua
-local count_at, count, count_homes, count_less, count_not_worse -- see count.lua
+local summed_gi, strings_before, all_strings, followed, followers_before -- see inline/sum.lua
+local count_at, count, count_less, count_not_worse -- see count.lua

@@ -1,6 +1,6 @@
 -- The field id begins with the number of the layout of keys, and a space. If it begins otherwise, the shard counts
 -- as lost, so no script reads keys of another layout.
-local LAYOUT = '1 '
+local LAYOUT = '2 '
 
 -- empty_shard marks the shard as empty. free.lua frees the memory later.
 local function empty_shard() call('HDEL', T, 'busy') end

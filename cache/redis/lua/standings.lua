@@ -6,7 +6,7 @@
 -- Returns for each user the sort key, or '' if the user is not in the ladder. If S = 1, the counts of
 -- this sort key follow. After all users, the answer has the counts of each key.
 -- The counts of a key are three numbers: standings before the key, standings with a smaller rank key,
--- and smaller rank keys. If S > 1, the third includes only rank keys whose home is this shard.
+-- and smaller rank keys.
 
 --include base
 --include tree
@@ -32,11 +32,11 @@ end
 for a = keys, #ARGV do
   local x = ARGV[a]
   local better, distinct = count_less(sub(x, 1, kb))
-  reply[n + 1] = #x > kb and count(z, x) or better
+  reply[n + 1] = #x > kb and count(x) or better
   reply[n + 2] = better
   reply[n + 3] = distinct
   n = n + 3
 end
 --include inline/size
-reply[6] = all
+reply[5] = all
 return reply

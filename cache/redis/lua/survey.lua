@@ -63,12 +63,12 @@ local function count_buckets(buckets, from_worst, first, n)
       eh, el = add(wh, wl, -oh, -ol)
       eh, el = add(eh, el, 0, 1)
     end
-    found[#found + 1] = count(z, digits(eh) .. digits(el))
+    found[#found + 1] = count(digits(eh) .. digits(el))
   end
   return found
 end
 
-reply[6] = all
+reply[5] = all
 local percents, keys = 11 + ARGV[5], 11 + ARGV[5] + ARGV[6]
 for a = 11, keys - 1 do
   local position = tonumber(ARGV[a])

@@ -1,8 +1,7 @@
--- A tree keeps different strings in order and counts them. Each string begins with a rank key.
+-- A tree keeps the sort keys of a ladder in order and counts them. A string is a sort key.
 -- A follower is a string with the rank key of the string before it. So among the strings before
 -- a position, the number of different rank keys is the number of strings minus the number of
--- followers. Trees of rank keys count their followers. Trees of sort keys do so only in seasons
--- with one shard (S = 1).
+-- followers.
 --
 -- Strings are in leaves, and leaves are in groups. The names of a tree's keys begin with the same
 -- text, which the scripts call at. Then follows:

@@ -89,7 +89,7 @@ local function begin(c, g, fence, kb, at, tag, first)
   end
   call('HSET', key(g, 'l'), '', 0)
   local old = c.live and c.S or S
-  call('HSET', T, 'S', old, 'nS', S, 'maxS', math.max(S, old, call('HGET', T, 'maxS') or 1), 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'ntag', tag, 'dead', c.dead, 'id', LAYOUT .. server, 'seen', 0, 'busy', 0)
+  call('HSET', T, 'S', old, 'nS', S, 'fence', fence, 'next', g, 'nkb', kb, 'nasof', at, 'nbuckets', 1, 'ntag', tag, 'dead', c.dead, 'id', LAYOUT .. server, 'seen', 0, 'busy', 0)
   call('HDEL', T, 'aside')
   if not c.live then
     call('HDEL', T, 'live', 'kb', 'asof', 'buckets')

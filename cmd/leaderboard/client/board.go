@@ -408,7 +408,8 @@ removes all. Until a new division has all users, "leaderboard board show" and li
 the division show that it is filling. Sealed seasons keep their divisions.
 
 After a change of --shards, the server rebuilds the rank index of the board. Meanwhile it
-answers from the old shards.`,
+answers from the old shards. Seasons on several shards have no dense ranks until they are
+sealed.`,
 		Example: `  leaderboard board update marathon --title "City marathon" --grace 72h
   leaderboard board update arena --private=false
   leaderboard board update arena --shards 3

@@ -82,6 +82,9 @@ func (c *Client) printBoardEffect(b *pb.Board) error {
 			}
 			cli.WriteTable(c.Stdout, t)
 		}
+		if e.GetLosesDense() {
+			c.Println("\nwith several shards, a distributed server has no dense ranks of seasons that are not sealed: --method dense would fail")
+		}
 		c.Printf("dry run: nothing changed. Seasons that would change: %d; the next sweep would delete %d%s\n",
 			e.GetChangedCount(), e.GetRemovedCount(), truncationNote(e.GetTruncated(), len(e.GetSeasons())))
 	})

@@ -20,7 +20,7 @@ do
   before = i
   if gi then
     --include inline/sum
-    before, all, ties = before + strings_before, all_strings, S ~= '1' or followed
+    before, all, ties = before + strings_before, all_strings, followed
   end
   if si and si > 0 then before = before + call('BITCOUNT', z .. 'c' .. g, '0', format('%d', si * BLOCK - 1)) end
 end
