@@ -11,8 +11,10 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
@@ -74,9 +76,23 @@ type Guard struct {
 	byKey      *buckets
 	byUser     *buckets
 	byPeer     *buckets
-	// invalidByPeer limits calls with invalid credentials from one address. Above the limit,
-	// the guard refuses all credentials from the address except cached keys.
-	invalidByPeer *buckets
+	// failedByPeer counts calls from one address whose credentials are invalid or cannot be checked.
+	// Above the limit, the guard looks up this address's keys in the list of all keys, which costs the
+	// store the same for any number of calls. So the guard need not refuse valid credentials because of
+	// others' invalid ones.
+	failedByPeer *buckets
+	listed        coalesce.Group[struct{}, *listedKey]
+	listRate      *rate.Limiter
+}
+
+// listInterval is the shortest time between two lists of all keys.
+const listInterval = 100 * time.Millisecond
+
+// listedKey is a search in the list of all keys.
+type listedKey struct {
+	hash [32]byte
+	key  leaderboard.APIKey
+	err  error
 }
 
 // NewGuard returns an error if it cannot read the keys of o.JWT, or if a setting of o.JWT
@@ -88,8 +104,10 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 	}
 	g := &Guard{
 		keys: keys, options: o, cachedKeys: cached,
-		byKey: newBuckets(o.Limits.PerKey), byUser: newBuckets(o.Limits.PerUser), byPeer: newBuckets(o.Limits.PerPeer), invalidByPeer: newBuckets(o.Limits.PerPeer),
+		byKey: newBuckets(o.Limits.PerKey), byUser: newBuckets(o.Limits.PerUser), byPeer: newBuckets(o.Limits.PerPeer), failedByPeer: newBuckets(o.Limits.PerPeer),
+		listRate: rate.NewLimiter(rate.Every(listInterval), 1),
 	}
+	g.listed.Call = g.findListed
 	if o.JWT.Algorithm != "" {
 		if g.jwt, err = newVerifier(ctx, o.JWT, o.Now); err != nil {
 			return nil, err
@@ -104,18 +122,7 @@ func NewGuard(ctx context.Context, keys leaderboard.APIKeyStore, o Options) (*Gu
 // known. Errors: [ErrUnauthenticated], [*ScopeError], [*RateError], and errors of the store.
 func (g *Guard) Admit(ctx context.Context, peer net.Addr, authorization []string, required Scope) (Caller, error) {
 	c, err := g.authenticate(ctx, peer, authorization)
-	var rate *RateError
-	if errors.As(err, &rate) {
-		return c, err
-	}
 	return c, g.authorize(c, err, peer, required)
-}
-
-func (g *Guard) checkInvalidRate(peer net.Addr) error {
-	if wait := g.invalidByPeer.wait(PeerKey(peer), g.options.Now()); wait > 0 {
-		return &RateError{"calls with invalid credentials", g.options.Limits.PerPeer, wait}
-	}
-	return nil
 }
 
 // authenticate refuses invalid credentials even for methods that need no credentials.
@@ -129,9 +136,6 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 		return Caller{}, ErrUnauthenticated
 	}
 	if g.jwt != nil && looksLikeJWT(token) {
-		if err := g.checkInvalidRate(peer); err != nil {
-			return Caller{}, err
-		}
 		c, err := g.jwt.verify(ctx, token)
 		if err != nil {
 			return Caller{}, ErrUnauthenticated
@@ -139,12 +143,11 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 		return c, nil
 	}
 	hash := hashKey(secret.Text(token))
-	if !g.cachedKeys.Contains(hash) {
-		if err := g.checkInvalidRate(peer); err != nil {
-			return Caller{}, err
-		}
+	lookUp := g.key
+	if !g.cachedKeys.Contains(hash) && g.failedByPeer.wait(PeerKey(peer), g.options.Now()) > 0 {
+		lookUp = g.keyInList
 	}
-	key, err := g.key(ctx, hash)
+	key, err := lookUp(ctx, hash)
 	if errors.Is(err, leaderboard.ErrAPIKeyNotFound) {
 		return Caller{}, ErrUnauthenticated
 	}
@@ -200,19 +203,53 @@ func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, err
 	return leaderboard.APIKey{}, err
 }
 
+// keyInList returns a key from the list of all keys. One list answers all calls that wait for it.
+func (g *Guard) keyInList(ctx context.Context, hash [32]byte) (leaderboard.APIKey, error) {
+	search := &listedKey{hash: hash}
+	if err := g.listed.Do(ctx, struct{}{}, search); err != nil {
+		return leaderboard.APIKey{}, err
+	}
+	return search.key, search.err
+}
+
+// findListed stores errors in the searches: a Group would repeat a failed call for each of them.
+func (g *Guard) findListed(ctx context.Context, _ struct{}, searches []*listedKey) error {
+	if err := g.listRate.Wait(ctx); err != nil {
+		return err
+	}
+	keys, err := g.keys.APIKeys(ctx)
+	byHash := make(map[[32]byte]leaderboard.APIKey, len(keys))
+	for i := range keys {
+		byHash[keys[i].Hash] = keys[i]
+	}
+	now := g.options.Now()
+	for _, s := range searches {
+		key, ok := byHash[s.hash]
+		switch {
+		case err != nil:
+			s.err = err
+		case !ok:
+			s.err = fmt.Errorf("auth: %w", leaderboard.ErrAPIKeyNotFound)
+		default:
+			s.key = key
+			g.cachedKeys.Add(s.hash, cachedKey{key, now, now.Add(keyTTL)})
+		}
+	}
+	return nil
+}
+
 // Forget empties the cache of API keys. Call it after revoking a key.
 func (g *Guard) Forget() { g.cachedKeys.Purge() }
 
 func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope) error {
-	if errors.Is(authErr, ErrUnauthenticated) {
-		g.invalidByPeer.take(PeerKey(peer), g.options.Now())
+	if authErr != nil {
+		g.failedByPeer.take(PeerKey(peer), g.options.Now())
 	}
-	if authErr != nil || c.ID == "" {
-		if wait := g.byPeer.take(PeerKey(peer), g.options.Now()); wait > 0 && g.options.Open != Admin {
-			return &RateError{"calls without valid credentials", g.options.Limits.PerPeer, wait}
-		}
-	} else if wait := g.byKey.take(c.ID, g.options.Now()); wait > 0 {
-		return &RateError{"calls with this key", g.options.Limits.PerKey, wait}
+	if authErr != nil && !errors.Is(authErr, ErrUnauthenticated) {
+		return authErr // the store cannot tell whether the credentials are valid
+	}
+	if err := g.Count(c, peer); err != nil {
+		return err
 	}
 	switch {
 	case authErr != nil:
@@ -223,6 +260,20 @@ func (g *Guard) authorize(c Caller, authErr error, peer net.Addr, required Scope
 		return ErrUnauthenticated
 	}
 	return &ScopeError{min(required, Admin)}
+}
+
+// Count counts one call or one further message of a stream against the rate of the caller's key, or,
+// without valid credentials, of the address peer. It returns a [*RateError] if the rate is exceeded.
+func (g *Guard) Count(c Caller, peer net.Addr) error {
+	now := g.options.Now()
+	if c.ID != "" {
+		if wait := g.byKey.take(c.ID, now); wait > 0 {
+			return &RateError{"calls with this key", g.options.Limits.PerKey, wait}
+		}
+	} else if wait := g.byPeer.take(PeerKey(peer), now); wait > 0 && g.options.Open != Admin {
+		return &RateError{"calls without valid credentials", g.options.Limits.PerPeer, wait}
+	}
+	return nil
 }
 
 // TakeUsers counts results[id] against the rate of each user id. If any user exceeds
