@@ -81,8 +81,8 @@ type Guard struct {
 	// store the same for any number of calls. So the guard need not refuse valid credentials because of
 	// others' invalid ones.
 	failedByPeer *buckets
-	listed        coalesce.Group[struct{}, *listedKey]
-	listRate      *rate.Limiter
+	listed       coalesce.Group[struct{}, *listedKey]
+	listRate     *rate.Limiter
 }
 
 // listInterval is the shortest time between two lists of all keys.

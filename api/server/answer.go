@@ -56,6 +56,10 @@ func errorMessage(s *spb.Status) *pb.Error {
 }
 
 func (gw *gateway) writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
+	writeError(w, err)
+}
+
+func writeError(w http.ResponseWriter, err error) {
 	s := status.Convert(err)
 	h := w.Header()
 	if s.Code() == codes.Unauthenticated {
@@ -224,21 +228,21 @@ func (e eventMarshaler) Marshal(v any) ([]byte, error) {
 	return append([]byte(errorEvent(v)+"data: "), b...), err
 }
 
-// errorEvent returns the first lines of the event that ends a stream with an error. If the server
-// is stopping, the lines state the reconnect delay in milliseconds.
+// errorEvent returns the first lines of the event that ends a stream with an error. If the client is to
+// reconnect, the lines state the delay in milliseconds.
 func errorEvent(v any) string {
 	wrapped, _ := v.(map[string]proto.Message)
 	s, _ := wrapped["error"].(*spb.Status)
-	stopping, delay := false, time.Duration(0)
+	reconnect, delay := false, time.Duration(0)
 	for _, d := range status.FromProto(s).Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
-			stopping = d.GetReason() == reasonStopping
+			reconnect = d.GetReason() == reasonStopping || d.GetReason() == reasonExpired
 		case *errdetails.RetryInfo:
 			delay = d.GetRetryDelay().AsDuration()
 		}
 	}
-	if !stopping {
+	if !reconnect {
 		return "event: error\n"
 	}
 	return fmt.Sprintf("event: reconnect\nretry: %d\n", delay.Milliseconds())

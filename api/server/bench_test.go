@@ -74,7 +74,7 @@ func BenchmarkWatchers(b *testing.B) {
 }
 
 func benchmarkWatchers(b *testing.B, form string, n int, busy bool) {
-	h := newHarness(b, Options{MaxCallerWatchers: int64(n), MaxStreams: uint32(n)})
+	h := newHarness(b, Options{MaxCallerWatchers: n, MaxStreams: uint32(n)})
 	submitted := 0
 	submit := func() {
 		submitted++

@@ -56,7 +56,7 @@ func TestSeparateProbes(t *testing.T) {
 	metrics := prometheus.NewRegistry()
 	rest, _ := newHarness(t, Options{SeparateProbes: true, Metrics: metrics}).onSockets()
 	open, _ := newHarness(t, Options{}).onSockets()
-	admin := httptest.NewServer(NewAdminServer(func() error { return nil }, metrics, slog.New(slog.DiscardHandler)).Handler)
+	admin := httptest.NewServer(NewAdminServer(false, func() error { return nil }, metrics, slog.New(slog.DiscardHandler)).Handler)
 	t.Cleanup(admin.Close)
 	for path, wantOpen := range map[string]int{"/metrics": 200, "/healthz": 200, "/readyz": 200, "/debug/pprof/": 404, "/debug/pprof/heap": 404, "/debug/pprof/cmdline": 404} {
 		if res, _ := request(t, "GET", "http://"+rest+path, ""); res.StatusCode != http.StatusNotFound {
@@ -74,6 +74,103 @@ func TestSeparateProbes(t *testing.T) {
 	}
 	if res, _ := request(t, "GET", admin.URL+"/v1/scores", ""); res.StatusCode != http.StatusNotFound {
 		t.Errorf("the admin port answers /v1/scores with %s, want 404", res.Status)
+	}
+}
+
+// A web page can make a browser on this machine send requests to an insecure server, under the page's
+// own domain with DNS rebinding.
+func TestInsecureProbesRefuseWebPages(t *testing.T) {
+	ready, log := func() error { return nil }, slog.New(slog.DiscardHandler)
+	get := func(handler http.Handler, path, host string, header ...string) int {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Host = host
+		for i := 0; i < len(header); i += 2 {
+			r.Header.Set(header[i], header[i+1])
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		return w.Code
+	}
+	for name, open := range map[string]func(bool) *http.Server{
+		"admin": func(insecure bool) *http.Server {
+			return NewAdminServer(insecure, ready, prometheus.NewRegistry(), log)
+		},
+		"probe": func(insecure bool) *http.Server {
+			return NewProbeServer(insecure, ready, prometheus.NewRegistry(), log)
+		},
+	} {
+		for _, tt := range []struct {
+			host   string
+			header []string
+			want   int // of an insecure server
+		}{
+			{"localhost:9000", nil, 200},
+			{"127.0.0.1:9000", nil, 200},
+			{"[::1]:9000", []string{"Sec-Fetch-Site", "none"}, 200},
+			{"localhost:9000", []string{"Sec-Fetch-Site", "same-origin", "Origin", "http://localhost:9000"}, 200},
+			{"evil.example", nil, 421},
+			{"evil.example:9000", []string{"Sec-Fetch-Site", "same-origin"}, 421},
+			{"localhost.evil.example", nil, 421},
+			{"", nil, 421},
+			{"localhost:9000", []string{"Sec-Fetch-Site", "cross-site"}, 403},
+			{"localhost:9000", []string{"Sec-Fetch-Site", "same-site"}, 403}, // a page of another port
+			{"localhost:9000", []string{"Origin", "https://evil.example"}, 403},
+			{"localhost:9000", []string{"Origin", "null"}, 403},
+		} {
+			for _, path := range []string{"/metrics", "/healthz", "/readyz", "/debug/pprof/cmdline"} {
+				if name == "probe" && strings.HasPrefix(path, "/debug") {
+					continue
+				}
+				if got := get(open(true).Handler, path, tt.host, tt.header...); got != tt.want {
+					t.Errorf("insecure %s server, %s of host %q, %q: %d, want %d", name, path, tt.host, tt.header, got, tt.want)
+				}
+				if got := get(open(false).Handler, path, tt.host, tt.header...); got != http.StatusOK {
+					t.Errorf("%s server, %s of host %q, %q: %d, want 200", name, path, tt.host, tt.header, got)
+				}
+			}
+		}
+	}
+}
+
+func TestProfilesHaveALimit(t *testing.T) {
+	admin := NewAdminServer(false, func() error { return nil }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	for _, path := range []string{"profile", "trace", "heap", "goroutine", "symbol"} {
+		for _, seconds := range []string{"61", "3600", "1e9", "60.1", "-1", "0", "NaN", "Inf", "9223372036854775808", "x"} {
+			w := httptest.NewRecorder()
+			admin.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/"+path+"?seconds="+seconds, nil))
+			if w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "60") {
+				t.Errorf("%s of %s seconds: %d %s, want 400 with the limit", path, seconds, w.Code, w.Body)
+			}
+		}
+	}
+	for _, path := range []string{"trace?seconds=0.01", "heap?seconds=", "heap"} {
+		w := httptest.NewRecorder()
+		admin.Handler.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/pprof/"+path, nil))
+		if w.Code != http.StatusOK || w.Body.Len() == 0 {
+			t.Errorf("%s: %d with %d bytes, want 200 and a profile", path, w.Code, w.Body.Len())
+		}
+	}
+}
+
+// Every public path counts towards the address's rate, except probes, because an orchestrator restarts
+// servers whose probes fail. With a key, the path counts towards the key's rate.
+func TestPublicPathsCountTowardsTheRate(t *testing.T) {
+	for _, path := range []string{"/", "/openapi.json", "/metrics", "/unknown"} {
+		limit := auth.Rate{PerSecond: 0.001, Burst: 2}
+		h := newHarness(t, Options{Limits: auth.Limits{PerPeer: limit, PerKey: limit}})
+		for _, scope := range []string{"", "read"} {
+			for i, limited := range []bool{false, false, true} {
+				a := h.do(scope, "GET", path, nil)
+				if got := a.status == http.StatusTooManyRequests; got != limited || got && a.reason() != "RATE_LIMITED" {
+					t.Errorf("%s with the key %q, call %d: %d %.100s; limited: want %t", path, scope, i+1, a.status, a.raw, limited)
+				}
+			}
+		}
+		for _, probe := range []string{"/healthz", "/readyz"} {
+			if a := h.do("", "GET", probe, nil); a.status != http.StatusOK {
+				t.Errorf("%s over the rate: %d %s, want 200", probe, a.status, a.raw)
+			}
+		}
 	}
 }
 
@@ -140,7 +237,7 @@ func TestForwardedClientsAreLimitedSeparately(t *testing.T) {
 }
 
 func TestStreamsCountTheForwardedClient(t *testing.T) {
-	h := newHarness(t, Options{PublicRead: true, MaxCallerWatchers: 1, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	h := newHarness(t, Options{PublicRead: true, MaxPeerStreams: 1, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
 	_, overGRPC := h.onSockets()
 	c := pb.NewLeaderboardServiceClient(dial(t, overGRPC))
 	watch := func(client string) error {

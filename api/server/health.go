@@ -56,17 +56,11 @@ func (h health) List(context.Context, *healthpb.HealthListRequest) (*healthpb.He
 	return res, nil
 }
 
-// Watch sends the status of a service now and after each change. Options.MaxWatchers bounds the
-// concurrent calls.
+// Watch sends the status of a service now and after each change.
 func (h health) Watch(req *healthpb.HealthCheckRequest, stream healthpb.Health_WatchServer) error {
 	if err := checkService(req.GetService()); err != nil {
 		return err
 	}
-	done, err := h.addWatcher(stream.Context())
-	if err != nil {
-		return err
-	}
-	defer done()
 	ctx, send, stop := prepareStream(h.Server, stream, "")
 	defer stop()
 	ticker := time.NewTicker(healthInterval)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -12,10 +13,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/open-leaderboard/leaderboard/api"
+	"github.com/open-leaderboard/leaderboard/api/auth"
 	"github.com/open-leaderboard/leaderboard/api/web"
 )
 
@@ -32,30 +37,71 @@ func addProbes(mux *http.ServeMux, ready func() error, metrics prometheus.Gather
 }
 
 // NewProbeServer returns an HTTP server of /healthz, /readyz and /metrics. ready returns nil if the
-// process can do its work.
-func NewProbeServer(ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
+// process can do its work. The server of an insecure process refuses web pages of other origins, and
+// hosts other than loopback.
+func NewProbeServer(insecure bool, ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	addProbes(mux, ready, metrics)
-	return newBodilessServer(mux, log)
+	return newBodilessServer(insecure, mux, log)
 }
 
-// NewAdminServer returns an HTTP server of /healthz, /readyz, /metrics and /debug/pprof. It
-// requires no key, so only operators may reach its listener.
-func NewAdminServer(ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
+// NewAdminServer returns the server that [NewProbeServer] returns, with /debug/pprof. It requires no
+// key, so only operators may reach its listener.
+func NewAdminServer(insecure bool, ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	addProbes(mux, ready, metrics)
-	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
-	mux.HandleFunc("GET /debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	return newBodilessServer(mux, log)
+	for path, handler := range map[string]http.HandlerFunc{
+		"": pprof.Index, "cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace,
+	} {
+		mux.HandleFunc("GET /debug/pprof/"+path, func(w http.ResponseWriter, r *http.Request) {
+			if err := checkProfileTime(r); err != nil {
+				writeText(w, http.StatusBadRequest, err.Error())
+				return
+			}
+			handler(w, r)
+		})
+	}
+	return newBodilessServer(insecure, mux, log)
 }
 
-func newBodilessServer(mux *http.ServeMux, log *slog.Logger) *http.Server {
+// maxProfileSeconds bounds the time of a profile, which slows the process down.
+const maxProfileSeconds = 60
+
+func checkProfileTime(r *http.Request) error {
+	text := r.FormValue("seconds")
+	if text == "" {
+		return nil
+	}
+	if seconds, err := strconv.ParseFloat(text, 64); err != nil || !(seconds > 0 && seconds <= maxProfileSeconds) {
+		return fmt.Errorf("seconds: %s is not a number from 1 to %d", strconv.QuoteToASCII(text), maxProfileSeconds)
+	}
+	return nil
+}
+
+// NewStartingServer returns an HTTP server for the address of an API that is starting. It answers probes,
+// if probes is set, and all other requests with 503.
+func NewStartingServer(insecure, probes bool, ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
+	mux := http.NewServeMux()
+	if probes {
+		addProbes(mux, ready, metrics)
+	}
+	return newBodilessServer(insecure, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, pattern := mux.Handler(r); pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		writeError(w, newStatus(codes.Unavailable, "the server is starting; try again soon",
+			errorInfo("UNAVAILABLE"), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)}))
+	}), log)
+}
+
+func newBodilessServer(insecure bool, handler http.Handler, log *slog.Logger) *http.Server {
 	return newHTTPServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		boundUnreadBody(w, r)
-		mux.ServeHTTP(w, r)
+		if insecure && !checkInsecure(w, r) {
+			return
+		}
+		handler.ServeHTTP(w, r)
 	}), log)
 }
 
@@ -132,19 +178,25 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 			writeText(w, http.StatusForbidden, err.Error())
 			return
 		}
-		if s.options.Insecure && !isLoopbackName((&url.URL{Host: r.Host}).Hostname()) {
-			writeText(w, http.StatusMisdirectedRequest, "an insecure server answers only to localhost and loopback addresses, not to "+strconv.QuoteToASCII(r.Host)+"; use http://localhost, or start the server without --insecure")
+		if s.options.Insecure && !checkHost(w, r) {
 			return
 		}
+		r = r.WithContext(peer.NewContext(r.Context(), s.httpPeer(r)))
 		// http.ServeMux removes ".." and "//", but a path under /v1/ may have an id such as "a//b".
 		if !strings.HasPrefix(r.URL.Path, "/v1/") {
+			if !isProbe(r) {
+				if a := s.admit(r.Context(), r.Header["Authorization"], auth.Public); a.refusal != nil {
+					writeError(w, toStatus(a.refusal))
+					return
+				}
+			}
 			mux.ServeHTTP(w, r)
 			return
 		}
 		if s.isPublicRead(r) {
 			w.cacheControl = s.options.PublicCacheControl
 		}
-		gw.ServeHTTP(w, r.WithContext(peer.NewContext(r.Context(), s.httpPeer(r))))
+		gw.ServeHTTP(w, r)
 	})
 	if len(s.options.CORSOrigins) == 0 {
 		return handler, nil
@@ -157,6 +209,35 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		}
 		handler.ServeHTTP(w, r)
 	}), nil
+}
+
+// isProbe reports whether r is a probe. Probes count towards no rate: an orchestrator restarts servers
+// whose probes fail.
+func isProbe(r *http.Request) bool { return r.URL.Path == "/healthz" || r.URL.Path == "/readyz" }
+
+// checkHost answers a request for a host that is not loopback, which DNS rebinding may have sent, and
+// returns false.
+func checkHost(w http.ResponseWriter, r *http.Request) bool {
+	if isLoopbackName((&url.URL{Host: r.Host}).Hostname()) {
+		return true
+	}
+	writeText(w, http.StatusMisdirectedRequest, "an insecure server answers only to localhost and loopback addresses, not to "+strconv.QuoteToASCII(r.Host)+"; use http://localhost, or start the server without --insecure")
+	return false
+}
+
+// checkInsecure answers a request that a web page of another origin may have sent, and returns false.
+// Such a page cannot read the answer, but a profile slows the process down. Browsers state the origin of
+// a GET in Sec-Fetch-Site only.
+func checkInsecure(w http.ResponseWriter, r *http.Request) bool {
+	if !checkHost(w, r) {
+		return false
+	}
+	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	if (site == "" || site == "none" || site == "same-origin") && (origin == "" || origin == "http://"+r.Host) {
+		return true
+	}
+	writeText(w, http.StatusForbidden, "a web page of another origin sent this request; open the address itself, or start the server without --insecure")
+	return false
 }
 
 func isLoopbackName(host string) bool {

@@ -33,6 +33,7 @@ import (
 //   - recover panics;
 //   - set the deadline (not for streams);
 //   - let the guard (auth.Guard) admit the call;
+//   - limit streams (see limitStream);
 //   - decode and check the request, and limit the rates of users (not for streams).
 func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
 	panics := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error { return s.panicError(p) })
@@ -75,6 +76,7 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		},
 		recovery.StreamServerInterceptor(panics),
 		authinterceptor.StreamServerInterceptor(s.enter),
+		s.limitStream,
 	}
 	return unary, stream
 }
@@ -110,24 +112,43 @@ func (r lateRegistrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	for i, m := range desc.Streams {
 		d := doorOf("/" + desc.ServiceName + "/" + m.StreamName)
 		late.Streams[i].Handler = func(srv any, ss grpc.ServerStream) error {
-			return m.Handler(srv, lateStream{ss, r.api, d})
+			return m.Handler(srv, &lateStream{ServerStream: ss, api: r.api, door: d, bidi: m.ClientStreams})
 		}
 	}
 	r.Server.RegisterService(&late, impl)
 }
 
+// A lateStream counts each message after the first one as a further call of its caller.
 type lateStream struct {
 	grpc.ServerStream
-	api  *Server
-	door *door
+	api      *Server
+	door     *door
+	bidi     bool
+	received bool
 }
 
-func (s lateStream) RecvMsg(m any) error {
+func (s *lateStream) RecvMsg(m any) error {
 	var raw rawMessage
 	if err := s.api.receive(s.Context(), &raw, s.ServerStream.RecvMsg); err != nil {
 		return err
 	}
+	if s.received {
+		ctx := s.Context()
+		if err := s.api.guard.Count(admissionFrom(ctx).caller, peerAddr(ctx)); err != nil {
+			return toStatus(err)
+		}
+	}
+	s.received = true
 	return decodeMessage(s.door, raw, m.(proto.Message))
+}
+
+// SendMsg of a bidirectional stream returns when the stream's context is done, even if the client reads
+// nothing. The handlers of other streams use prepareStream.
+func (s *lateStream) SendMsg(m any) error {
+	if !s.bidi {
+		return s.ServerStream.SendMsg(m)
+	}
+	return s.api.sendUntil(s.Context(), func() error { return s.ServerStream.SendMsg(m) })
 }
 
 // decodeLate receives and decodes the message of a unary call over gRPC. The messages of the

@@ -17,6 +17,9 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
@@ -350,9 +353,6 @@ func TestWatchersAreLimitedPerCaller(t *testing.T) {
 	}
 	for _, scope := range []string{"submit", ""} {
 		ctx := h.as(scope)
-		if scope == "" {
-			ctx = t.Context()
-		}
 		stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{})
 		if err == nil {
 			_, err = stream.Recv()
@@ -362,6 +362,142 @@ func TestWatchersAreLimitedPerCaller(t *testing.T) {
 		}
 	}
 	first.body.Close()
-	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 3 })
+	waitFor(t, "the handler to end", func() bool { return h.watches.len() == 2 })
 	h.watch("/v1/boards/default/watch").next()
+}
+
+func (h *harness) reflect(ctx context.Context) reflectionpb.ServerReflection_ServerReflectionInfoClient {
+	h.t.Helper()
+	stream, err := reflectionpb.NewServerReflectionClient(h.conn).ServerReflectionInfo(ctx)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return stream
+}
+
+func listServices(stream reflectionpb.ServerReflection_ServerReflectionInfoClient) error {
+	_ = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}}) // Recv returns the error
+	_, err := stream.Recv()
+	return err
+}
+
+// A stream counts as one call for each message. Its first message is the call itself.
+func TestStreamMessagesCount(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	limit := auth.Rate{PerSecond: 1, Burst: 3}
+	h := newHarness(t, Options{Now: func() time.Time { return now }, Limits: auth.Limits{PerPeer: limit, PerKey: limit}})
+	for _, scope := range []string{"", "read"} {
+		stream := h.reflect(h.as(scope))
+		for i, want := range []codes.Code{codes.OK, codes.OK, codes.OK, codes.ResourceExhausted} {
+			err := listServices(stream)
+			if status.Code(err) != want || err != nil && reasonOf(err) != "RATE_LIMITED" {
+				t.Errorf("message %d with the key %q: %v, want %v", i+1, scope, err, want)
+			}
+		}
+		if err := listServices(h.reflect(h.as(scope))); status.Code(err) != codes.ResourceExhausted {
+			t.Errorf("another stream with the key %q: %v, want RESOURCE_EXHAUSTED", scope, err)
+		}
+	}
+	if _, err := h.client().ListScores(h.as("submit"), &pb.ListScoresRequest{}); err != nil {
+		t.Errorf("call with another key: %v, want nil", err)
+	}
+}
+
+// Streams without keys have a pool of their own. They take no places of callers with keys, whose health
+// watches take no places of their watches either.
+func TestAnonymousStreamsHaveTheirOwnPool(t *testing.T) {
+	h := newHarness(t, Options{PublicRead: true, MaxWatchers: 1, MaxCallerWatchers: 1, MaxAnonymousStreams: 3, MaxPeerStreams: 2,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	from := func(client string) context.Context {
+		return metadata.AppendToOutgoingContext(t.Context(), "x-forwarded-for", client)
+	}
+	kinds := map[string]func(context.Context) error{
+		"reflection": func(ctx context.Context) error { return listServices(h.reflect(ctx)) },
+		"health": func(ctx context.Context) error {
+			stream, err := healthpb.NewHealthClient(h.conn).Watch(ctx, &healthpb.HealthCheckRequest{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+		"scores": func(ctx context.Context) error {
+			stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+	}
+	check := func(kind string, ctx context.Context, want codes.Code) {
+		t.Helper()
+		if err := kinds[kind](ctx); status.Code(err) != want {
+			t.Errorf("%s: %v, want %v", kind, err, want)
+		}
+	}
+	check("health", from("192.0.2.1"), codes.OK)
+	check("scores", from("192.0.2.1"), codes.OK)
+	check("reflection", from("192.0.2.1"), codes.ResourceExhausted) // the third of this address
+	check("health", from("192.0.2.2"), codes.OK)
+	check("health", from("192.0.2.3"), codes.ResourceExhausted) // the fourth of all
+	check("health", h.as("read"), codes.OK)
+	check("scores", h.as("read"), codes.OK)
+	check("scores", h.as("submit"), codes.ResourceExhausted) // MaxWatchers
+	check("health", h.as("submit"), codes.ResourceExhausted)
+}
+
+// A client that keeps sending, and one that reads nothing, cannot keep a stream without a key.
+func TestAnonymousStreamsExpire(t *testing.T) {
+	h := newHarness(t, Options{PublicRead: true})
+	if h.anonymousLifetime != time.Hour {
+		t.Errorf("anonymousLifetime is %v, want 1 h", h.anonymousLifetime)
+	}
+	h.anonymousLifetime = 100 * time.Millisecond
+	expired := func(what string, err error) {
+		t.Helper()
+		if status.Code(err) != codes.Unavailable || reasonOf(err) != "STREAM_EXPIRED" {
+			t.Errorf("%s: %v, want UNAVAILABLE with STREAM_EXPIRED", what, err)
+		}
+	}
+	stream := h.reflect(t.Context())
+	var err error
+	for err == nil {
+		err = listServices(stream)
+	}
+	expired("reflection with traffic", err)
+	stream = h.reflect(t.Context())
+	request := &reflectionpb.ServerReflectionRequest_FileByFilename{FileByFilename: "leaderboard/v1/leaderboard_service.proto"}
+	go func() { // the answers fill the window of the stream, which nobody reads, so a Send may wait
+		for stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: request}) == nil {
+		}
+	}()
+	_, err = stream.Recv() // so the stream has begun
+	waitFor(t, "the handler of a stream that is not read to end", func() bool { return h.anonymousStreams.len() == 0 })
+	for err == nil { // the end follows the answers
+		_, err = stream.Recv()
+	}
+	expired("reflection that is not read", err)
+	health, err := healthpb.NewHealthClient(h.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	for err == nil {
+		_, err = health.Recv()
+	}
+	expired("health watch", err)
+	scores, err := h.client().WatchScores(t.Context(), &pb.WatchScoresRequest{})
+	for err == nil {
+		_, err = scores.Recv()
+	}
+	expired("watch", err)
+	if a := h.do("", "GET", "/v1/boards/default/watch", nil); !strings.Contains(a.raw, "event: reconnect\nretry: ") {
+		t.Errorf("the events of a watch without a key are %q, want the event reconnect at the end", a.raw)
+	}
+	keyed, err := h.client().WatchScores(h.as("read"), &pb.WatchScoresRequest{})
+	if err == nil {
+		_, err = keyed.Recv()
+	}
+	if err != nil {
+		t.Fatalf("watch with a key: %v, want nil", err)
+	}
+	waitFor(t, "the streams without keys to end", func() bool { return h.anonymousStreams.len() == 0 })
+	if n := h.watches.len(); n != 1 {
+		t.Errorf("the server has %d watches with keys, want 1", n)
+	}
 }

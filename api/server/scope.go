@@ -36,13 +36,17 @@ func admissionFrom(ctx context.Context) *admission {
 
 func (a *admission) anonymous() bool { return a == nil || a.caller.ID == "" }
 
-func (s *Server) admit(ctx context.Context, authorization []string, d *door) *admission {
-	var addr net.Addr
-	if p, ok := peer.FromContext(ctx); ok {
-		addr = p.Addr
-	}
-	caller, err := s.guard.Admit(ctx, addr, authorization, d.scope)
+func (s *Server) admit(ctx context.Context, authorization []string, required auth.Scope) *admission {
+	addr := peerAddr(ctx)
+	caller, err := s.guard.Admit(ctx, addr, authorization, required)
 	return &admission{caller: caller, source: cmp.Or(caller.ID, auth.PeerKey(addr)), refusal: err}
+}
+
+func peerAddr(ctx context.Context) net.Addr {
+	if p, ok := peer.FromContext(ctx); ok {
+		return p.Addr
+	}
+	return nil
 }
 
 // enter adds the admission of a call to ctx, and returns the refusal. The gateway has already
@@ -52,7 +56,7 @@ func (s *Server) enter(ctx context.Context) (context.Context, error) {
 	if a == nil {
 		method, _ := grpc.Method(ctx)
 		md, _ := metadata.FromIncomingContext(ctx)
-		a = s.admit(ctx, md.Get("authorization"), doorOf(method))
+		a = s.admit(ctx, md.Get("authorization"), doorOf(method).scope)
 		a.request = requestID(md.Get(requestIDHeader))
 		_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDHeader, a.request))
 		ctx = context.WithValue(ctx, admissionKey{}, a)

@@ -63,12 +63,17 @@ type Options struct {
 	MaxConnections int
 	// MaxStreams bounds the concurrent calls on one HTTP/2 connection. Default 250.
 	MaxStreams uint32
-	// MaxWatchers bounds the concurrent calls of WatchScores and of the health service's Watch.
-	// Default 10,000.
-	MaxWatchers int64
-	// MaxCallerWatchers bounds these calls for each key, and for all callers at one address without
-	// a key. It has no effect with Insecure. Default 1,000.
-	MaxCallerWatchers int64
+	// MaxWatchers bounds the concurrent watches of callers with keys. Watches of the health service
+	// count separately, with the same bound. Default 10,000.
+	MaxWatchers int
+	// MaxCallerWatchers bounds these watches for each key. Default 1,000.
+	MaxCallerWatchers int
+	// MaxAnonymousStreams bounds the concurrent streams of callers without keys. These are watches, and calls
+	// of the health service's Watch and of reflection. Default 1,000. With Insecure, only MaxWatchers
+	// bounds streams.
+	MaxAnonymousStreams int
+	// MaxPeerStreams bounds these streams for one IPv4 address or IPv6 /64. Default 100.
+	MaxPeerStreams int
 	// NoReflection switches off gRPC reflection, which needs no key.
 	NoReflection bool
 	// SeparateProbes leaves /healthz, /readyz and /metrics to [NewAdminServer].
@@ -111,6 +116,8 @@ func (o Options) withDefaults() Options {
 	o.MaxStreams = cmp.Or(o.MaxStreams, 250)
 	o.MaxWatchers = cmp.Or(o.MaxWatchers, 10_000)
 	o.MaxCallerWatchers = cmp.Or(o.MaxCallerWatchers, 1_000)
+	o.MaxAnonymousStreams = cmp.Or(o.MaxAnonymousStreams, 1_000)
+	o.MaxPeerStreams = cmp.Or(o.MaxPeerStreams, 100)
 	o.ShutdownGrace = cmp.Or(o.ShutdownGrace, 15*time.Second)
 	if o.Ready == nil {
 		o.Ready = func() error { return nil }
@@ -140,10 +147,10 @@ type Server struct {
 	grpc    *grpc.Server
 	handler http.Handler
 	// lists shares answers of equal calls of ListScores.
-	lists      coalesce.Group[ranking.PageQuery, *listAnswer]
-	watchersMu sync.Mutex // guards the counts of watchers
-	watchers   atomic.Int64
-	watchersOf map[string]int64 // by key or address
+	lists coalesce.Group[ranking.PageQuery, *listAnswer]
+	// watches and probes have the streams of callers with keys, anonymousStreams those of other callers.
+	watches, probes, anonymousStreams streamPool
+	anonymousLifetime                 time.Duration // [anonymousLifetime]; only tests change it
 	// anonymous limits the messages that callers without a key send concurrently.
 	anonymous        slots
 	anonymousTimeout time.Duration // [anonymousReceiveTimeout]; only tests change it
@@ -157,7 +164,7 @@ type Server struct {
 // New returns a server for svc, with the API keys in keys. It returns an error if it cannot read
 // the keys that verify JSON web tokens.
 func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Options) (*Server, error) {
-	s := &Server{service: svc, keys: keys, options: o.withDefaults(), watchersOf: map[string]int64{}, anonymousTimeout: anonymousReceiveTimeout}
+	s := &Server{service: svc, keys: keys, options: o.withDefaults(), anonymousTimeout: anonymousReceiveTimeout, anonymousLifetime: anonymousLifetime}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.lists.Call, s.lists.MaxWait = s.shareScores, shareWait
 	openScope := auth.Public // scope of callers without credentials

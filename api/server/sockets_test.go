@@ -121,7 +121,7 @@ func TestHealthKnowsAFixedSetOfServices(t *testing.T) {
 }
 
 func TestHealthWatchersAreLimited(t *testing.T) {
-	h := newHarness(t, Options{MaxCallerWatchers: 1})
+	h := newHarness(t, Options{MaxPeerStreams: 1})
 	_, address := h.onSockets()
 	client := healthpb.NewHealthClient(dial(t, address))
 	for i, want := range []codes.Code{codes.OK, codes.ResourceExhausted} {
@@ -247,8 +247,8 @@ func exchange(t testing.TB, address, request string) (string, time.Duration) {
 func TestAnnouncedBodiesAreNotWaitedFor(t *testing.T) {
 	h := newHarness(t, Options{ReceiveTimeout: time.Second})
 	rest, _ := h.onSockets()
-	probes := NewProbeServer(func() error { return nil }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
-	admin := NewAdminServer(func() error { return nil }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	probes := NewProbeServer(false, func() error { return nil }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	admin := NewAdminServer(false, func() error { return nil }, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
 	var addresses []string
 	for _, server := range []*http.Server{probes, admin} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -953,7 +953,7 @@ func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 	}
 	h.must("admin", "DELETE", "/v1/keys/"+id, nil)
 	waitFor(t, "the handlers to end", func() bool { return running() == "" })
-	if n := h.watchers.Load(); n != 0 {
+	if n := h.watches.len(); n != 0 {
 		t.Errorf("the server has %d watchers, want 0", n)
 	}
 }

@@ -119,8 +119,11 @@ func streamError(ctx context.Context, err error) error {
 		return nil
 	}
 	cause := context.Cause(ctx)
-	if errors.Is(cause, errStopping) {
-		return stoppingStatus()
+	switch {
+	case errors.Is(cause, errStopping):
+		return reconnectStatus(reasonStopping, "the server is stopping; reconnect to reach another server")
+	case errors.Is(cause, errExpired):
+		return reconnectStatus(reasonExpired, "a stream without a key has a limited lifetime; reconnect, or use a key")
 	}
 	for _, serverCause := range []error{errCredentialsEnded, leaderboard.ErrBoardNotFound, errPanic} {
 		if errors.Is(cause, serverCause) {
@@ -130,42 +133,18 @@ func streamError(ctx context.Context, err error) error {
 	return err
 }
 
-const reasonStopping = "SERVER_STOPPING"
+// The reasons of streams whose clients reconnect: the server is stopping, or the lifetime of a stream
+// without a key has ended.
+const (
+	reasonStopping = "SERVER_STOPPING"
+	reasonExpired  = "STREAM_EXPIRED"
+)
 
-// stoppingStatus returns the error of a stream when the server stops. Its random delay keeps
-// clients from reconnecting all at once.
-func stoppingStatus() error {
+// reconnectStatus returns the error of a stream that the server ends. Its random delay keeps clients
+// from reconnecting all at once.
+func reconnectStatus(reason, message string) error {
 	delay := 500*time.Millisecond + rand.N(1500*time.Millisecond)
-	return newStatus(codes.Unavailable, "the server is stopping; reconnect to reach another server",
-		errorInfo(reasonStopping), &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
-}
-
-// addWatcher counts a watcher until done is called. It returns an error if the server, the key or
-// the address has too many watchers.
-func (s *Server) addWatcher(ctx context.Context) (done func(), err error) {
-	source := ""
-	if a := admissionFrom(ctx); a != nil {
-		source = a.source
-	}
-	s.watchersMu.Lock()
-	defer s.watchersMu.Unlock()
-	total, ofSource := s.watchers.Load(), s.watchersOf[source]
-	switch {
-	case total >= s.options.MaxWatchers:
-		return nil, tooManyError("TOO_MANY_WATCHERS", fmt.Sprintf("the server already has %d watchers; try again later", total))
-	case ofSource >= s.options.MaxCallerWatchers && !s.options.Insecure:
-		return nil, tooManyError("TOO_MANY_WATCHERS", fmt.Sprintf("this key, or this address, already has %d watchers; end some of them first", ofSource))
-	}
-	s.watchers.Add(1)
-	s.watchersOf[source] = ofSource + 1
-	return func() {
-		s.watchersMu.Lock()
-		defer s.watchersMu.Unlock()
-		s.watchers.Add(-1)
-		if s.watchersOf[source]--; s.watchersOf[source] == 0 {
-			delete(s.watchersOf, source)
-		}
-	}, nil
+	return newStatus(codes.Unavailable, message, errorInfo(reason), &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 }
 
 // WatchScores sends the top of a ranking now and after each change.
@@ -174,11 +153,6 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 	if err != nil {
 		return err
 	}
-	done, err := s.addWatcher(stream.Context())
-	if err != nil {
-		return err
-	}
-	defer done()
 	ctx, _, stop := prepareStream(s, stream, q.Board)
 	defer stop()
 	err = s.service.Watch(ctx, ranking.PageQuery{Query: q, Limit: orDefault(req.Limit, defaultLimit)}, func(page *ranking.WatchedPage) error {

@@ -150,7 +150,7 @@ func TestWatchErrors(t *testing.T) {
 		t.Errorf("second watch with MaxWatchers 1: %d %s, want 429 with TOO_MANY_WATCHERS", a.status, a.raw)
 	}
 	watch.body.Close()
-	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
+	waitFor(t, "the handler to end", func() bool { return h.watches.len() == 0 })
 }
 
 func TestWatchOverGRPC(t *testing.T) {
@@ -172,7 +172,7 @@ func TestWatchOverGRPC(t *testing.T) {
 	if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
 		t.Errorf("Recv after the cancellation: %v, want CANCELED", err)
 	}
-	waitFor(t, "the handler to end", func() bool { return h.watchers.Load() == 0 })
+	waitFor(t, "the handler to end", func() bool { return h.watches.len() == 0 })
 }
 
 type sentMessages struct {

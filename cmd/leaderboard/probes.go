@@ -17,9 +17,9 @@ func (s *server) serveProbes(onError func(error)) (stop func()) {
 	listener := s.admin
 	switch {
 	case s.admin != nil:
-		server = apiserver.NewAdminServer(s.ready, s.metrics, s.log)
+		server = apiserver.NewAdminServer(s.config.Insecure, s.ready, s.metrics, s.log)
 	case s.api == nil:
-		server, listener = apiserver.NewProbeServer(s.ready, s.metrics, s.log), s.rest
+		server, listener = apiserver.NewProbeServer(s.config.Insecure, s.ready, s.metrics, s.log), s.rest
 	default:
 		return func() {}
 	}

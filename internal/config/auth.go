@@ -26,16 +26,18 @@ type JWT struct {
 // Limits contains the limits for callers. A rate and a burst with the same prefix form one
 // token bucket.
 type Limits struct {
-	KeyRate        float64 `key:"key_rate" unit:"calls per second" help:"Rate limit of each API key, and each subject of tokens."`
-	KeyBurst       int     `key:"key_burst" unit:"calls" help:"Calls that a key may make at once."`
-	UserRate       float64 `key:"user_rate" unit:"results per second" help:"Rate limit of each user's results, from all callers together."`
-	UserBurst      int     `key:"user_burst" unit:"results" help:"Results of a user that may arrive at once."`
-	PeerRate       float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit of each address without valid credentials."`
-	PeerBurst      int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once."`
-	Connections    int     `key:"connections" unit:"connections" help:"Maximum connections of each listener. Further connections wait."`
-	Streams        int     `key:"streams" unit:"calls" help:"Maximum concurrent calls on a gRPC or HTTP/2 connection."`
-	Watchers       int     `key:"watchers" unit:"calls" help:"Maximum concurrent calls that watch."`
-	CallerWatchers int     `key:"caller_watchers" unit:"calls" help:"Maximum watchers of each key, or address without a key; unlimited with --insecure."`
+	KeyRate          float64 `key:"key_rate" unit:"calls per second" help:"Rate limit of each API key, and each subject of tokens."`
+	KeyBurst         int     `key:"key_burst" unit:"calls" help:"Calls that a key may make at once."`
+	UserRate         float64 `key:"user_rate" unit:"results per second" help:"Rate limit of each user's results, from all callers together."`
+	UserBurst        int     `key:"user_burst" unit:"results" help:"Results of a user that may arrive at once."`
+	PeerRate         float64 `key:"peer_rate" unit:"calls per second" help:"Rate limit of each address without valid credentials. Public pages and metrics count, probes do not."`
+	PeerBurst        int     `key:"peer_burst" unit:"calls" help:"Calls without valid credentials that an address may make at once."`
+	Connections      int     `key:"connections" unit:"connections" help:"Maximum connections of each listener. Further connections wait."`
+	Streams          int     `key:"streams" unit:"calls" help:"Maximum concurrent calls on a gRPC or HTTP/2 connection."`
+	Watchers         int     `key:"watchers" unit:"calls" help:"Maximum concurrent calls with keys that watch; with --insecure, of all calls that watch."`
+	CallerWatchers   int     `key:"caller_watchers" unit:"calls" help:"Maximum watchers of each key; unlimited with --insecure."`
+	AnonymousStreams int     `key:"anonymous_streams" unit:"calls" help:"Maximum concurrent streams without keys: watches, health watches and reflection. Each ends after at most an hour."`
+	PeerStreams      int     `key:"peer_streams" unit:"calls" help:"Maximum concurrent streams without keys of each address; unlimited with --insecure."`
 }
 
 func (j *JWT) validate(v *validator) {
@@ -94,7 +96,8 @@ func (j *JWT) validateJWKS(v *validator) {
 }
 
 func (l *Limits) validate(v *validator) {
-	for key, n := range map[string]int{"limits.connections": l.Connections, "limits.streams": l.Streams, "limits.watchers": l.Watchers, "limits.caller_watchers": l.CallerWatchers} {
+	for key, n := range map[string]int{"limits.connections": l.Connections, "limits.streams": l.Streams, "limits.watchers": l.Watchers, "limits.caller_watchers": l.CallerWatchers,
+		"limits.anonymous_streams": l.AnonymousStreams, "limits.peer_streams": l.PeerStreams} {
 		v.checkRange(key, n, 1, math.MaxInt32)
 	}
 	for _, b := range []struct {

@@ -88,7 +88,7 @@ func Default() Config {
 		Redis:          Redis{ConnectTimeout: 5 * time.Second, Timeout: 5 * time.Second, Shards: 1, Prefix: "leaderboard:"},
 		Kafka:          Kafka{Mechanism: "SCRAM-SHA-512", ConnectTimeout: 5 * time.Second, Timeout: 30 * time.Second, Retention: 14 * 24 * time.Hour, Group: "leaderboard", SessionTimeout: 10 * time.Second, ApplyWait: 2 * time.Second, Batch: 512},
 		JWT:            JWT{Leeway: 30 * time.Second, Refresh: 10 * time.Minute},
-		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Connections: 20_000, Streams: 250, Watchers: 10_000, CallerWatchers: 1_000},
+		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Connections: 20_000, Streams: 250, Watchers: 10_000, CallerWatchers: 1_000, AnonymousStreams: 1_000, PeerStreams: 100},
 		Web:            Web{CacheControl: "no-store"},
 		Log:            Log{Level: "info", Format: "auto"},
 	}
