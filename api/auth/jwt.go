@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -26,6 +27,7 @@ import (
 	"github.com/lestrrat-go/jwx/v3/jws"
 	"github.com/lestrrat-go/jwx/v3/jwt"
 
+	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 )
 
@@ -369,10 +371,16 @@ func (v *verifier) fetch(ctx context.Context) ([]byte, error) {
 	}
 	res, err := v.client.Do(req)
 	if err != nil {
-		return nil, err
+		if verification := (*tls.CertificateVerificationError)(nil); errors.As(err, &verification) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %w", leaderboard.ErrUnavailable, err)
 	}
 	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
+	switch code := res.StatusCode; {
+	case code >= 500 || code == http.StatusTooManyRequests:
+		return nil, fmt.Errorf("%w: %s answered %s", leaderboard.ErrUnavailable, v.o.JWKS, res.Status)
+	case code != http.StatusOK:
 		return nil, fmt.Errorf("%s answered %s", v.o.JWKS, res.Status)
 	}
 	return io.ReadAll(io.LimitReader(res.Body, maxJWKSBytes))

@@ -24,14 +24,15 @@ const (
 //  4. If no admin key is valid, it creates one. keepNewKey writes this key to a file, or the method
 //     welcome prints it.
 func (s *server) ensureAdminKey(ctx context.Context) error {
-	keys, err := s.store.APIKeys(ctx)
-	if err != nil {
-		return err
-	}
-	if s.config.AdminKey != "" {
-		if err := s.replaceConfiguredKey(ctx, keys); err != nil {
-			return err
+	var keys []leaderboard.APIKey
+	if err := s.retryStart(ctx, "store the admin key", func() (err error) {
+		keys, err = s.store.APIKeys(ctx)
+		if err == nil && s.config.AdminKey != "" {
+			err = s.replaceConfiguredKey(ctx, keys)
 		}
+		return err
+	}); err != nil {
+		return err
 	}
 	if s.config.Insecure {
 		return nil
@@ -63,7 +64,7 @@ func (s *server) ensureAdminKey(ctx context.Context) error {
 	if err := s.keepNewKey(); err != nil {
 		return err
 	}
-	return s.store.PutAPIKey(ctx, key)
+	return s.retryStart(ctx, "store the admin key", func() error { return s.store.PutAPIKey(ctx, key) })
 }
 
 // replaceConfiguredKey stores the configured admin key under auth.ConfiguredKeyID. It deletes other

@@ -19,8 +19,8 @@ import (
 
 const clientID = "leaderboard"
 
-// openDistributed connects to Cassandra, Redis and Kafka. It succeeds even if Kafka is down, because
-// reads do not need Kafka.
+// openDistributed connects to Cassandra, Redis and Kafka. It waits for Cassandra only: the index and the
+// clients of Kafka reconnect by themselves.
 func (s *server) openDistributed(ctx context.Context) error {
 	c := s.config
 	options, err := cqlOptions(&c.Cassandra)
@@ -37,8 +37,11 @@ func (s *server) openDistributed(ctx context.Context) error {
 	options.Registerer = s.metrics
 	options.Traces = s.traces != nil
 	s.warnOfPasswords(ctx)
-	store, err := cql.Open(ctx, options)
-	if err != nil {
+	var store *cql.Store
+	if err := s.retryStart(ctx, "connect to Cassandra", func() (err error) {
+		store, err = cql.Open(ctx, options)
+		return err
+	}); err != nil {
 		return err
 	}
 	s.store = observe.Store(store, s.metrics)
@@ -51,12 +54,12 @@ func (s *server) openDistributed(ctx context.Context) error {
 	}
 	s.closeLater(index.Close)
 
-	return s.openService(observe.Index(index, s.metrics))
+	return s.openService(ctx, observe.Index(index, s.metrics))
 }
 
 // openService connects to Kafka and opens the service. With the API role, the service writes
 // results to Kafka. With the consumer role, a consumer applies them.
-func (s *server) openService(index leaderboard.Index) error {
+func (s *server) openService(ctx context.Context, index leaderboard.Index) error {
 	c, topics := s.config, topicsOf(&s.config.Kafka)
 	p, err := producer.New(c.Kafka.Brokers, s.kafka.Config(clientID))
 	if err != nil {
@@ -72,7 +75,7 @@ func (s *server) openService(index leaderboard.Index) error {
 	s.service = ranking.New(s.store, index, options)
 	s.closeLater(s.finishWrites)
 	if submitter != nil {
-		if err := s.followUpdates(submitter); err != nil {
+		if err := s.retryStart(ctx, "follow the updates in Kafka", func() error { return s.followUpdates(submitter) }); err != nil {
 			return err
 		}
 	}

@@ -53,6 +53,8 @@ type server struct {
 	admin        net.Listener            // probes only; nil without the setting "admin"
 	certificates *apiserver.Certificates // nil without TLS
 	draining     atomic.Bool             // whether the server is about to stop
+	starting     atomic.Pointer[string]  // what the start waits for; nil after the start
+	startBy      time.Time
 
 	// newKey is the admin key that this start created, or empty.
 	newKey     secret.Text
@@ -60,8 +62,9 @@ type server struct {
 	terminal   bool   // whether standard output is a terminal
 }
 
-// openServer returns a server that listens, but answers only while [server.serve] runs. terminal
-// reports whether standard output is a terminal. The caller must close the server.
+// openServer returns a server that listens, but answers calls only while [server.serve] runs. Before,
+// it answers probes. terminal reports whether standard output is a terminal. The caller must close the
+// server.
 func openServer(ctx context.Context, c *config.Config, log *slog.Logger, terminal bool) (s *server, err error) {
 	s = &server{config: c, log: log, terminal: terminal}
 	defer func() {
@@ -72,11 +75,19 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 	if err := s.listen(); err != nil {
 		return s, err
 	}
+	if c.ServesAPI() {
+		if s.certificates, err = (apiserver.TLS{CertFile: c.TLS.Cert, KeyFile: c.TLS.Key, ClientCAFile: c.TLS.ClientCA}).Load(); err != nil {
+			return s, err
+		}
+	}
 	if err := s.openTracing(ctx, c); err != nil {
 		return s, err
 	}
 	s.metrics = prometheus.NewRegistry()
 	s.metrics.MustRegister(buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.startBy = time.Now().Add(c.StartTimeout)
+	s.setStarting("starting")
+	defer s.serveStarting()()
 	if c.Distributed() {
 		err = s.openDistributed(ctx)
 	} else {
@@ -85,16 +96,19 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 	if err != nil {
 		return s, err
 	}
-	if err := s.service.EnsureDefaultBoard(ctx); err != nil {
+	if err := s.retryStart(ctx, "create the default board", func() error { return s.service.EnsureDefaultBoard(ctx) }); err != nil {
 		return s, err
 	}
-	if !c.ServesAPI() {
-		return s, nil
+	if c.ServesAPI() {
+		if s.api, err = s.newAPI(ctx); err != nil {
+			return s, err
+		}
+		if err := s.ensureAdminKey(ctx); err != nil { // last, because after a later failure nobody would see the new key
+			return s, err
+		}
 	}
-	if s.api, err = s.newAPI(ctx); err != nil {
-		return s, err
-	}
-	return s, s.ensureAdminKey(ctx) // last, because after a later failure nobody would see the new key
+	s.starting.Store(nil)
+	return s, nil
 }
 
 func buildInfo() prometheus.Collector {
@@ -143,11 +157,7 @@ func (s *server) closeLater(f func() error) { s.closers = append(s.closers, f) }
 
 func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 	c := s.config
-	var err error
-	if s.certificates, err = (apiserver.TLS{CertFile: c.TLS.Cert, KeyFile: c.TLS.Key, ClientCAFile: c.TLS.ClientCA}).Load(); err != nil {
-		return nil, err
-	}
-	return apiserver.New(ctx, s.service, s.store, apiserver.Options{
+	options := apiserver.Options{
 		Insecure:   c.Insecure,
 		PublicRead: c.PublicRead,
 		JWT: auth.JWT{
@@ -181,7 +191,13 @@ func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 		LogCalls:            c.Log.Calls,
 		Log:                 s.log,
 		Metrics:             s.metrics,
+	}
+	var api *apiserver.Server
+	err := s.retryStart(ctx, "read the keys that verify tokens", func() (err error) {
+		api, err = apiserver.New(ctx, s.service, s.store, options)
+		return err
 	})
+	return api, err
 }
 
 func (s *server) listen() (err error) {
@@ -271,6 +287,9 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 func (s *server) ready() error {
 	if s.draining.Load() {
 		return errors.New("the server is stopping")
+	}
+	if state := s.starting.Load(); state != nil {
+		return errors.New(*state)
 	}
 	if !s.service.Ready() {
 		return fmt.Errorf("the rank index is being filled: %v", s.service.Filling())

@@ -60,6 +60,10 @@ func runServer(ctx context.Context, app *cli.App, c *config.Config, load func() 
 	level.Set(c.Log.SlogLevel())
 	log := newLog(app.Stderr, c.Log, level)
 	s, err := openServer(ctx, c, log, cli.IsTerminal(app.Stdout))
+	if err != nil && ctx.Err() != nil {
+		log.Info("stopped before the end of the start", "err", err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

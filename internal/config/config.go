@@ -47,6 +47,7 @@ type Config struct {
 
 	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call that neither watches nor needs the scope admin."`
 	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"Maximum time to send a request; without a key, 5s at most."`
+	StartTimeout   time.Duration `key:"start_timeout" unit:"duration" help:"How long a starting server retries while Cassandra or another server does not answer. Then it exits."`
 	DrainTime      time.Duration `key:"drain_time" unit:"duration" help:"How long a stopping server continues to answer while /readyz is 503. A second signal stops it at once."`
 	ShutdownGrace  time.Duration `key:"shutdown_grace" unit:"duration" help:"How long a stopping server waits for calls before it cancels them."`
 	SweepInterval  time.Duration `key:"sweep_interval" unit:"duration" help:"How often the server seals closed seasons, deletes seasons past their retention, and refills seasons that the rank index has lost."`
@@ -79,6 +80,7 @@ func Default() Config {
 		Reflection:     true,
 		RequestTimeout: 10 * time.Second,
 		ReceiveTimeout: 30 * time.Second,
+		StartTimeout:   5 * time.Minute,
 		ShutdownGrace:  15 * time.Second,
 		SweepInterval:  time.Minute,
 		CacheBytes:     256 << 20,
@@ -113,6 +115,7 @@ func (c *Config) Validate() error {
 	v.checkOneOf("log.format", c.Log.Format, "auto", "text", "json")
 	v.checkPositive("request_timeout", c.RequestTimeout)
 	v.checkPositive("receive_timeout", c.ReceiveTimeout)
+	v.checkPositive("start_timeout", c.StartTimeout)
 	v.checkPositive("shutdown_grace", c.ShutdownGrace)
 	if c.DrainTime < 0 {
 		v.errorf("drain_time", "%v is less than 0", c.DrainTime)

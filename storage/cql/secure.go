@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"github.com/gocql/gocql"
+
+	"github.com/open-leaderboard/leaderboard"
 )
 
 func (o *Options) setSecurity(cfg *gocql.ClusterConfig) {
@@ -82,6 +84,8 @@ func (o *Options) checkRejection(addr string, err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &request) && request.Code() == gocql.ErrCodeCredentials && strings.Contains(err.Error(), "Unable to perform authentication"):
+		return nil // a cluster that has just started cannot read its users yet
 	case errors.As(err, &request) && request.Code() == gocql.ErrCodeCredentials:
 		return fmt.Errorf("cql: node %s rejects user %q: correct cassandra.username and cassandra.password: %w", addr, o.Username, err)
 	case errors.Is(err, errCredentialsRequired):
@@ -89,7 +93,7 @@ func (o *Options) checkRejection(addr string, err error) error {
 	case errors.As(err, &verification), errors.As(err, &op) && op.Op == "remote error":
 		return fmt.Errorf("cql: node %s: %w", addr, err)
 	case o.TLS == nil && (errors.Is(err, io.EOF) || strings.Contains(err.Error(), "EOF")):
-		return fmt.Errorf("cql: node %s closes the connection, and may require cassandra.tls.enabled: %w", addr, err)
+		return fmt.Errorf("cql: node %s closes the connection, and may require cassandra.tls.enabled: %w: %w", addr, leaderboard.ErrUnavailable, err)
 	case o.TLS != nil && strings.HasPrefix(err.Error(), "TLS with "):
 		return fmt.Errorf("cql: node %s: %w", addr, err)
 	}

@@ -29,6 +29,7 @@ package cql
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -36,6 +37,7 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
@@ -85,16 +87,26 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
 	}
+	registry := prometheus.NewRegistry() // registered after a success, so that the caller can call Open again
 	if o.Registerer != nil {
-		o.metrics = newMetrics(o.Registerer)
+		o.metrics = newMetrics(registry)
 	}
 	gs, err := o.connect(o.Keyspace)
 	if err != nil {
 		return nil, err
 	}
-	if err := schema.Check(ctx, gs); err != nil {
+	err = schema.Check(ctx, gs)
+	switch {
+	case errors.Is(err, schema.ErrOlder), errors.Is(err, schema.ErrChanged):
+		err = fmt.Errorf("cql: keyspace %q: %w", o.Keyspace, err)
+	case err != nil:
+		err = wrapError(ctx, "check the schema", err)
+	case o.Registerer != nil:
+		err = o.Registerer.Register(registry)
+	}
+	if err != nil {
 		gs.Close()
-		return nil, fmt.Errorf("cql: keyspace %q: %w", o.Keyspace, err)
+		return nil, err
 	}
 	s := open(session{gs}, o)
 	s.dataCenters = replicatedTo(gs, o.Keyspace)
