@@ -89,7 +89,7 @@ func TestImportsPointInward(t *testing.T) {
 		"api/leaderboardpb":   {},
 		"api":                 {},
 		"api/server":          {".", "api", "api/auth", "api/leaderboardpb", "api/protoconv", "api/restjson", "api/web", "internal/certs", "internal/coalesce", "internal/observe", "internal/ranking"},
-		"api/auth":            {".", "internal/secret"},
+		"api/auth":            {".", "internal/coalesce", "internal/secret"},
 		"api/restjson":        {".", "api/leaderboardpb", "api/protoconv"},
 		"api/web":             {},
 		"internal/secret":     {},
