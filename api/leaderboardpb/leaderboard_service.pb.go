@@ -1516,6 +1516,8 @@ type CorrectResultRequest struct {
 	IncludePreviousRank bool `protobuf:"varint,13,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
 	// If true, the answer has linked.
 	IncludeLinked bool `protobuf:"varint,14,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
+	// If true, nothing changes, and the answer states what would change.
+	DryRun        bool `protobuf:"varint,15,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1648,6 +1650,13 @@ func (x *CorrectResultRequest) GetIncludeLinked() bool {
 	return false
 }
 
+func (x *CorrectResultRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
 // Response of CorrectResult. The fields are as in Outcome.
 type CorrectResultResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1669,6 +1678,8 @@ type CorrectResultResponse struct {
 	PreviousRank  *int64            `protobuf:"varint,12,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
 	PersonalBest  *bool             `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
 	Linked        []*Outcome_Linked `protobuf:"bytes,14,rep,name=linked,proto3" json:"linked,omitempty"`
+	// With dry_run: what would change.
+	Effect        *RetractionEffect `protobuf:"bytes,15,opt,name=effect,proto3" json:"effect,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1797,6 +1808,13 @@ func (x *CorrectResultResponse) GetPersonalBest() bool {
 func (x *CorrectResultResponse) GetLinked() []*Outcome_Linked {
 	if x != nil {
 		return x.Linked
+	}
+	return nil
+}
+
+func (x *CorrectResultResponse) GetEffect() *RetractionEffect {
+	if x != nil {
+		return x.Effect
 	}
 	return nil
 }
@@ -5447,7 +5465,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06voided\x18\x04 \x01(\bR\x06voided\x128\n" +
-	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\x97\x05\n" +
+	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\xb1\x05\n" +
 	"\x14CorrectResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
@@ -5465,13 +5483,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bmetadata\x18\v \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\x16\n" +
 	"\x06reason\x18\f \x01(\tR\x06reason\x124\n" +
 	"\x15include_previous_rank\x18\r \x01(\bR\x15include_previous_rank\x12&\n" +
-	"\x0einclude_linked\x18\x0e \x01(\bR\x0einclude_linked\x1a=\n" +
+	"\x0einclude_linked\x18\x0e \x01(\bR\x0einclude_linked\x12\x18\n" +
+	"\adry_run\x18\x0f \x01(\bR\adry_run\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
 	"\t_revisionB\b\n" +
 	"\x06_scoreB\t\n" +
-	"\a_points\"\xf6\x04\n" +
+	"\a_points\"\xb0\x05\n" +
 	"\x15CorrectResultResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -5487,7 +5506,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0eprevious_score\x18\v \x01(\x03H\x03R\x0eprevious_score\x88\x01\x01\x12)\n" +
 	"\rprevious_rank\x18\f \x01(\x03H\x04R\rprevious_rank\x88\x01\x01\x12)\n" +
 	"\rpersonal_best\x18\r \x01(\bH\x05R\rpersonal_best\x88\x01\x01\x12<\n" +
-	"\x06linked\x18\x0e \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linkedB\f\n" +
+	"\x06linked\x18\x0e \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linked\x128\n" +
+	"\x06effect\x18\x0f \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effectB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rankB\t\n" +
@@ -5971,115 +5991,116 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	69,  // 23: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
 	68,  // 24: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
 	71,  // 25: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	0,   // 26: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	68,  // 27: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	20,  // 28: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	75,  // 29: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	59,  // 30: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	75,  // 31: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	62,  // 32: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	65,  // 33: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	64,  // 34: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70,  // 35: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
-	70,  // 36: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
-	64,  // 37: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70,  // 38: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
-	75,  // 39: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	76,  // 40: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	76,  // 41: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	76,  // 42: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	76,  // 43: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	76,  // 44: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	77,  // 45: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	76,  // 46: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	70,  // 47: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	78,  // 48: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	79,  // 49: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	78,  // 50: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	79,  // 51: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	67,  // 52: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	70,  // 53: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	80,  // 54: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	70,  // 55: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	70,  // 56: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	74,  // 57: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	70,  // 58: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	60,  // 59: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	61,  // 60: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	70,  // 61: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	70,  // 62: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	70,  // 63: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	70,  // 64: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	63,  // 65: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	70,  // 66: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	70,  // 67: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	70,  // 68: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	64,  // 69: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70,  // 70: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	70,  // 71: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	66,  // 72: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	78,  // 73: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	3,   // 74: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,   // 75: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,   // 76: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,   // 77: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11,  // 78: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13,  // 79: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	15,  // 80: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	17,  // 81: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	19,  // 82: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	21,  // 83: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	27,  // 84: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	29,  // 85: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	31,  // 86: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	33,  // 87: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	35,  // 88: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	37,  // 89: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	39,  // 90: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	41,  // 91: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	43,  // 92: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	45,  // 93: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	47,  // 94: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	49,  // 95: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	51,  // 96: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	53,  // 97: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	55,  // 98: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	1,   // 99: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	25,  // 100: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	23,  // 101: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	4,   // 102: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,   // 103: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,   // 104: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10,  // 105: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12,  // 106: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14,  // 107: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	16,  // 108: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	18,  // 109: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	20,  // 110: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	22,  // 111: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	28,  // 112: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	30,  // 113: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	32,  // 114: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	34,  // 115: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	36,  // 116: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	38,  // 117: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	40,  // 118: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	42,  // 119: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	44,  // 120: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	46,  // 121: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	48,  // 122: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	50,  // 123: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	52,  // 124: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	54,  // 125: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	56,  // 126: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	2,   // 127: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	26,  // 128: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	24,  // 129: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	102, // [102:130] is the sub-list for method output_type
-	74,  // [74:102] is the sub-list for method input_type
-	74,  // [74:74] is the sub-list for extension type_name
-	74,  // [74:74] is the sub-list for extension extendee
-	0,   // [0:74] is the sub-list for field type_name
+	73,  // 26: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	0,   // 27: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	68,  // 28: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	20,  // 29: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	75,  // 30: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	59,  // 31: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	75,  // 32: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	62,  // 33: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	65,  // 34: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	64,  // 35: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70,  // 36: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	70,  // 37: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
+	64,  // 38: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70,  // 39: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	75,  // 40: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	76,  // 41: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	76,  // 42: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	76,  // 43: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	76,  // 44: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	76,  // 45: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	77,  // 46: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	76,  // 47: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	70,  // 48: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	78,  // 49: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	79,  // 50: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	78,  // 51: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	79,  // 52: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	67,  // 53: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	70,  // 54: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	80,  // 55: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	70,  // 56: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	70,  // 57: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	74,  // 58: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	70,  // 59: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	60,  // 60: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	61,  // 61: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	70,  // 62: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	70,  // 63: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	70,  // 64: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	70,  // 65: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	63,  // 66: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	70,  // 67: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	70,  // 68: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	70,  // 69: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	64,  // 70: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70,  // 71: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	70,  // 72: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	66,  // 73: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	78,  // 74: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	3,   // 75: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,   // 76: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,   // 77: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,   // 78: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11,  // 79: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13,  // 80: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	15,  // 81: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	17,  // 82: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	19,  // 83: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	21,  // 84: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	27,  // 85: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	29,  // 86: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	31,  // 87: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	33,  // 88: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	35,  // 89: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	37,  // 90: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	39,  // 91: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	41,  // 92: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	43,  // 93: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	45,  // 94: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	47,  // 95: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	49,  // 96: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	51,  // 97: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	53,  // 98: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	55,  // 99: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	1,   // 100: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	25,  // 101: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	23,  // 102: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	4,   // 103: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,   // 104: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,   // 105: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10,  // 106: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12,  // 107: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14,  // 108: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	16,  // 109: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	18,  // 110: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	20,  // 111: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	22,  // 112: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	28,  // 113: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	30,  // 114: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	32,  // 115: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	34,  // 116: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	36,  // 117: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	38,  // 118: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	40,  // 119: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	42,  // 120: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	44,  // 121: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	46,  // 122: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	48,  // 123: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	50,  // 124: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	52,  // 125: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	54,  // 126: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	56,  // 127: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	2,   // 128: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	26,  // 129: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	24,  // 130: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	103, // [103:131] is the sub-list for method output_type
+	75,  // [75:103] is the sub-list for method input_type
+	75,  // [75:75] is the sub-list for extension type_name
+	75,  // [75:75] is the sub-list for extension extendee
+	0,   // [0:75] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

@@ -92,6 +92,8 @@ func TestOriginalRoutes(t *testing.T) {
 	}
 	if a := h.do("read", "GET", "/v1/scores/nobody", nil); a.status != http.StatusNotFound || a.body["status"] != "NOT_FOUND" || a.body["code"] != number(5) || a.reason() != "ENTRY_NOT_FOUND" {
 		t.Errorf("GET of a user without an entry: %d %s, want 404 with ENTRY_NOT_FOUND", a.status, a.raw)
+	} else if message, want := fmt.Sprint(a.body["message"]), `user "nobody" has no entry on board "default"`; !strings.Contains(message, want) {
+		t.Errorf("the message is %q, want it to contain %q", message, want)
 	}
 }
 

@@ -92,7 +92,7 @@ func (s *Server) change(ctx context.Context, action string, key leaderboard.Resu
 	}, do)
 }
 
-// CorrectResult changes fields of a stored result.
+// CorrectResult changes fields of a stored result. A dry run writes nothing and returns the effect.
 func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest) (*pb.CorrectResultResponse, error) {
 	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
@@ -107,13 +107,20 @@ func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest
 		return nil, err
 	}
 	var result leaderboard.MatchResult
-	var receipts []ranking.Receipt
-	err = s.change(ctx, "result.correct", key, c.Amends, req.GetReason(), func() error {
-		var receipt ranking.Receipt
-		result, receipt, err = s.service.Correct(ctx, &b, key, c)
-		receipts = []ranking.Receipt{receipt}
-		return err
-	})
+	var effect *pb.RetractionEffect
+	receipts := make([]ranking.Receipt, 1)
+	if req.GetDryRun() {
+		var preview ranking.RetractionPreview
+		if err = checkChange(ctx, key, c.Amends, req.GetReason()); err == nil {
+			result, preview, err = s.service.PreviewCorrection(ctx, &b, key, c)
+		}
+		receipts[0], effect = preview.Receipt, fromEffects(ctx, &preview.Effects)
+	} else {
+		err = s.change(ctx, "result.correct", key, c.Amends, req.GetReason(), func() error {
+			result, receipts[0], err = s.service.Correct(ctx, &b, key, c)
+			return err
+		})
+	}
 	var outdated *ranking.RevisionError
 	if errors.As(err, &outdated) {
 		return nil, revisionStatus(&b, outdated)
@@ -121,12 +128,16 @@ func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest
 	if err != nil {
 		return nil, err
 	}
-	s.addExtras(ctx, req, &b, receipts)
+	if !req.GetDryRun() {
+		s.addExtras(ctx, req, &b, receipts)
+	}
 	o, err := outcome(&b, key.User, &receipts[0])
 	if err != nil {
 		return nil, err
 	}
-	return correctResponse(o, protoconv.FromResult(&b, &result)), nil
+	res := correctResponse(o, protoconv.FromResult(&b, &result))
+	res.Effect = effect
+	return res, nil
 }
 
 func correctResponse(o *pb.Outcome, result *pb.Result) *pb.CorrectResultResponse {

@@ -151,6 +151,81 @@ func TestCorrectionsCannotGoBelowTheFloor(t *testing.T) {
 	}
 }
 
+// The oracle of a dry run is the correction itself: both have the same answer, and only the
+// correction changes the board.
+func TestDryRunsOfCorrections(t *testing.T) {
+	h, clock := newMonthlyHarness(t, firstOfNovember)
+	h.createBoard(`{"board_id":"purse","policy":"SUM","floor":0}`)
+	h.createBoard(`{"board_id":"women","policy":"SUM","source":{"board_id":"purse"}}`)
+	for user, score := range map[string]int{"ann": 10, "bob": 15, "cyd": 20} {
+		h.must("submit", "POST", "/v1/boards/cup/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"m","score":%d,"achieved_at":"2026-10-30T08:00:00Z"}`, user, score))
+		h.must("submit", "POST", "/v1/boards/purse/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"gift","points":%d}`, user, score))
+		h.must("submit", "POST", "/v1/boards/purse/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"bet","points":-5}`, user))
+	}
+	boards := func() (all []string) {
+		for _, path := range []string{"cup/scores?season=202610", "purse/scores", "women/scores"} {
+			all = append(all, h.do("read", "GET", "/v1/boards/"+path, nil).raw)
+		}
+		return append(all, h.do("read", "GET", resultPath, nil).raw)
+	}
+	leaders := func(all []string) string {
+		var b strings.Builder
+		for _, raw := range all {
+			var answer map[string]any
+			if err := json.Unmarshal([]byte(raw), &answer); err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintln(&b, get(answer, "data", "leaderboard"), get(answer, "result"))
+		}
+		return b.String()
+	}
+	for _, tt := range []struct {
+		name, path, body, effects string
+	}{
+		{"a better score", resultPath, `{"score":17}`, "cup 10>17 3>2"},
+		{"a worse score", resultPath, `{"score":1}`, "cup 17>1 2>3"},
+		{"no change of the score", resultPath, `{"attributes":{"gender":"F"}}`, ""},
+		{"points, also on the linked board", "/v1/boards/purse/results/bob/gift", `{"points":30}`, "purse 10>25 2>1, women 10>25 2>1"},
+		{"a refusal because of the floor", "/v1/boards/purse/results/ann/gift", `{"points":4}`, ""},
+		{"fewer points, above the floor", "/v1/boards/purse/results/ann/gift", `{"points":6}`, "purse 5>1 3>3, women 5>1 3>3"},
+		{"an unknown match", "/v1/boards/purse/results/ann/none", `{"points":6}`, ""},
+		{"another revision", resultPath, `{"score":5,"revision":99}`, ""},
+		{"a score above the maximum", resultPath, `{"score":5000}`, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := h.withT(t)
+			before := leaders(boards())
+			dry := h.do("submit", "PATCH", tt.path+"?dry_run=true", tt.body)
+			if after := leaders(boards()); after != before {
+				t.Errorf("the dry run changed the boards from\n%s to\n%s", before, after)
+			}
+			real := h.do("submit", "PATCH", tt.path, tt.body)
+			if dry.status != real.status || dry.reason() != real.reason() || fmt.Sprint(dry.body["result"], dry.body["new_score"], dry.body["rank"]) != fmt.Sprint(real.body["result"], real.body["new_score"], real.body["rank"]) {
+				t.Errorf("the dry run answers %d %s, the correction %d %s; want the same status, reason, result, score and rank", dry.status, dry.raw, real.status, real.raw)
+			}
+			var effects []string
+			list, _ := get(dry.body, "effect", "entries").([]any)
+			for _, e := range list {
+				effects = append(effects, fmt.Sprintf("%v %v>%v %v>%v", get(e, "board"), get(e, "score_before"), get(e, "score_after"), get(e, "rank_before"), get(e, "rank_after")))
+			}
+			slices.Sort(effects)
+			if got := strings.Join(effects, ", "); got != tt.effects {
+				t.Errorf("the effect is %q, want %q", got, tt.effects)
+			}
+		})
+	}
+	// In a closed season, a dry run needs what the correction needs, and leaves no record.
+	later := firstOfNovember.AddDate(0, 1, 0)
+	clock.Store(&later)
+	if a := h.do("submit", "PATCH", resultPath+"?dry_run=true", `{"score":3,"season":"202610"}`); a.status != http.StatusForbidden {
+		t.Errorf("a dry run in a closed season without the admin scope: %d %s, want 403", a.status, a.raw)
+	}
+	h.must("admin", "PATCH", resultPath+"?dry_run=true", `{"score":3,"season":"202610","reason":"lane"}`)
+	if a := h.must("admin", "GET", "/v1/audit", nil); strings.Contains(fmt.Sprint(a), "result.correct") {
+		t.Errorf("the dry run left a record: %v", a)
+	}
+}
+
 func TestConcurrentCorrectionsAllCount(t *testing.T) {
 	h, _ := newMonthlyHarness(t, firstOfNovember)
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"m","score":10}`)

@@ -38,7 +38,7 @@ var codeOf = []struct {
 	{leaderboard.ErrBoardNotFound, codes.NotFound, "BOARD_NOT_FOUND", false, ""},
 	{leaderboard.ErrBoardExists, codes.AlreadyExists, "BOARD_EXISTS", true, "; choose another board_id, or change the mutable fields with PATCH"},
 	{leaderboard.ErrSeasonNotFound, codes.NotFound, "SEASON_NOT_FOUND", true, ""},
-	{leaderboard.ErrEntryNotFound, codes.NotFound, "ENTRY_NOT_FOUND", false, ""},
+	{leaderboard.ErrEntryNotFound, codes.NotFound, "ENTRY_NOT_FOUND", true, ""},
 	{leaderboard.ErrResultNotFound, codes.NotFound, "RESULT_NOT_FOUND", false, "; check user_id, match_id and season"},
 	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, "API_KEY_NOT_FOUND", false, ""},
 	{leaderboard.ErrNotSealed, codes.FailedPrecondition, "NOT_SEALED", true, ""},

@@ -28,6 +28,7 @@ type service interface {
 	AddPreviousRanks(context.Context, *leaderboard.Board, []ranking.Receipt) error
 	AddLinked(context.Context, []ranking.Receipt) error
 	Retract(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.Receipt, error)
+	PreviewCorrection(context.Context, *leaderboard.Board, leaderboard.ResultKey, ranking.Correction) (leaderboard.MatchResult, ranking.RetractionPreview, error)
 	PreviewRetraction(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.RetractionPreview, error)
 	PlanRetractions(context.Context, *leaderboard.Board, []leaderboard.ResultKey) (*ranking.Retractions, error)
 	PlanPurge(context.Context, *leaderboard.Board, leaderboard.UserID, leaderboard.SeasonID, time.Time, time.Time) (*ranking.Retractions, error)

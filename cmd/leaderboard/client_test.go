@@ -96,7 +96,7 @@ func TestSubmitAndRead(t *testing.T) {
 	s.ok(t, "retract", "eve", "m1")
 	checkContains(t, s.ok(t, "retract", "eve", "m1", "--revision", "9"), "eve has no other results")
 
-	s.fails(t, exitFailure, []string{"entry not found", "leaderboard user"}, "rank", "nobody")
+	s.fails(t, exitFailure, []string{`user "nobody" has no entry on board "default"`, "entry not found", "leaderboard user"}, "rank", "nobody")
 	s.fails(t, exitFailure, []string{"board not found", "leaderboard board list"}, "top", "--board", "nope")
 	s.fails(t, exitFailure, []string{"season", "leaderboard season list"}, "top", "--season", "2026W47")
 	s.fails(t, exitFailure, []string{"score"}, "submit", "ada", "--score", "3") // the board adds up points
@@ -317,9 +317,11 @@ func TestModeration(t *testing.T) {
 	s.ok(t, "submit", "bob", "--points", "1", "--match", "m1")
 	checkContains(t, s.ok(t, "retract", "ada", "m1", "--dry-run"), "nothing changed", "default", "3 points", "applied", "would change: 1")
 	checkContains(t, s.ok(t, "retract", "ada", "m1", "--dry-run", "--json"), `"score_before"`)
+	checkContains(t, s.ok(t, "correct", "ada", "m1", "--points", "9", "--dry-run"), "nothing changed", "default", "3 points", "9 points", "revision 1", "would change: 1")
+	checkContains(t, s.ok(t, "rank", "ada"), "3 points")
 	checkContains(t, s.ok(t, "ban", "ada", "--dry-run"), "nothing changed", "default", "appear or disappear: 1, on 1 board\n")
 	checkContains(t, s.ok(t, "top"), "ada")
-	checkContains(t, s.ok(t, "ban", "ada", "--reason", "speed hack"), "ada is banned")
+	checkContains(t, s.ok(t, "ban", "ada", "--reason", "speed hack", "--yes"), "ada is banned")
 	checkContains(t, s.ok(t, "unban", "ada", "--dry-run", "--json"), `"rank_after"`, `"season_count"`)
 	if got := s.ok(t, "top"); strings.Contains(got, "ada") {
 		t.Errorf("top shows the banned user ada, want her hidden:\n%s", got)
@@ -339,7 +341,21 @@ func TestModeration(t *testing.T) {
 	checkContains(t, s.ok(t, "ban", "list", "--all"), "lifted")
 	checkContains(t, s.ok(t, "rank", "ada"), "rank 1 of 2")
 	for until, code := range map[string]int{"tomorrow": exitUsage, "-1h": exitUsage, "2020-01-01T00:00:00Z": exitFailure} {
-		s.fails(t, code, []string{"until"}, "ban", "ada", "--until", until)
+		s.fails(t, code, []string{"until"}, "ban", "ada", "--yes", "--until", until)
+	}
+	s.fails(t, exitUsage, []string{"Ban user ada on every board?", "--board", "--yes"}, "ban", "ada")
+	s.ok(t, "ban", "ada", "--board", "default")
+	for _, args := range [][]string{{"unban", "ada"}, {"unban", "ada", "--json"}} {
+		if r := s.do(t, args...); r.code != exitOK || !strings.Contains(r.stderr, "ada is still banned on board default; to lift this ban, use --board default") {
+			t.Errorf("%v of a user who is banned on a board exits with %d and writes %q to stderr, want it to name the board", args, r.code, r.stderr)
+		}
+	}
+	s.ok(t, "ban", "ada", "--yes")
+	if r := s.do(t, "unban", "ada", "--board", "default"); !strings.Contains(r.stderr, "ada is still banned on every board; to lift this ban, omit --board") {
+		t.Errorf("unban on a board of a user who is banned on every board writes %q to stderr, want it to name the other ban", r.stderr)
+	}
+	if r := s.do(t, "unban", "ada"); r.stderr != "" {
+		t.Errorf("the last unban writes %q to stderr, want nothing", r.stderr)
 	}
 	checkContains(t, s.ok(t, "audit", "--user", "ada"), "unban", "aimbot")
 	checkContains(t, s.ok(t, "erase", "ada", "--yes"), "ada is erased")

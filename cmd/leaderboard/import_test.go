@@ -485,7 +485,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	for _, name := range []string{"results.csv", "results.ndjson.gz"} {
 		if name != "results.csv" { // a CSV file cannot contain bans
 			source.ok(t, "ban", "ann", "--board", "best", "--reason", "aimbot")
-			source.ok(t, "ban", "日本", "--until", "72h")
+			source.ok(t, "ban", "日本", "--until", "72h", "--yes")
 		}
 		target := startInsecure(t)
 		for board := range boards {

@@ -57,7 +57,7 @@ func (a *App) Confirm(yes bool, question, word string) error {
 		return nil
 	}
 	if !IsTerminal(a.Stdin) {
-		return Usagef("this cannot be undone; confirm it with --yes")
+		return Usagef("%s Confirm it with --yes", question)
 	}
 	a.Notef("%s\nType %s to continue: ", question, word)
 	var line bytes.Buffer

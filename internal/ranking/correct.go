@@ -94,6 +94,24 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 	return leaderboard.MatchResult{}, Receipt{}, fmt.Errorf("ranking: match %q was changed during each of %d attempts to correct it: %w", key.Match, correctionTries, leaderboard.ErrUnavailable)
 }
 
+// PreviewCorrection returns the corrected result and what Correct would change, and changes
+// nothing. Errors: those of Correct.
+func (s *Submitter) PreviewCorrection(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c Correction) (leaderboard.MatchResult, RetractionPreview, error) {
+	if err := errors.Join(b.CheckDirect(), s.checkNewAttributes(ctx, b, c.Attributes)); err != nil {
+		return leaderboard.MatchResult{}, RetractionPreview{}, err
+	}
+	r, err := s.correctedResult(ctx, b, key, &c)
+	if err != nil {
+		return r, RetractionPreview{}, err
+	}
+	receipts, effects, err := s.PreviewRetractions(ctx, b, planOfOne(&r))
+	if err != nil {
+		return r, RetractionPreview{}, err
+	}
+	receipts[0].AchievedAt = r.AchievedAt
+	return r, RetractionPreview{receipts[0], effects}, nil
+}
+
 func (s *Submitter) checkNewAttributes(ctx context.Context, b *leaderboard.Board, attributes map[string]string) error {
 	set := maps.Clone(attributes)
 	maps.DeleteFunc(set, func(_, value string) bool { return value == "" })

@@ -3,6 +3,8 @@ package ranking
 import (
 	"context"
 	"errors"
+	"iter"
+	"maps"
 	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -106,13 +108,16 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	if err != nil {
 		return leaderboard.Change{}, err
 	}
+	known, err := s.tallyIfNeeded(ctx, b, key, maps.Values(results))
+	if err != nil {
+		return leaderboard.Change{}, err
+	}
 	tally, err := b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for stored, err := range s.store.Results(ctx, key.SeasonKey, key.User) {
 			if r, ok := results[stored.Match]; ok && err == nil {
-				// Merge never refuses this r, so it needs no other fields of Known. r is a
-				// retraction or changes only Voids, and was received after every erasure
-				// and deletion.
-				if d := b.Merge(leaderboard.Known{Result: &stored}, r); d.Put != nil {
+				// Merge needs no other fields of Known: r was received after every erasure and
+				// deletion, and no refusal has its revision.
+				if d := b.Merge(leaderboard.Known{Result: &stored, Tally: known}, r); d.Put != nil {
 					stored = *d.Put
 				}
 			}
@@ -124,6 +129,17 @@ func (s *Submitter) entryChange(ctx context.Context, b *leaderboard.Board, key l
 	after := b.Entry(&tally, key.Season, key.User)
 	after.Hidden = before.Hidden
 	return leaderboard.Change{Before: before, After: after}, err
+}
+
+// tallyIfNeeded returns a user's tally if Merge needs it for at least one of the results. Merge
+// never refuses a retraction or a change of Voids, so it needs no tally for them.
+func (s *Submitter) tallyIfNeeded(ctx context.Context, b *leaderboard.Board, key leaderboard.EntryKey, results iter.Seq[leaderboard.MatchResult]) (leaderboard.Tally, error) {
+	for r := range results {
+		if !r.Retracted && !r.VoidOnly {
+			return b.Count(s.store.Results(ctx, key.SeasonKey, key.User))
+		}
+	}
+	return leaderboard.Tally{}, nil
 }
 
 func (s *Submitter) isHidden(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID) (bool, error) {

@@ -302,8 +302,12 @@ func (s *Submitter) previewOutcomes(ctx context.Context, b *leaderboard.Board, r
 			retraction := r.Normalize()
 			record.Result = &retraction
 		}
-		d := b.Merge(leaderboard.Known{Result: record.Result, Refusals: record.Refusals}, *r)
-		c := change(leaderboard.EntryKey{SeasonKey: r.SeasonKey, User: r.User})
+		key := leaderboard.EntryKey{SeasonKey: r.SeasonKey, User: r.User}
+		tally, err := s.tallyIfNeeded(ctx, b, key, slices.Values(results[i:i+1]))
+		if err != nil {
+			return err
+		}
+		d, c := b.Merge(leaderboard.Known{Result: record.Result, Refusals: record.Refusals, Tally: tally}, *r), change(key)
 		outcomes[i] = d.Outcome(c.Before.Key, c.After.Key)
 		outcomes[i].Entry, outcomes[i].Entry.Hidden = c.After, hidden[r.User]
 		return nil

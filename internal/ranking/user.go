@@ -59,12 +59,26 @@ func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, nei
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		page, err = r.userFromStore(ctx, b, q, user)
 	}
+	if errors.Is(err, leaderboard.ErrEntryNotFound) {
+		return UserPage{}, noEntryError(b, q, user)
+	}
 	if err == nil && details {
 		lines := []Line{page.Line}
 		err = r.addEntries(ctx, leaderboard.SeasonKey{Board: b.ID, Season: page.Season.ID}, lines)
 		page.Line = lines[0]
 	}
 	return page, err
+}
+
+func noEntryError(b *leaderboard.Board, q Query, user leaderboard.UserID) error {
+	where := fmt.Sprintf("board %q", b.ID)
+	if q.Season != "" {
+		where += fmt.Sprintf(", season %q", q.Season)
+	}
+	if !q.Division.Overall() {
+		where += fmt.Sprintf(", division %q", q.Division)
+	}
+	return fmt.Errorf("user %q has no entry on %s: %w", user, where, leaderboard.ErrEntryNotFound)
 }
 
 func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int) (UserPage, leaderboard.Standing, error) {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -22,27 +23,31 @@ func addBanBoard(f *pflag.FlagSet, board *string) {
 
 func banCommand(app *cli.App) *cobra.Command {
 	var board, reason, until string
-	var dryRun bool
+	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use: "ban USER", Short: "Hide a user from a board or from every board", Args: cli.Exactly("USER"),
 		Long: `Hide a user from a board, or from every board. The server keeps the user's results
 and accepts new results. "leaderboard unban", or the end of the ban, shows the user
-again.
+again. Without --board, the ban is on every board, and the command asks for confirmation.
 
 To ban a user whose id is "list" or "search", write "--" before the id.`,
 		Example: `  leaderboard ban mallory --reason "speed hack, ticket 4711"
   leaderboard ban mallory --board arena --until 72h
-  leaderboard ban mallory --until 2027-01-01T00:00:00Z
+  leaderboard ban mallory --until 2027-01-01T00:00:00Z --yes
   leaderboard ban mallory --dry-run
   leaderboard ban list`,
 	}
 	addBanBoard(cmd.Flags(), &board)
 	cmd.Flags().StringVar(&reason, "reason", "", "`reason` for the ban, for operators")
 	cmd.Flags().StringVar(&until, "until", "", "`end` of the ban: a time such as 2027-01-01T00:00:00Z, or a duration from now such as 72h (if omitted, never)")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation of a ban on every board")
 	addDryRun(cmd.Flags(), &dryRun)
 	jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		end, err := parseEnd(until, time.Now())
 		if err != nil {
+			return err
+		}
+		if err := app.Confirm(yes || dryRun || board != "", fmt.Sprintf("Ban user %s on every board? For a ban on one board, use --board.", args[0]), args[0]); err != nil {
 			return err
 		}
 		res, err := c.Scores.BanUser(ctx, &pb.BanUserRequest{UserId: args[0], Board: board, Reason: reason, Until: end, DryRun: dryRun})
@@ -96,8 +101,8 @@ func unbanCommand(app *cli.App) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use: "unban USER", Short: "Lift a ban", Args: cli.Exactly("USER"),
-		Long: `Lift the ban on a board, or the ban on every board. The other bans of the user remain;
-"leaderboard user" lists them.`,
+		Long: `Lift the ban on a board, or, without --board, the ban on every board. The other bans of
+the user remain, and the command names them.`,
 		Example: `  leaderboard unban mallory
   leaderboard unban mallory --board arena --reason "appeal granted"`,
 	}
@@ -112,10 +117,28 @@ func unbanCommand(app *cli.App) *cobra.Command {
 		if dryRun {
 			return c.printBanEffect(res, res.GetEffect())
 		}
-		return c.print(res, func() {
+		err = c.print(res, func() {
 			c.Printf("the ban of %s on %s is not in force\n", res.GetUserId(), bannedBoards([]*pb.Ban{{Board: board}}))
 		})
+		c.noteOtherBans(ctx, args[0])
+		return err
 	})
+}
+
+// noteOtherBans names the bans of a user that are in force.
+func (c *Client) noteOtherBans(ctx context.Context, user string) {
+	res, err := c.Scores.ListUserScores(ctx, &pb.ListUserScoresRequest{UserId: user})
+	if err != nil {
+		c.Notef("cannot read whether %s has other bans: %s\n", user, ErrorText(c.WrapError(err)))
+		return
+	}
+	for _, b := range res.GetData().GetBans() {
+		flag := "omit --board"
+		if b.GetBoard() != "" {
+			flag = "use --board " + b.GetBoard()
+		}
+		c.Notef("%s is still banned on %s%s; to lift this ban, %s\n", user, bannedBoards([]*pb.Ban{b}), untilText(b), flag)
+	}
 }
 
 func banListCommand(app *cli.App, name, short string) *cobra.Command {

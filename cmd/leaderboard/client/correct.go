@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ and the attributes. The command finds the season of the result. In a closed seas
 command needs a key with the admin scope, and a reason.`,
 		Example: `  leaderboard correct ada final-2026 --points 1
   leaderboard correct b2014-3416 boston --board marathon --score 11540 --attribute gender=F
+  leaderboard correct ada final-2026 --points 1 --dry-run
   leaderboard correct ada final-2026 --points 1 --season 202610 --reason "wrong lane"`,
 	}
 	AddBoardFlag(cmd, &req.Board)
@@ -34,6 +36,7 @@ command needs a key with the admin scope, and a reason.`,
 	f.StringToStringVar(&req.Attributes, "attribute", nil, "attribute to set, as `name=value`; name= removes it")
 	f.StringVar(&meta, "metadata", "", "JSON `object` that replaces the stored metadata; {} removes it")
 	addReasonFlag(f, &req.Reason)
+	addDryRun(f, &req.DryRun)
 	addLinkedFlag(f, &req.IncludeLinked)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.UserId, req.MatchId, req.IncludePreviousRank = BoardName(req.GetBoard()), args[0], args[1], true
@@ -51,6 +54,9 @@ command needs a key with the admin scope, and a reason.`,
 		res, err := c.Scores.CorrectResult(ctx, &req)
 		if err != nil {
 			return err
+		}
+		if req.GetDryRun() {
+			return c.printRetractionEffect(ctx, res, res.GetEffect(), fmt.Sprintf("Match %s, season %s, would have revision %d", res.GetMatchId(), res.GetSeason(), res.GetRevision()))
 		}
 		t, printLinked := c.entryTable(ctx, req.GetBoard()), c.linkedWriter(ctx, res.GetLinked())
 		return c.print(res, func() {
