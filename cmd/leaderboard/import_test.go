@@ -52,7 +52,7 @@ func gzipText(t *testing.T, content string) string {
 }
 
 type importCounts struct {
-	Rows, Filtered, Linked, Applied, Duplicate, Superseded, Accepted, Conflict, Rejected int64
+	Rows, Filtered, Linked, Applied, Replaced, Duplicate, Superseded, Accepted, Conflict, Rejected, Trimmed int64
 }
 
 func importSummary(t *testing.T, r commandResult) importCounts {
@@ -114,7 +114,7 @@ func TestImportFormats(t *testing.T) {
 		{"tab.csv", strings.ReplaceAll(commas, ",", "\t"), []string{"--delimiter", `\t`}},
 		{"json.csv", lines, []string{"--format", "ndjson"}},
 		{"nested.ndjson", `{"p":{"id":"ada"},"e":{"v":3},"m":1}` + "\n" + `{"p":{"id":"bob"},"e":{"v":2},"m":1}`, []string{"--user", "p.id", "--score", "e.v", "--match", "m"}},
-		{"const.csv", "who\nada\nada\nada\nbob\nbob\n", []string{"--user", "who", "--const", "points=1"}},
+		{"const.csv", "who\nada\nada\nada\nbob\nbob\n", []string{"--user", "who", "--const", "points=1", "--yes"}},
 	}
 	s := startInsecure(t)
 	for i, tt := range tests {
@@ -169,7 +169,7 @@ func TestImportReportsRejectedRows(t *testing.T) {
 		strings.Repeat("x", 200) + ",3,m,,,,,,",
 		`ada"da,3,m,,,,,,`,
 		strings.Repeat("x", 1<<20) + ",3,m,,,,,,",
-		"ada,9,known,,,,,,",
+		"ada,1,known,,,,,,",
 		"ada,,gone,3,,,,,true",
 		"",
 	}, "\n"))
@@ -203,7 +203,7 @@ func TestImportReportsRejectedRows(t *testing.T) {
 	checkContains(t, s.ok(t, "result", "ada", "gone", "--board", "b"), "retracted")
 
 	far := writeFile(t, "far.csv", "user_id,points,achieved_at\nada,1,99999999999999\nada,1,-99999999999999999\nada,1,1.5\nada,1,0\n")
-	r = s.do(t, "import", far, "--board", "b", "--time-format", "unix", "--json")
+	r = s.do(t, "import", far, "--board", "b", "--time-format", "unix", "--yes", "--json")
 	if got, want := importSummary(t, r), (importCounts{Rows: 4, Applied: 1, Rejected: 3}); got != want {
 		t.Errorf("import of one valid and three invalid times = %+v, want %+v", got, want)
 	}
@@ -571,4 +571,169 @@ func TestImportAsksWhatADecimalPointMeans(t *testing.T) {
 	checkContains(t, s.ok(t, "export", "results", "--board", "lap"), `"score":62000`, `"score":61500`)
 	checkContains(t, s.ok(t, "export", "results", "--board", "shop"), `"points":1200`)
 	checkContains(t, s.ok(t, "export", "results", "--board", "goals"), `"points":12,`)
+}
+
+// A file is imported, corrected and imported again. The board's scores are the oracle: a row
+// that the summary counts as replaced has its new score, and a row in conflict has the old one.
+func TestImportOfACorrectedFile(t *testing.T) {
+	const rows = 40
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "b", "--policy", "latest")
+	content := func(score func(i int) int, more string) string {
+		var b strings.Builder
+		b.WriteString("user_id,match_id,score,achieved_at,updated_at\n")
+		for i := range rows {
+			fmt.Fprintf(&b, "u%d,m,%d,2026-11-01T00:00:00Z,%s\n", i, score(i), more)
+		}
+		return b.String()
+	}
+	old := func(i int) int { return 1000 + i }
+	corrected := func(i int) int { return 1000 + i + (i%3-1)*500 } // lower, equal or higher
+	s.ok(t, "import", writeFile(t, "x.csv", content(old, "2026-11-01T00:00:00Z")), "--board", "b")
+
+	file := writeFile(t, "x.csv", content(corrected, "2026-11-02T00:00:00Z"))
+	r := s.do(t, "import", file, "--board", "b", "--json")
+	r.mustFail(t, exitFailure, []string{"not applied as given", file + ".rejected.csv"}, []string{"import"})
+	got := importSummary(t, r)
+	if got.Replaced == 0 || got.Conflict == 0 || got.Replaced+got.Conflict+got.Duplicate != rows || got.Duplicate != (rows+1)/3 {
+		t.Errorf("the import of the corrected file: %+v; want %d duplicates, and the other rows replaced or in conflict", got, (rows+1)/3)
+	}
+	report, err := os.ReadFile(file + ".rejected.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, scores := strings.Count(string(report), "CONFLICT: a different result with revision 0"), scoresOf(t, s, "b")
+	applied := 0
+	for i := range rows {
+		if corrected(i) != old(i) && scores[fmt.Sprintf("u%d", i)] == float64(corrected(i)) {
+			applied++
+		}
+	}
+	if int64(listed) != got.Conflict || int64(applied) != got.Replaced || !strings.Contains(string(report), "--const revision=1") || !strings.Contains(string(report), "--revision-from") {
+		t.Errorf("the board has %d corrected scores, and the file lists %d conflicts; want %d and %d, with the way to force them:\n%s", applied, listed, got.Replaced, got.Conflict, report)
+	}
+
+	// The exit codes of the three commands agree.
+	i := 0 // a user whose corrected row does not count
+	for corrected(i) == old(i) || scores[fmt.Sprintf("u%d", i)] == float64(corrected(i)) {
+		i++
+	}
+	user := fmt.Sprintf("u%d", i)
+	line := func(score int, revision string) string {
+		return fmt.Sprintf(`{"board_id":"b","user_id":%q,"match_id":"m","score":%d,"achieved_at":"2026-11-01T00:00:00Z"%s}`, user, score, revision)
+	}
+	submit := func(score int, revision string) []commandResult {
+		args := []string{"submit", user, "--board", "b", "--match", "m", "--score", fmt.Sprint(score), "--achieved-at", "2026-11-01T00:00:00Z"}
+		if revision != "" {
+			args = append(args, "--revision", revision)
+			revision = `,"revision":` + revision
+		}
+		return []commandResult{
+			s.do(t, args...), s.do(t, "submit-batch", writeFile(t, "b.ndjson", line(score, revision))),
+			s.do(t, "import", writeFile(t, "b.ndjson", line(score, revision)), "--board", "b"),
+		}
+	}
+	for _, tt := range []struct {
+		name     string
+		score    int
+		revision string
+		code     int
+	}{
+		{"a result that is stored", old(i), "", exitOK}, {"a result that does not stand", corrected(i), "", exitFailure},
+		{"a higher revision", corrected(i), "7", exitOK}, {"a superseded result", old(i), "", exitFailure},
+	} {
+		for n, r := range submit(tt.score, tt.revision) {
+			if r.code != tt.code {
+				t.Errorf("%s: %s exits with %d, want %d: %s%s", tt.name, []string{"submit", "submit-batch", "import"}[n], r.code, tt.code, r.stdout, r.stderr)
+			}
+		}
+	}
+
+	// The time of the last change is the revision: a corrected row counts, whatever its content.
+	if got := importSummary(t, s.do(t, "import", file, "--board", "b", "--revision-from", "updated_at", "--json")); got.Applied != rows {
+		t.Errorf("import with --revision-from: %+v, want %d applied", got, rows)
+	}
+	again := writeFile(t, "x.csv", content(old, "2026-11-03T00:00:00Z"))
+	if r := s.do(t, "import", again, "--board", "b", "--revision-from", "updated_at"); r.code != exitOK {
+		t.Errorf("import of later changes with --revision-from: %s, want success", r.stderr)
+	}
+	for u, score := range scoresOf(t, s, "b") {
+		var i int
+		if _, err := fmt.Sscanf(u, "u%d", &i); err != nil || score != float64(old(i)) {
+			t.Errorf("%s has the score %v, want %d, which the latest file has", u, score, old(i))
+		}
+	}
+	s.fails(t, exitFailure, []string{"1 row was not applied"}, "import", writeFile(t, "x.csv", "user_id,match_id,score,at\nada,m,1,1969-01-01T00:00:00Z\n"), "--board", "b", "--revision-from", "at")
+	s.fails(t, exitUsage, []string{"cannot be combined"}, "import", file, "--board", "b", "--revision-from", "updated_at", "--const", "revision=1")
+	s.fails(t, exitUsage, []string{"cannot be combined"}, "import", file, "--board", "b", "--revision-from", "updated_at", "--revision", "updated_at")
+	s.fails(t, exitUsage, []string{"no column"}, "import", file, "--board", "b", "--revision-from", "changed_at")
+}
+
+func TestImportAsksBeforeRowsCouldCountTwice(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "decay", "--policy", "decay", "--half-life", "720h")
+	s.ok(t, "board", "create", "best", "--policy", "best")
+	for name, content := range map[string]string{"x.csv": "user_id,points\nada,3\n", "x.ndjson": `{"user_id":"ada","points":3}`, "some.csv": "user_id,match_id,points\nbob,m,1\nada,,3\n"} {
+		for _, board := range []string{"default", "decay"} {
+			file := writeFile(t, name, content)
+			s.fails(t, exitUsage, []string{"without match ids", "count twice", "--match-prefix", "--yes"}, "import", file, "--board", board)
+			if got := s.ok(t, "export", "results", "--board", board); got != "" {
+				t.Errorf("before the confirmation, the import of %s has sent %s, want nothing", name, got)
+			}
+			if r := s.do(t, "import", file, "--board", board, "--dry-run"); r.code != exitOK || !strings.Contains(r.stderr, "count twice") {
+				t.Errorf("a dry run of %s exits with %d and writes %q to stderr, want 0 and the warning", name, r.code, r.stderr)
+			}
+		}
+	}
+	file := writeFile(t, "x.csv", "user_id,points,score\nada,3,3\n")
+	s.ok(t, "import", file, "--board", "best")
+	s.ok(t, "import", file, "--yes")
+	checkContains(t, s.ok(t, "import", file, "--yes"), "1 duplicate")
+	s.ok(t, "import", file, "--board", "decay", "--match-prefix", "day-1")
+	changed := writeFile(t, "x.csv", "user_id,points,score\nada,3,3\nbob,1,1\n")
+	if got := importSummary(t, s.do(t, "import", changed, "--board", "decay", "--match-prefix", "day-1", "--json")); got.Duplicate != 1 || got.Applied != 1 {
+		t.Errorf("the import of the longer file with the same prefix: %+v, want 1 duplicate and 1 applied", got)
+	}
+}
+
+func TestImportTrimsCells(t *testing.T) {
+	s := startInsecure(t)
+	const content = "user_id, points ,match_id\n ada ,3\u00a0,m1\n\u00a0bob\u3000,\t2,m1\neve, ,m1\n"
+	r := s.do(t, "import", writeFile(t, "x.csv", content), "--const", "points=1", "--json")
+	if got, want := importSummary(t, r), (importCounts{Rows: 3, Applied: 3, Trimmed: 2}); r.code != exitOK || got != want {
+		t.Errorf("import of cells with spaces: %+v, %s; want %+v", got, r.stderr, want)
+	}
+	s.ok(t, "board", "create", "b", "--policy", "sum")
+	r = s.do(t, "import", writeFile(t, "x.csv", content), "--board", "b")
+	r.mustFail(t, exitFailure, []string{"1 row was not applied"}, []string{"import"}) // the cell of spaces is empty
+	checkContains(t, r.stdout, "2 applied", "spaces around 4 values were removed")
+	if top := s.ok(t, "top", "--board", "b"); !hasRow(top, "1", "ada", "3") || !hasRow(top, "2", "bob", "2") {
+		t.Errorf("top prints:\n%s\nwant ada with 3 points and bob with 2", top)
+	}
+	r = s.do(t, "import", writeFile(t, "x.csv", "user_id,points,match_id\n ada,3,m2\n\u00a0bob,2,m2\n"), "--board", "b", "--trim=false")
+	r.mustFail(t, exitFailure, []string{"1 row was not applied"}, []string{"import"}) // an id must not have a no-break space
+	checkContains(t, s.ok(t, "export", "results", "--board", "b"), `"user_id":" ada"`)
+	if got := importSummary(t, s.do(t, "import", writeFile(t, "x.ndjson", `{"user_id":" eve ","points":3,"match_id":"m"}`), "--trim", "--board", "b", "--json")); got.Trimmed != 1 {
+		t.Errorf("import of NDJSON with --trim: %+v, want 1 trimmed value", got)
+	}
+	checkContains(t, s.ok(t, "export", "results", "--board", "b"), `"user_id":"eve"`)
+}
+
+func TestImportOfOtherSeparators(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "eur", "--policy", "best", "--unit", "EUR", "--decimals", "2")
+	file := writeFile(t, "x.csv", "user_id;score;match_id\nada;1,25;m\nbob;-3;m\n")
+	s.fails(t, exitUsage, []string{`use --delimiter ";"`}, "import", file, "--board", "eur")
+	s.fails(t, exitUsage, []string{`use --delimiter "\t"`}, "import", writeFile(t, "x.csv", "user_id\tscore\nada\t1\n"), "--board", "eur")
+	r := s.do(t, "import", file, "--board", "eur", "--delimiter", ";", "--score-format", "decimal")
+	r.mustFail(t, exitFailure, []string{"1 row was not applied"}, []string{"import"})
+	report, err := os.ReadFile(file + ".rejected.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkContains(t, string(report), "--decimal-comma")
+	s.ok(t, "import", file, "--board", "eur", "--delimiter", ";", "--score-format", "decimal", "--decimal-comma")
+	checkContains(t, s.ok(t, "export", "results", "--board", "eur"), `"score":125`, `"score":-300`)
+	s.fails(t, exitFailure, []string{`mean 1.25 EUR or`}, "import", writeFile(t, "y.csv", "user_id;score;match_id\nada;125,00;m\n"), "--board", "eur", "--delimiter", ";", "--decimal-comma")
+	s.fails(t, exitFailure, []string{"1 row was not applied"}, "import", writeFile(t, "z.csv", "user_id;score;match_id\nada;1.250,00;m\n"), "--board", "eur", "--delimiter", ";", "--decimal-comma")
 }

@@ -103,7 +103,7 @@ func TestImportRefusesASharedStateFile(t *testing.T) {
 	s := startInsecure(t)
 	file := filepath.Join(t.TempDir(), "r.csv")
 	state, rejects := file+".import-state.json", file+".rejected.csv"
-	for path, content := range map[string]string{file: "user_id,points\nada,3\nbob,x\n", rejects: ""} {
+	for path, content := range map[string]string{file: "user_id,match_id,points\nada,m,3\nbob,m,x\n", rejects: ""} {
 		if err := os.WriteFile(path, []byte(content), 0o640); err != nil {
 			t.Fatal(err)
 		}

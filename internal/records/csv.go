@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -47,8 +47,9 @@ func newCSVReader(r io.Reader, delimiter byte) (*csvReader, error) {
 	if err != nil {
 		return nil, fmt.Errorf("line %d, which must name the columns, %w", header.Line, err)
 	}
-	c.names = slices.Clone(header.fields)
-	for i, name := range c.names {
+	for i, field := range header.fields {
+		name := strings.TrimSpace(field)
+		c.names = append(c.names, name)
 		if _, twice := c.column[name]; twice {
 			i = -1
 		}

@@ -26,8 +26,8 @@ func submitBatchCommand(app *cli.App) *cobra.Command {
 		Use: "submit-batch FILE", Short: "Submit results of several boards in one call", Args: cli.Exactly("FILE"),
 		Long: `Submit up to 5,000 results in one call. FILE has one result per line, as the API's JSON
 with the board in board_id; - is standard input. If a result is not accepted, the other
-results are not affected, and the exit code is 1. For larger files, use
-"leaderboard import".`,
+results are not affected. The exit code is 0 if every result counts as given. For larger
+files, use "leaderboard import".`,
 		Example: `  leaderboard submit-batch gifts.ndjson
   echo '{"board_id":"streamers","user_id":"ada","match_id":"gift-7","points":5}' | leaderboard submit-batch -`,
 	}
@@ -49,10 +49,22 @@ results are not affected, and the exit code is 1. For larger files, use
 	})
 }
 
+// CountsAsGiven reports whether a result counts with the content of the request, or will count
+// once it is applied.
+func CountsAsGiven(status pb.Outcome_Status, stands bool) bool {
+	switch status {
+	case pb.Outcome_APPLIED, pb.Outcome_DUPLICATE, pb.Outcome_ACCEPTED:
+		return true
+	case pb.Outcome_CONFLICT:
+		return stands
+	}
+	return false
+}
+
+// printOutcomes prints the outcomes of a batch. It returns an error if a result does not count as
+// given.
 func (c *Client) printOutcomes(res proto.Message, outcomes []*pb.Outcome) error {
-	notAccepted := slices.DeleteFunc(slices.Clone(outcomes), func(o *pb.Outcome) bool {
-		return o.GetStatus() != pb.Outcome_REJECTED && o.GetStatus() != pb.Outcome_FAILED && o.GetStatus() != pb.Outcome_CONFLICT
-	})
+	notAccepted := slices.DeleteFunc(slices.Clone(outcomes), func(o *pb.Outcome) bool { return CountsAsGiven(o.GetStatus(), o.GetStands()) })
 	if err := c.print(res, func() { writeOutcomes(c, outcomes, notAccepted) }); err != nil || len(notAccepted) == 0 {
 		return err
 	}
@@ -83,17 +95,28 @@ func writeOutcomes(c *Client, outcomes, notAccepted []*pb.Outcome) {
 	if len(notAccepted) > 0 {
 		t := cli.NewTable(table.Row{"board", "user", "match", "status", "problem"})
 		for _, o := range notAccepted {
-			t.AppendRow(table.Row{o.GetBoardId(), o.GetUserId(), o.GetMatchId(), strings.ToLower(o.GetStatus().String()), o.GetDetail()})
+			t.AppendRow(table.Row{o.GetBoardId(), o.GetUserId(), o.GetMatchId(), strings.ToLower(o.GetStatus().String()), cmp.Or(o.GetDetail(), supersededText(o.GetStatus()))})
 		}
 		cli.WriteTable(c.Stdout, t)
 	}
 	counts := map[string]int{}
 	for _, o := range outcomes {
-		counts[strings.ToLower(o.GetStatus().String())]++
+		status := strings.ToLower(o.GetStatus().String())
+		if o.GetStatus() == pb.Outcome_CONFLICT && o.GetStands() {
+			status = "replaced a different result"
+		}
+		counts[status]++
 	}
 	var texts []string
 	for _, status := range sortedKeys(counts) {
 		texts = append(texts, fmt.Sprintf("%d %s", counts[status], status))
 	}
 	c.Println(cmp.Or(strings.Join(texts, ", "), "no results"))
+}
+
+func supersededText(status pb.Outcome_Status) string {
+	if status != pb.Outcome_SUPERSEDED {
+		return ""
+	}
+	return "a higher revision is stored, and counts"
 }

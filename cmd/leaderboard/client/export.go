@@ -264,6 +264,15 @@ func jsonText[V []string | []int64 | map[string]string](v V) string {
 
 var resultHeader = []string{"user_id", "match_id", "score", "tie_breakers", "revision", "achieved_at", "attributes", "metadata", "season", "retracted"}
 
+// ExportHeader returns the columns of "leaderboard export results" as CSV.
+func ExportHeader(b *pb.Board) []string {
+	header := slices.Clone(resultHeader)
+	if b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY {
+		header[2] = "points"
+	}
+	return header
+}
+
 func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (n int64, seasons []string, err error) {
 	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season, IncludeBans: o.format == "ndjson", IncludeVoids: true, IncludeEnds: true})
 	if err != nil {
@@ -274,11 +283,7 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 	_, isCSV := t.(csvTable)
 	var voids, ends int64
 	if isCSV {
-		header := append([]string{}, resultHeader...)
-		if b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY {
-			header[2] = "points"
-		}
-		if err := t.row(func() []string { return header }, nil); err != nil {
+		if err := t.row(func() []string { return ExportHeader(b) }, nil); err != nil {
 			return 0, nil, err
 		}
 	}

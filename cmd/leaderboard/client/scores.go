@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -95,7 +96,7 @@ func submitCommand(app *cli.App) *cobra.Command {
 		Long: `Submit one match result. Sum and decay boards take --points, best and latest boards
 take --score. Both are whole numbers in the board's smallest unit. With --match, a
 repeated submit counts once. Without --match, the server generates a match id and
-returns it.`,
+returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 		Example: `  leaderboard submit ada --points 3 --match final-2026
   leaderboard submit b2014-3416 --board marathon --score 11546 --match boston --attribute gender=M
   leaderboard submit ada --points 3 --match final-2027 --no-wait`,
@@ -137,10 +138,14 @@ returns it.`,
 		}
 		t := c.entryTable(ctx, board)
 		printLinked := c.linkedWriter(ctx, res.GetLinked())
-		return c.print(res, func() {
+		err = c.print(res, func() {
 			writeSubmitted(c, res, t)
 			printLinked()
 		})
+		if err == nil && !CountsAsGiven(res.GetStatus(), res.GetStands()) {
+			err = errors.New("the result does not count as given: " + cmp.Or(res.GetDetail(), supersededText(res.GetStatus()), strings.ToLower(res.GetStatus().String())))
+		}
+		return err
 	})
 }
 
@@ -196,8 +201,8 @@ func writeSubmitted(c *Client, res *pb.SubmitScoreResponse, t *EntryTable) {
 	if res.GetReason() == reasonBanned {
 		c.Printf("%s is banned on this board; the result counts once the ban is lifted\n", res.GetUserId())
 	}
-	if res.GetDetail() != "" {
-		c.Println(cli.Escape(res.GetDetail()))
+	if res.GetDetail() != "" && res.GetStands() {
+		c.Println(res.GetDetail())
 	}
 	c.Printf("match %s · revision %d · season %s · achieved %s UTC\n", res.GetMatchId(), res.GetRevision(), res.GetSeason(), formatTime(res.GetAchievedAt()))
 }

@@ -21,7 +21,7 @@ type options struct {
 	board, format, delimiter string
 	rejects, state           string
 	batch, inFlight          int
-	dryRun                   bool
+	dryRun, yes              bool
 	file                     string // - is stdin
 }
 
@@ -36,7 +36,16 @@ command reads the columns that "leaderboard export results" writes.
 
 An import can be interrupted and repeated safely, because each result counts once. If a
 row has no match id, the command generates one from the file's content and the row's
-line. A state file beside the input records the progress: after an interruption, run the
+line. If the file has changed since the last import, these ids are new; the command
+therefore asks for confirmation on boards that add points up. With --match-prefix, the
+ids depend on the line alone.
+
+If a row differs from a stored result with the same match id and revision, the server
+compares the contents to decide which one counts. To let corrected rows count, give them
+a higher revision, with --const revision=1 or --revision-from updated_at. The exit code
+is 0 if every row counts as given.
+
+A state file beside the input records the progress: after an interruption, run the
 same command again to continue. The command writes rejected rows to a file, with their
 lines and the reasons.
 
@@ -59,6 +68,7 @@ a score first.`,
 	f.StringVar(&o.rejects, "rejects", "", "`file` for rejected rows (default FILE.rejected.csv)")
 	f.StringVar(&o.state, "state", "", "`file` that records the progress (default FILE.import-state.json)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check the rows, but send none")
+	f.BoolVar(&o.yes, "yes", false, "do not ask before rows without match ids are added to a sum or decay board")
 	asJSON := f.Bool("json", false, "print the summary as JSON, for scripts")
 	client.Command(app, cmd, func(ctx context.Context, c *client.Client, args []string) error {
 		o.file, c.JSON = args[0], *asJSON
@@ -118,6 +128,9 @@ func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet)
 }
 
 func (im *importer) stopError(ctx context.Context, err error) error {
+	if im.declined {
+		return err
+	}
 	rows := cli.Plural(im.counts.Rows, "row", "rows")
 	var broken *records.BrokenError
 	var point *pointError
@@ -144,19 +157,22 @@ func (im *importer) report(took time.Duration) error {
 		im.Printf("%s read: %d would be sent, %d filtered out, %d rejected; nothing was sent\n",
 			cli.Plural(c.Rows, "row", "rows"), c.Rows-c.Filtered-c.Linked-c.Rejected, c.Filtered+c.Linked, c.Rejected)
 	} else {
-		im.Printf("%s in %s (%.0f per second): %d applied, %d duplicates, %d superseded", cli.Plural(c.Rows, "row", "rows"),
-			cli.ShortDuration(took), float64(c.Rows-im.resumedRows)/max(took.Seconds(), 1e-3), c.Applied, c.Duplicate, c.Superseded)
+		im.Printf("%s in %s (%.0f per second): %d applied, %d duplicates", cli.Plural(c.Rows, "row", "rows"),
+			cli.ShortDuration(took), float64(c.Rows-im.resumedRows)/max(took.Seconds(), 1e-3), c.Applied, c.Duplicate)
 		for _, count := range []struct {
 			n     int64
 			label string
-		}{{c.Accepted, "accepted"}, {c.Filtered, "filtered out"}, {c.Linked, "skipped because they come from the source board " + im.source}, {c.Conflict, "in conflict"}, {c.Rejected, "rejected"}} {
+		}{{c.Replaced, "replaced a different result"}, {c.Superseded, "superseded"}, {c.Accepted, "accepted"}, {c.Filtered, "filtered out"}, {c.Linked, "skipped because they come from the source board " + im.source}, {c.Conflict, "in conflict"}, {c.Rejected, "rejected"}} {
 			if count.n > 0 {
 				im.Printf(", %d %s", count.n, count.label)
 			}
 		}
 		im.Println("")
 	}
-	if n := c.Rejected + c.Conflict; n > 0 {
+	if c.Trimmed > 0 && !im.JSON {
+		im.Printf("spaces around %s were removed\n", cli.Plural(c.Trimmed, "value", "values"))
+	}
+	if n := c.Rejected + c.Conflict + c.Superseded; n > 0 {
 		return fmt.Errorf("%s not applied as given; %s lists them with the reasons", cli.Plural(n, "row was", "rows were"), im.rejects.path)
 	}
 	return nil

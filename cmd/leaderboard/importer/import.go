@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/schollz/progressbar/v3"
@@ -33,12 +34,14 @@ type counts struct {
 	Rows       int64 `json:"rows"`
 	Filtered   int64 `json:"filtered"`
 	Applied    int64 `json:"applied"`
+	Replaced   int64 `json:"replaced"` // different results with the same revision that these rows replaced
 	Duplicate  int64 `json:"duplicate"`
 	Superseded int64 `json:"superseded"`
 	Accepted   int64 `json:"accepted"`
 	Conflict   int64 `json:"conflict"`
 	Rejected   int64 `json:"rejected"`
-	Linked     int64 `json:"linked"` // skipped results that come from the source of a linked board
+	Trimmed    int64 `json:"trimmed"` // values without the spaces around them
+	Linked     int64 `json:"linked"`  // skipped results that come from the source of a linked board
 }
 
 type importer struct {
@@ -54,6 +57,8 @@ type importer struct {
 	identity    string // identifies the import in the state file
 	skipTo      int64  // offset up to which an interrupted import has sent all records, or 0
 	resumedRows int64  // rows that the interrupted import has read
+	asked       bool   // whether confirmGenerated has asked
+	declined    bool   // whether the user has not agreed
 }
 
 // newImporter reads the board, opens the input, and checks the mapping. The caller must close the
@@ -122,7 +127,8 @@ type chunk struct {
 	full     bool  // whether a lane has reached the size of a batch
 	rejected []rejection
 	// linked is the number of rows that come from the source of a linked board
-	rows, filtered, linked int64
+	rows, filtered, linked, trimmed int64
+	generated                       bool // whether a match id was made from the line
 
 	endOffset int64
 }
@@ -157,6 +163,9 @@ func (im *importer) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if s.chunk != nil {
+			if err := im.confirmGenerated(s.chunk); err != nil {
+				return err
+			}
 			if err := im.send(ctx, s.chunk); err != nil {
 				return err
 			}
@@ -237,6 +246,8 @@ func (im *importer) add(c *chunk, r records.Record) error {
 		c.ends = append(c.ends, it)
 		return nil
 	}
+	c.trimmed += it.trimmed
+	c.generated = c.generated || it.generated
 	lane := laneOf(it.result.UserId, len(c.lanes))
 	c.lanes[lane] = append(c.lanes[lane], it)
 	c.sizes[lane] += len(r.Raw) + proto.Size(it.result)
@@ -272,6 +283,7 @@ func (im *importer) send(ctx context.Context, c *chunk) error {
 	im.counts.Rows += c.rows
 	im.counts.Filtered += c.filtered
 	im.counts.Linked += c.linked
+	im.counts.Trimmed += c.trimmed
 	im.counts.Rejected += int64(len(c.rejected))
 	for i, lane := range outcomes {
 		for j, o := range lane {
@@ -284,22 +296,47 @@ func (im *importer) send(ctx context.Context, c *chunk) error {
 	return im.rejects.write(c.rejected)
 }
 
-const conflictReason = "CONFLICT: the server has a different result with this match id and revision; the server compares their contents to decide which one counts"
+func forceAdvice(revision string) string {
+	return fmt.Sprintf("; to let this row count, import it with --const revision=%s or a higher one, or with --revision-from and the column of the time of the last change", revision)
+}
 
-// add counts an outcome. If it is a conflict or a rejection, add returns a rejection and true.
+// confirmGenerated asks the user before the first result with a generated match id is sent to a
+// board that adds points up.
+func (im *importer) confirmGenerated(c *chunk) error {
+	if !c.generated || im.asked || !im.usesPoints || im.MatchPrefix != "" || im.skipTo > 0 {
+		return nil
+	}
+	im.asked = true
+	_ = im.bar.Clear()
+	im.Notef("The board adds points up, and the input has rows without match ids. Their ids follow from the content of the whole file: " +
+		"if the file changes and is imported again, all of these rows count twice. To avoid this, name a column with --match, or use the same --match-prefix for each import.\n")
+	if im.dryRun {
+		return nil
+	}
+	err := im.Confirm(im.yes, "Import these rows?", "import")
+	im.declined = err != nil
+	return err
+}
+
+// add counts an outcome. If the row does not count as given, add returns a rejection and true.
 func (t *counts) add(o *pb.Outcome, it item) (rejection, bool) {
 	switch o.GetStatus() {
 	case pb.Outcome_APPLIED:
 		t.Applied++
 	case pb.Outcome_DUPLICATE:
 		t.Duplicate++
-	case pb.Outcome_SUPERSEDED:
-		t.Superseded++
 	case pb.Outcome_ACCEPTED:
 		t.Accepted++
+	case pb.Outcome_SUPERSEDED:
+		t.Superseded++
+		return rejection{it.line, "SUPERSEDED: a result with this match id and a higher revision is stored, and counts" + forceAdvice("N"), it.raw}, true
 	case pb.Outcome_CONFLICT:
+		if o.GetStands() {
+			t.Replaced++
+			break
+		}
 		t.Conflict++
-		return rejection{it.line, conflictReason, it.raw}, true
+		return rejection{it.line, "CONFLICT: " + o.GetDetail() + forceAdvice(strconv.FormatInt(it.result.GetRevision()+1, 10)), it.raw}, true
 	default:
 		t.Rejected++
 		reason := o.GetReason()

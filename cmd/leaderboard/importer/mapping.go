@@ -9,12 +9,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/restjson"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
@@ -26,11 +28,13 @@ import (
 // the API. The exported fields are part of importer.identity.
 type mapping struct {
 	User, Score, Match, Revision, AchievedAt string
+	RevisionFrom                             string // column of the time of the last change
 	ScoreFormat, TimeFormat, TimeZone        string
 	MatchPrefix                              string
 	Attributes, TieBreakers, Metadata        map[string]string // columns by name
 	Constants                                []string          // field=value
 	Filters                                  []string          // column=value or column!=value
+	Trim, DecimalComma                       bool
 
 	usesPoints  bool     // whether results on the board have points, not a score
 	unit        cli.Unit // of the scores in the input
@@ -51,9 +55,12 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.User, "user", "user_id", "`column` of the user id")
 	f.StringVar(&m.Score, "score", "", "`column` of the score or points (default score, or points on sum and decay boards)")
 	f.StringVar(&m.ScoreFormat, "score-format", "integer", "`format` of scores: integer, as in the API; decimal, in the board's unit: 12.34 or h:mm:ss; or seconds, on boards of ms: 62.500")
+	f.BoolVar(&m.DecimalComma, "decimal-comma", false, "scores have a decimal comma, such as 12,34")
+	f.BoolVar(&m.Trim, "trim", true, "remove spaces, tabs and no-break spaces around values (default true for CSV, except for files of \"leaderboard export results\")")
 	f.StringVar(&m.Match, "match", "match_id", "`column` of the match id; if the column is absent, ids are generated from the file's content and the line")
 	f.StringVar(&m.MatchPrefix, "match-prefix", "", "generate match ids from this `text` and the line, instead of from the file's content")
 	f.StringVar(&m.Revision, "revision", "revision", "`column` of the revision")
+	f.StringVar(&m.RevisionFrom, "revision-from", "", "`column` of the time of the last change, which becomes the revision in Unix milliseconds: a row that changed later replaces the earlier one; an empty cell is revision 0")
 	f.StringVar(&m.AchievedAt, "achieved-at", "achieved_at", "`column` of the time of the event; if the column is absent, the server uses the time of receipt")
 	f.StringVar(&m.TimeFormat, "time-format", "rfc3339", "`format` of times: rfc3339 (or a date without a time), unix, unix_ms, or a Go layout such as 2006-01-02 15:04:05")
 	f.StringVar(&m.TimeZone, "time-zone", "UTC", "IANA time `zone` of times without a zone")
@@ -80,6 +87,9 @@ func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error
 		m.unit = cli.Unit{Name: "s", Decimals: m.boardUnit.Decimals + 3}
 	default:
 		return cli.Usagef("--score-format %q is not one of integer, decimal, seconds", m.ScoreFormat)
+	}
+	if !flags.Changed("trim") {
+		m.Trim = header != nil && !slices.Equal(header, client.ExportHeader(b))
 	}
 	for _, tb := range b.GetTieBreakers() {
 		m.tieBreakers = append(m.tieBreakers, tb.GetName())
@@ -127,10 +137,16 @@ func (m *mapping) bindConstants() error {
 		}
 		m.constants[field] = value
 	}
+	if _, constant := m.constants["revision"]; m.RevisionFrom != "" && constant {
+		return cli.Usagef("--revision-from and --const revision cannot be combined; both set the revision")
+	}
 	return nil
 }
 
 func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
+	if m.RevisionFrom != "" && flags.Changed("revision") {
+		return cli.Usagef("--revision-from and --revision cannot be combined; both set the revision")
+	}
 	required := map[string]bool{}
 	for flag, column := range map[string]string{"user": m.User, "score": m.Score, "match": m.Match, "revision": m.Revision, "achieved-at": m.AchievedAt} {
 		if flags.Changed(flag) || flag == "user" && m.constants["user_id"] == "" || flag == "score" && m.constants["score"] == "" {
@@ -142,6 +158,9 @@ func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 		if header != nil && !slices.Contains(header, m.Match) {
 			return cli.Usagef("standard input has no column %q; name a column with --match, or generate ids from --match-prefix and the line", m.Match)
 		}
+	}
+	if m.RevisionFrom != "" {
+		required[m.RevisionFrom] = true
 	}
 	for _, columns := range []map[string]string{m.Attributes, m.TieBreakers, m.Metadata} {
 		for _, column := range columns {
@@ -157,12 +176,24 @@ func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	for _, column := range slices.Sorted(maps.Keys(required)) {
 		switch n := count(header, column); {
 		case n == 0:
-			return cli.Usagef("the input has no column %q; its columns are %s; map columns with flags such as --user and --score", column, strings.Join(header, ", "))
+			return cli.Usagef("the input has no column %q; its columns are %s; map columns with flags such as --user and --score%s", column, strings.Join(header, ", "), delimiterHint(header))
 		case n > 1:
 			return cli.Usagef("the input has %d columns named %q; rename all but one", n, column)
 		}
 	}
 	return nil
+}
+
+// delimiterHint returns advice if the only column of a header seems to be several.
+func delimiterHint(header []string) string {
+	if len(header) == 1 {
+		for _, d := range []string{";", "\t", "|"} {
+			if strings.Contains(header[0], d) {
+				return fmt.Sprintf("; if the columns are separated by %q, use --delimiter %[1]q", d)
+			}
+		}
+	}
+	return ""
 }
 
 func count(names []string, name string) int {
@@ -175,9 +206,26 @@ func count(names []string, name string) int {
 	return n
 }
 
+// trimmed returns r.Column without the spaces around values, if m.Trim is set.
+func (m *mapping) trimmed(r records.Record) func(name string) (records.Value, bool) {
+	if !m.Trim {
+		return r.Column
+	}
+	return func(name string) (records.Value, bool) {
+		v, ok := r.Column(name)
+		if text := strings.TrimFunc(v.Text, isSpace); ok && text != v.Text {
+			v.Text = text
+			return v, text != ""
+		}
+		return v, ok
+	}
+}
+
+func isSpace(r rune) bool { return unicode.Is(unicode.Zs, r) || r == '\t' }
+
 func (m *mapping) matches(r records.Record) bool {
 	for _, c := range m.conditions {
-		cell, _ := r.Column(c.column)
+		cell, _ := m.trimmed(r)(c.column)
 		if (cell.Text == c.value) == c.negated {
 			return false
 		}
@@ -189,6 +237,10 @@ func (m *mapping) matches(r records.Record) bool {
 type item struct {
 	line    int64
 	raw     string
+	trimmed int64 // number of values without the spaces around them
+	// generated means that the match id was made from the line.
+	generated bool
+
 	result  *pb.Result
 	retract bool
 	season  string // season of a retraction; if empty, the server finds it
@@ -241,6 +293,17 @@ func banItem(r records.Record, board string) (it item, ok bool, err error) {
 // and the line number. The error joins the errors of all fields.
 func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	it := item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}}
+	if m.Trim {
+		given, trimmed, changed := r.Column, m.trimmed(r), map[string]bool{}
+		r.Column = func(name string) (records.Value, bool) {
+			v, ok := trimmed(name)
+			if old, _ := given(name); old.Text != v.Text && !changed[name] {
+				changed[name] = true
+				it.trimmed++
+			}
+			return v, ok
+		}
+	}
 	var errs []error
 	field := func(name, column string) string {
 		text, err := m.scalar(r, name, column)
@@ -267,9 +330,19 @@ func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	case m.needMatch:
 		errs = append(errs, fmt.Errorf("%s: is empty", m.Match))
 	default:
-		it.result.MatchId = matchPrefix + ":" + strconv.FormatInt(r.Line, 10)
+		it.result.MatchId, it.generated = matchPrefix+":"+strconv.FormatInt(r.Line, 10), true
 	}
-	it.result.Revision = integer(m.Revision, field("revision", m.Revision))
+	if m.RevisionFrom == "" {
+		it.result.Revision = integer(m.Revision, field("revision", m.Revision))
+	} else if text := field("", m.RevisionFrom); text != "" {
+		t, err := m.parseTime(text)
+		if it.result.Revision = t.UnixMilli(); err == nil && (it.result.Revision < 0 || it.result.Revision > leaderboard.MaxRevision) {
+			err = fmt.Errorf("%.40q is not a time from 1970 to 2109, which a revision can have", text)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", m.RevisionFrom, err))
+		}
+	}
 	switch retracted := field("", "retracted"); retracted {
 	case "", "false":
 	case "true":
@@ -290,11 +363,23 @@ func (m *mapping) setScore(result *pb.Result, text string) error {
 	if text == "" {
 		return fmt.Errorf("%s: is empty", m.Score)
 	}
+	given := text
+	if m.DecimalComma {
+		if strings.Contains(text, ".") {
+			return fmt.Errorf("%s: %.40q has a point, but --decimal-comma is given; remove the points from the file", m.Score, text)
+		}
+		text = strings.ReplaceAll(text, ",", ".")
+	}
 	if err := m.checkPoint(text); err != nil {
 		return err
 	}
 	score, err := m.unit.Parse(text)
-	if err != nil {
+	switch {
+	case err != nil && m.DecimalComma:
+		return fmt.Errorf("%s: %.40q: %w", m.Score, given, err)
+	case err != nil && strings.Count(text, ",") == 1:
+		return fmt.Errorf("%s: %w; if the comma is a decimal comma, use --decimal-comma", m.Score, err)
+	case err != nil:
 		return fmt.Errorf("%s: %w", m.Score, err)
 	}
 	if m.usesPoints {

@@ -90,6 +90,9 @@ func (im *importer) retract(ctx context.Context, it item) ([]*pb.Outcome, error)
 			Reason: "import", // required if the season is closed
 		})
 		outcome.Status = res.GetStatus()
+		if outcome.Status == pb.Outcome_CONFLICT {
+			outcome.Stands = &res.Success
+		}
 		return err
 	}, codes.InvalidArgument, codes.FailedPrecondition, codes.NotFound)
 }
