@@ -1,8 +1,8 @@
 #!/bin/sh
 # Installs missing Debian or Ubuntu packages that the integration tests need: Java 17
 # and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl,
-# chromium (the web page), systemd (its checks of units), and gcc (the race detector, and a
-# library that shifts the clocks of servers).
+# chromium (the web page), zsh and fish (completion), systemd (its checks of units), and
+# gcc (the race detector, and a library that shifts the clocks of servers).
 set -eu
 
 say() { echo "install-test-deps: $*" >&2; }
@@ -31,6 +31,8 @@ has curl || missing="$missing curl"
 has systemd-analyze || missing="$missing systemd"
 has cc || missing="$missing gcc libc6-dev"
 has chromium || missing="$missing chromium"
+has zsh || missing="$missing zsh"
+has fish || missing="$missing fish"
 if [ -z "$missing" ]; then
 	say "nothing to install"
 	exit 0

@@ -603,6 +603,26 @@ func TestCompletionOffersValuesFromTheServer(t *testing.T) {
 			}
 		}
 	}
+	// Shells would interpret parts of these ids.
+	hostile := []string{
+		"`touch x`aa1", "$(touch x)", "a;b", "a b", "a|b", "a&b", "a>b", "a<b", "a'b", `a"b`, `a\\b`, "a*b", "a?b", "a[b]", "a{b,c}", "a!b", "#a", "a#b", "~a", "=a", "-a", "--insecure",
+		"%a", "@a", "^a", "a,b", "(a)", "a=b", "a\u2019b", "a\u201db", "a\u2013b", "+a", ":4", "/a", ".a",
+	}
+	harmless := []string{"aa-1", "cup_2026", "a.b", "a/b", "a:b", "a+b", "名前", "émile", "👩\u200d🚀", "7"}
+	for _, id := range append(hostile, harmless...) {
+		s.ok(t, "board", "create", "--policy", "best", "--title", "$(touch x)", "--", id)
+	}
+	var completed []string
+	for line := range strings.Lines(s.ok(t, "__complete", "board", "show", "")) {
+		if id, title, _ := strings.Cut(line, "\t"); strings.Contains(title, "touch") {
+			completed = append(completed, id)
+		}
+	}
+	slices.Sort(harmless)
+	slices.Sort(completed)
+	if !slices.Equal(completed, harmless) {
+		t.Errorf("completion offers %q, want %q", completed, harmless)
+	}
 	r := command(t, "", []string{"LEADERBOARD_SERVER=127.0.0.1:1"}, "__complete", "top", "--board", "")
 	if r.code != exitOK || strings.Contains(r.stdout, "run") {
 		t.Errorf("completion without a server: exit code %d, output %s%s; want 0 and no boards", r.code, r.stdout, r.stderr)

@@ -58,6 +58,8 @@ var Parts = []Part{
 		When: "api/web"},
 	{Name: "release", Runs: "archives of all platforms, go install, the image's binary",
 		When: "scripts/release.sh, Dockerfile, go.mod"},
+	{Name: "shells", Runs: "completion in bash, zsh and fish",
+		When: "cmd/leaderboard/client/complete.go, cobra"},
 	{Name: "mutants", Runs: "builds with planted faults, each of which a test must catch",
 		When: "a test that holds a promise"},
 	{Name: Fuzz, Runs: "each fuzz test for FUZZTIME (60s)",

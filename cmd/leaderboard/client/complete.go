@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -101,12 +102,13 @@ func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix s
 	return filterCompletions(values, prefix)
 }
 
-// filterCompletions omits completions with control characters, which a terminal would execute.
+// filterCompletions omits completions that a shell would interpret: bash inserts them without
+// quotes, and runs a part of the line at the next completion. Descriptions are only shown.
 func filterCompletions(values []cobra.Completion, prefix string) []cobra.Completion {
 	var completions []cobra.Completion
 	for _, v := range values {
 		value, description, described := strings.Cut(v, "\t")
-		if !strings.HasPrefix(value, prefix) || cli.Escape(value) != value {
+		if !strings.HasPrefix(value, prefix) || !literal(value) {
 			continue
 		}
 		if described {
@@ -115,6 +117,23 @@ func filterCompletions(values []cobra.Completion, prefix string) []cobra.Complet
 		completions = append(completions, value)
 	}
 	return completions
+}
+
+// literal reports whether bash, zsh, fish and PowerShell take a word as it is, without quotes.
+// PowerShell also interprets typographic quotes and dashes, so of the punctuation, literal
+// accepts only characters that no shell interprets. A word that starts with - would be a flag.
+func literal(word string) bool {
+	const punctuation, joiners = "-_./:+", "\u200c\u200d"
+	for i, r := range word {
+		switch {
+		case unicode.In(r, unicode.L, unicode.M, unicode.N), strings.ContainsRune(joiners, r):
+		case r > unicode.MaxASCII && unicode.Is(unicode.So, r): // emoji
+		case i > 0 && strings.ContainsRune(punctuation, r):
+		default:
+			return false
+		}
+	}
+	return word != ""
 }
 
 func (c *Client) divisions(ctx context.Context, board, season string) []cobra.Completion {
