@@ -57,5 +57,17 @@ func loadConfig(app *cli.App, cmd *cobra.Command) (config.Effective, error) {
 		}
 		return c, cli.Usagef("%w\ncorrect %s; docs/configuration.md and `leaderboard serve --help` list every setting", err, settings)
 	}
+	warnOfOpenConfig(app, &c)
 	return c, nil
+}
+
+// warnOfOpenConfig warns if every user of the machine may read a configuration file with secrets.
+// A group may read it: services often get their files through a group.
+func warnOfOpenConfig(app *cli.App, c *config.Effective) {
+	if len(c.FileSecrets) == 0 {
+		return
+	}
+	if mode, open := cli.ReadableByAll(c.File); open {
+		app.Notef("warning: every user of this machine may read %s (%s), which contains secrets (%s); make it private with chmod 600\n", c.File, mode, strings.Join(c.FileSecrets, ", "))
+	}
 }

@@ -97,7 +97,7 @@ func TestSharedFoldersCauseAWarning(t *testing.T) {
 	checkPrivate(t, filepath.Join(backups, "first"))
 }
 
-// If other users can read the file of rejected rows, the import only warns.
+// A new file of rejected rows replaces one that other users may read.
 func TestImportRefusesASharedStateFile(t *testing.T) {
 	openUmask(t)
 	s := startInsecure(t)
@@ -113,11 +113,6 @@ func TestImportRefusesASharedStateFile(t *testing.T) {
 	}
 	s.fails(t, exitUsage, []string{state, "0640", "chmod 600", "--state"}, "import", file)
 	if err := os.Chmod(state, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	r := s.do(t, "import", file)
-	checkContains(t, r.stderr, "other users may read "+rejects, "0640")
-	if err := os.Remove(rejects); err != nil {
 		t.Fatal(err)
 	}
 	if r := s.do(t, "import", file); strings.Contains(r.stderr, "other users") {
@@ -166,5 +161,62 @@ func TestImportStateIsPrivate(t *testing.T) {
 	state := file + ".import-state.json"
 	if n := checkPrivate(t, state); n != 1 {
 		t.Errorf("checked %d files at %s, want the state file", n, state)
+	}
+}
+
+func TestConfigFileWithSecretsThatAllMayRead(t *testing.T) {
+	const withSecret, without = "admin_key: hunter2hunter2hunter2\n", "log:\n  level: debug\n"
+	for _, tt := range []struct {
+		content string
+		mode    fs.FileMode
+		warns   bool
+	}{{withSecret, 0o644, true}, {withSecret, 0o604, true}, {withSecret, 0o640, false}, {withSecret, 0o600, false}, {without, 0o644, false}} {
+		file := writeFile(t, "leaderboard.yaml", tt.content)
+		if err := os.Chmod(file, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		r := command(t, "", []string{"LEADERBOARD_ADMIN_KEY=0123456789abcdef"}, "config", "--config", file)
+		if r.code != exitOK || strings.Contains(r.stderr, "may read "+file) != tt.warns || strings.Contains(r.stderr, "hunter2") {
+			t.Errorf("config with a file of mode %04o exits with %d and writes %q to stderr, want 0 and a warning: %v", tt.mode, r.code, r.stderr, tt.warns)
+		}
+		if tt.warns && !strings.Contains(r.stderr, "secrets (admin_key)") {
+			t.Errorf("the warning %q does not name the secrets of the file", r.stderr)
+		}
+	}
+}
+
+// The folder of the input may belong to another user, who plants links under the names of the
+// files that the import writes.
+func TestImportFollowsNoLinks(t *testing.T) {
+	s := startInsecure(t)
+	const rows = "user_id,points,match_id\nada,3,m\n=HYPERLINK(0),x,m\n"
+	for _, args := range [][]string{nil, {"--rejects", "out.csv"}} {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		file, victim := filepath.Join(dir, "x.csv"), filepath.Join(dir, "victim")
+		for path, text := range map[string]string{file: rows, victim: "kept"} {
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		names := []string{"x.csv.rejected.csv", "x.csv.import-state.json.new", "out.csv"}
+		for _, name := range names {
+			if err := os.Symlink(victim, filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.fails(t, exitFailure, []string{"1 row was not applied"}, append([]string{"import", file}, args...)...)
+		if text, err := os.ReadFile(victim); err != nil || string(text) != "kept" {
+			t.Errorf("import %q has changed the target of a link to %q, %v", args, text, err)
+		}
+		report, err := os.ReadFile(filepath.Join(dir, append([]string{"x.csv.rejected.csv"}, args...)[len(args)]))
+		if err != nil || !strings.Contains(string(report), `,"'=HYPERLINK(0),x,m"`) {
+			t.Errorf("the rejected rows are %q, %v; want the formula behind an apostrophe", report, err)
+		}
+	}
+	s.fails(t, exitFailure, []string{"is not a regular file"}, "import", writeFile(t, "x.csv", rows), "--rejects", "/dev/null")
+	s.fails(t, exitFailure, []string{"is not a regular file"}, "export", "results", "-o", "/dev/null")
+	if info, err := os.Stat("/dev/null"); err != nil || info.Mode().IsRegular() {
+		t.Fatalf("/dev/null is replaced: %v, %v", info, err)
 	}
 }

@@ -6,6 +6,10 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // OpenToOthers reports whether users other than the owner may read, change or enter a file
@@ -20,11 +24,71 @@ func OpenToOthers(path string) (permissions string, open bool) {
 	return fmt.Sprintf("%04o", mode), mode&0o077 != 0
 }
 
+// ReadableByAll reports whether every user of the machine may read a file, and returns its
+// permissions. It returns false on Windows.
+func ReadableByAll(path string) (permissions string, open bool) {
+	info, err := os.Stat(path)
+	if err != nil || runtime.GOOS == "windows" {
+		return "", false
+	}
+	mode := info.Mode().Perm()
+	return fmt.Sprintf("%04o", mode), mode&0o004 != 0
+}
+
 // CreatePrivate creates a file that only its owner may read and write. It replaces an
-// existing file or symbolic link.
+// existing file or symbolic link. It returns an error for a device, a pipe or a folder.
 func CreatePrivate(path string) (*os.File, error) {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Lstat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink:
+		return nil, notRegularError(path)
+	case err == nil:
+		err = os.Remove(path)
+	case errors.Is(err, fs.ErrNotExist):
+		err = nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	return os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+}
+
+// AppendPrivate opens a file for appending, or creates it like [CreatePrivate]. It returns an
+// error if path is a symbolic link or not a regular file.
+func AppendPrivate(path string) (*os.File, error) {
+	before, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return CreatePrivate(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !before.Mode().IsRegular() {
+		return nil, notRegularError(path)
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	// A link may have replaced the file since Lstat.
+	if opened, err := file.Stat(); err != nil || !os.SameFile(before, opened) {
+		return nil, errors.Join(notRegularError(path), err, file.Close())
+	}
+	return file, nil
+}
+
+func notRegularError(path string) error {
+	return fmt.Errorf("%s is not a regular file", path)
+}
+
+// Defuse puts an apostrophe before a field of CSV if a spreadsheet would run the field as a
+// formula. Whole numbers stay.
+func Defuse(field string) string {
+	// Some spreadsheets ignore leading spaces, and accept the fullwidth forms of =, +, - and @.
+	const formulaStarts = "=+-@\uff1d\uff0b\uff0d\uff20"
+	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(field, unicode.IsSpace))
+	if _, err := strconv.ParseInt(field, 10, 64); err == nil || !strings.ContainsRune(formulaStarts, first) {
+		return field
+	}
+	return "'" + field
 }

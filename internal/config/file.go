@@ -27,6 +27,11 @@ func (l *loader) loadFile(path string) error {
 		}
 		l.collect(path, "", document.Content[0], values)
 	}
+	for _, s := range l.settings {
+		if _, ok := values[s.Key]; ok && s.isSecret() {
+			l.FileSecrets = append(l.FileSecrets, s.Key)
+		}
+	}
 	l.applyLayer(values, func(Setting) string { return path })
 	return nil
 }

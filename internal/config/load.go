@@ -69,6 +69,11 @@ func (v *flagValue) Type() string {
 type Effective struct {
 	Config
 	sources map[string]string // by key
+
+	// File is the path of the configuration file, or empty. FileSecrets are the keys of the
+	// secrets in it.
+	File        string
+	FileSecrets []string
 }
 
 // Source returns the source of a setting's value: "default", or the name of a file, an
@@ -93,6 +98,7 @@ func Load(fs *pflag.FlagSet, environ []string) (Effective, error) {
 		path = lookup(environ, fileEnv)
 	}
 	if path != "" {
+		l.File = path
 		if err := l.loadFile(path); err != nil {
 			l.errs = append(l.errs, fmt.Errorf("config file %s: %w", path, err))
 		}

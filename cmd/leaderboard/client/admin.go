@@ -33,6 +33,8 @@ func eraseCommand(app *cli.App) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "erase USER", Short: "Delete all data of a user", Args: cli.Exactly("USER"),
+		Long: `Delete all data of a user on every board, for ever. Backups, logs, and messages in Kafka
+keep what they have; docs/security.md lists what an erasure does not reach.`,
 		Example: "  leaderboard erase mallory",
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")

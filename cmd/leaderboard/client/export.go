@@ -7,14 +7,14 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
@@ -98,7 +98,7 @@ func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
 	row := fields()
 	for i, field := range row {
 		if t.defuseFormulas {
-			field = defuse(field)
+			field = cli.Defuse(field)
 		}
 		if t.terminal {
 			field = cli.Escape(field)
@@ -108,18 +108,6 @@ func (t csvTable) row(fields func() []string, _ func() ([]byte, error)) error {
 	return t.Write(row)
 }
 func (t csvTable) flush() error { t.Flush(); return t.Error() }
-
-// defuse puts an apostrophe before a field if a spreadsheet would run the field as a formula. Whole
-// numbers stay.
-func defuse(field string) string {
-	// Some spreadsheets ignore leading spaces, and accept the fullwidth forms of =, +, - and @.
-	const formulaStarts = "=+-@\uff1d\uff0b\uff0d\uff20"
-	first, _ := utf8.DecodeRuneInString(strings.TrimLeftFunc(field, unicode.IsSpace))
-	if _, err := strconv.ParseInt(field, 10, 64); err == nil || !strings.ContainsRune(formulaStarts, first) {
-		return field
-	}
-	return "'" + field
-}
 
 type jsonTable struct{ *bufio.Writer }
 
@@ -165,6 +153,9 @@ func (c *Client) export(ctx context.Context, o exportOptions, write func(context
 func (c *Client) create(path string) (out io.Writer, finish func(error) error, err error) {
 	if path == "-" {
 		return c.Stdout, func(err error) error { return err }, nil
+	}
+	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+		return nil, nil, fmt.Errorf("%s is not a regular file; for standard output, use -o -", path)
 	}
 	tempPath := path + ".part"
 	file, err := cli.CreatePrivate(tempPath)

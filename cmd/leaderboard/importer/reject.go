@@ -16,7 +16,8 @@ type rejection struct {
 	raw    string
 }
 
-// rejectFile writes rejections to a file. It creates the file at the first rejection.
+// rejectFile writes rejections to a file. It creates the file at the first rejection. The rows
+// may come from players, so a spreadsheet must not run them as formulas.
 type rejectFile struct {
 	path       string
 	appendTo   bool
@@ -31,12 +32,12 @@ func (f *rejectFile) write(rows []rejection) error {
 		return nil
 	}
 	if f.file == nil {
-		flags := os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+		open := cli.CreatePrivate
 		if f.appendTo {
-			flags = os.O_CREATE | os.O_WRONLY | os.O_APPEND
+			open = cli.AppendPrivate
 		}
 		var err error
-		if f.file, err = os.OpenFile(f.path, flags, 0o600); err != nil {
+		if f.file, err = open(f.path); err != nil {
 			return fmt.Errorf("cannot write the file of rejected rows (%w); name another file with --rejects", err)
 		}
 		if mode, open := cli.OpenToOthers(f.path); open {
@@ -48,7 +49,7 @@ func (f *rejectFile) write(rows []rejection) error {
 		}
 	}
 	for _, r := range rows {
-		_ = f.csv.Write([]string{strconv.FormatInt(r.line, 10), r.reason, strings.ToValidUTF8(r.raw, "\uFFFD")})
+		_ = f.csv.Write([]string{strconv.FormatInt(r.line, 10), cli.Defuse(r.reason), cli.Defuse(strings.ToValidUTF8(r.raw, "\uFFFD"))})
 		f.lastReason = r.reason
 	}
 	f.csv.Flush()
