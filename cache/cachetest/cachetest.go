@@ -39,16 +39,27 @@ func (s Sizes) withDefaults() Sizes {
 // Run checks each sentence of the contract on a new index. open returns an empty index, which Run
 // closes.
 func Run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, sizes Sizes) {
-	for _, group := range []struct {
-		subject string
-		tests   []test
-	}{
+	run(t, open, limits, sizes, []group{
 		{"View", viewTests},
 		{"Reads", readTests},
 		{"Update", updateTests},
 		{"Rebuild", rebuildTests},
 		{"Concurrency", concurrencyTests},
-	} {
+	})
+}
+
+// RunConcurrency checks the sentences of the contract about concurrent calls only.
+func RunConcurrency(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, sizes Sizes) {
+	run(t, open, limits, sizes, []group{{"Concurrency", concurrencyTests}})
+}
+
+type group struct {
+	subject string
+	tests   []test
+}
+
+func run(t *testing.T, open func(testing.TB) leaderboard.Index, limits Limits, sizes Sizes, groups []group) {
+	for _, group := range groups {
 		t.Run(group.subject, func(t *testing.T) {
 			for _, test := range group.tests {
 				t.Run(test.sentence, func(t *testing.T) {

@@ -197,15 +197,22 @@ func openLocal(tb testing.TB, shards int) *Index {
 }
 
 func TestIndexOnAServer(t *testing.T) {
+	needs.NoRace(t, "concurrent calls have a test of their own")
 	addrs := []string{cluster.Redis(t)}
 	t.Run("OneShard", func(t *testing.T) {
-		needs.NoRace(t, "the suite with shards runs under the detector")
 		suites(t, addrs, 1, needs.More(t, 3))
 	})
 	t.Run("Shards", func(t *testing.T) {
-		needs.Race(t)
-		suites(t, addrs, 4, needs.More(t, 3))
+		suites(t, addrs, 4, needs.More(t, 2))
 	})
+}
+
+func TestConcurrentCallsOnAServer(t *testing.T) {
+	const shards = 4
+	open := func(tb testing.TB) leaderboard.Index {
+		return openUnclosed(tb, options([]string{cluster.Redis(t)}, shards))
+	}
+	cachetest.RunConcurrency(t, open, limitsOf(shards), cachetest.Sizes{Moves: 400})
 }
 
 func TestIndexOnACluster(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // In a deletion, an Apply and a DeleteBoard of its board take turns. Another Apply runs
@@ -373,7 +374,7 @@ func TestModelOfASealBesideADeletion(t *testing.T) {
 	for k := range longest {
 		all = append(all, schedule{k + 1, 1000})
 	}
-	all = append(all, orders(t, longest)[longest:]...)
+	all = append(all, orders(t, longest, needs.More(t, longest))[longest:]...)
 	for _, sealed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the season is already sealed: %v", sealed), func(t *testing.T) {
 			t.Parallel()

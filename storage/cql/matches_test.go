@@ -161,7 +161,7 @@ func TestModelOfAVoidBesideADeletion(t *testing.T) {
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
 	b := stepsBoard(leaderboard.Sum)
 	b.Matches = true
-	for _, order := range append(orders(t, 30), schedule{100}) {
+	for _, order := range append(orders(t, 30, needs.More(t, 30)), schedule{100}) {
 		for first := range 2 {
 			w := newWriters(t, sharedModel(newModel(nil)), b, "u")
 			ctx := t.Context()

@@ -641,17 +641,17 @@ func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) err
 	return nil
 }
 
-// orders returns all schedules of one turn, and random schedules of two and three turns. No
+// orders returns all schedules of one turn, and some random schedules of two and three turns. No
 // turn has more statements than the parameter longest. With LEADERBOARD_STEPS_TURNS=2, orders
 // returns all schedules of two turns, which take minutes.
-func orders(t testing.TB, longest int) []schedule {
+func orders(t testing.TB, longest, random int) []schedule {
 	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
 		return schedules(n, longest)
 	}
 	seed := stepsSeed(t)
 	rng := rand.New(rand.NewPCG(seed, 0))
 	all := schedules(1, longest)
-	for i := range 3 * longest {
+	for i := range random {
 		s := make(schedule, 2+i%2)
 		for i := range s {
 			s[i] = 1 + rng.IntN(longest)
@@ -687,7 +687,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for i, order := range orders(t, longest) {
+			for i, order := range orders(t, longest, needs.More(t, longest/2)) {
 				for first := range 2 {
 					w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
 					w.vary(i)
