@@ -65,7 +65,7 @@ func check(ctx context.Context) error {
 	env := []string{needs.Variable + "=" + needs.Check, needs.EnvServers + "=1"}
 	servers := startServers(ctx, r)
 	race, plain := plan.Check(all, ".")
-	r.lanes(
+	runLanes(
 		func() { static(ctx, r, all, env) },
 		func() { r.goTest(ctx, "tests, race detector", ".", race, append(env, servers.env()...)) },
 		func() { r.goTest(ctx, "tests, no detector", ".", plain, append(env, servers.env()...)) },
@@ -78,15 +78,15 @@ func check(ctx context.Context) error {
 
 // static runs what needs no server, the cheapest first.
 func static(ctx context.Context, r *report, all []plan.Package, env []string) {
-	r.commands(ctx, "format", nil, []string{"bash", "-euc", `files=$(gofmt -l $(git ls-files '*.go'))
+	r.commands(ctx, "format", []string{"bash", "-euc", `files=$(gofmt -l $(git ls-files '*.go'))
 		[ -z "$files" ] || { echo "not formatted, run gofmt -w on:"; echo "$files"; exit 1; }`})
 	modules := modules(all)
-	r.commands(ctx, "generated code", nil,
+	r.commands(ctx, "generated code",
 		[]string{"go", "-C", "tools", "tool", "buf", "lint", "../api"},
 		[]string{"go", "-C", "tools", "tool", "buf", "breaking", "../api/proto", "--against", "../api/proto-baseline.binpb"},
 		[]string{"scripts/generate.sh", "--check"})
-	r.commands(ctx, "linters", nil, []string{"scripts/lint.sh"})
-	r.commands(ctx, "modules", nil, []string{"bash", "-euc", `for module in $(git ls-files | sed -n 's,go\.mod$,.,p'); do
+	r.commands(ctx, "linters", []string{"scripts/lint.sh"})
+	r.commands(ctx, "modules", []string{"bash", "-euc", `for module in $(git ls-files | sed -n 's,go\.mod$,.,p'); do
 		go -C "$module" mod tidy -diff
 	done`})
 	for _, module := range modules[1:] {
@@ -135,7 +135,7 @@ func (r *report) part(ctx context.Context, all []plan.Package, p plan.Part) {
 		if duration == "" {
 			duration = "60s"
 		}
-		r.commands(ctx, p.Name, nil, []string{"scripts/fuzz.sh", duration})
+		r.commands(ctx, p.Name, []string{"scripts/fuzz.sh", duration})
 		return
 	}
 	env := []string{needs.Variable + "=" + p.Name, needs.EnvServers + "=1"}

@@ -72,7 +72,7 @@ func newReport(all []plan.Package) *report {
 	return &report{packages: all, start: time.Now(), out: os.Stdout, self: self}
 }
 
-func (r *report) lanes(lanes ...func()) {
+func runLanes(lanes ...func()) {
 	var wait sync.WaitGroup
 	for _, lane := range lanes {
 		wait.Go(lane)
@@ -96,10 +96,10 @@ func (r *report) step(name string, do func(*step) error) {
 }
 
 // commands runs commands as one step, until the first one fails.
-func (r *report) commands(ctx context.Context, name string, env []string, commands ...[]string) {
+func (r *report) commands(ctx context.Context, name string, commands ...[]string) {
 	r.step(name, func(s *step) error {
 		for _, args := range commands {
-			cmd := command(ctx, env, args[0], args[1:]...)
+			cmd := command(ctx, nil, args[0], args[1:]...)
 			cmd.Stdout, cmd.Stderr = s.output, s.output
 			err := cmd.Run()
 			if cmd.ProcessState != nil {
