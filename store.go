@@ -433,11 +433,14 @@ type APIKeyStore interface {
 // AuditStore keeps the audit log. The log is append-only, but [UserStore].Erase removes the
 // ActDetail of the acts that concern the user.
 type AuditStore interface {
-	// AppendAct appends an act. Appending an equal act again changes nothing. If the user
-	// of the act was erased at the time of the act or later, AppendAct stores the act
-	// without its ActDetail.
+	// AppendAct appends a record of an act, an intent or an outcome. The id must not contain a
+	// zero byte. Appending an equal record again changes nothing. If the user of the act was
+	// erased at At or later, AppendAct stores the record without its ActDetail.
 	AppendAct(ctx context.Context, a Act) error
-	// Acts yields the acts, the newest first ([ActKey.Compare]), after the act with the
-	// given key, or from the newest act if the key is empty.
+	// Acts yields the records of all acts, the newest act first ([ActKey.Compare]), after the
+	// act with the given key, or from the newest act if the key is empty. The outcome of an
+	// act directly precedes its intent.
 	Acts(ctx context.Context, after ActKey) iter.Seq2[Act, error]
+	// UserActs yields the records that Acts yields and that concern a user, in the same order.
+	UserActs(ctx context.Context, user UserID, after ActKey) iter.Seq2[Act, error]
 }

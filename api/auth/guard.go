@@ -21,6 +21,7 @@ import (
 // Caller is the identity behind a call.
 type Caller struct {
 	ID    string // "key:" and the key's id, or "jwt:" and the token's subject; empty without credentials
+	Name  string // the name of the key; empty without a key
 	Scope Scope
 	Bound Bound
 	// ExpiresAt is zero if the credentials never expire.
@@ -157,7 +158,7 @@ func (g *Guard) authenticate(ctx context.Context, peer net.Addr, authorization [
 	if key.Insecure || expired(&key, g.options.Now()) {
 		return Caller{}, ErrUnauthenticated
 	}
-	return Caller{ID: "key:" + key.ID, Scope: highestScope(key.Scopes), Bound: boundOf(&key), ExpiresAt: key.ExpiresAt, key: hash}, nil
+	return Caller{ID: "key:" + key.ID, Name: key.Name, Scope: highestScope(key.Scopes), Bound: boundOf(&key), ExpiresAt: key.ExpiresAt, key: hash}, nil
 }
 
 // Recheck returns [ErrUnauthenticated] if the credentials of an admitted caller have

@@ -1005,11 +1005,19 @@ func (x *ExportResultsResponse) GetEnd() *ExportResultsResponse_End {
 	return nil
 }
 
-// A record of the audit log, about one administrative act.
+// A record of the audit log. An act of an administrator has two records with the same id:
+//
+//   - the intent, which the server writes after it has checked the request and before it
+//     performs the act;
+//   - the outcome, which the server writes afterwards. Only the outcome has completed_at.
+//
+// An act without an outcome is in progress, or its server stopped: its effect is unknown. An
+// act of the actor system has an intent only.
 type Act struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The time of the act. If the actor is system, the time when the act was due.
+	// The time of the intent, in both records. If the actor is system, the time when the act
+	// was due.
 	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
 	// The administrator, in the form of Ban.actor. The actor is system for acts of the
 	// service itself: seals of seasons, deletions of seasons after their retention, and
@@ -1023,7 +1031,8 @@ type Act struct {
 	//   - board.create, board.update, board.delete
 	//   - season.end, season.seal, season.delete
 	//   - ban, unban, ban.import, user.erase
-	//   - result.correct, result.retract, both in closed seasons only
+	//   - result.correct, result.retract: changes by callers with the admin scope or with a
+	//     reason, one act for each result
 	//   - match.void, match.restore
 	//   - key.create, key.revoke
 	//   - verify.repair, rebuild, backup
@@ -1034,18 +1043,25 @@ type Act struct {
 	UserId string `protobuf:"bytes,8,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	// The administrator's reason. For backup, the name of the backup.
 	Reason string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The changed object, before and after the act. before is absent if the act created the
-	// object, and after is absent if the act deleted the object. Acts on results and
-	// matches have only after, which contains match_id or match_ids. season.end has only
-	// after, which contains at.
+	// In an outcome: the changed object, before and after the act. before is absent if the act
+	// created the object, and after is absent if the act deleted the object. If both are equal,
+	// the act changed nothing. For acts on results, the object has the result and its status,
+	// and the user's entry. For verify.repair and rebuild, after is the summary. In an intent,
+	// after is what the request asks for.
 	Before *structpb.Struct `protobuf:"bytes,10,opt,name=before,proto3" json:"before,omitempty"`
 	After  *structpb.Struct `protobuf:"bytes,11,opt,name=after,proto3" json:"after,omitempty"`
-	// True if this record reports that an act failed. An earlier record with the same
-	// request_id describes the act. Whether the act had an effect is unknown.
+	// True in the outcome of an act that failed. Whether the act had an effect is unknown.
 	Failed bool `protobuf:"varint,12,opt,name=failed,proto3" json:"failed,omitempty"`
-	// True if the user of the act was erased later. user_id, reason, before and after
-	// are then empty.
-	Erased        bool `protobuf:"varint,13,opt,name=erased,proto3" json:"erased,omitempty"`
+	// True if the user of the act was erased later. user_id, match_id, reason, before and
+	// after are then empty.
+	Erased bool `protobuf:"varint,13,opt,name=erased,proto3" json:"erased,omitempty"`
+	// When the act ended. Absent in an intent.
+	CompletedAt *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=completed_at,proto3" json:"completed_at,omitempty"`
+	// The name that the key of the actor had at the time of the act. Empty if the actor had no
+	// key.
+	ActorName string `protobuf:"bytes,15,opt,name=actor_name,proto3" json:"actor_name,omitempty"`
+	// The match that the act concerned.
+	MatchId       string `protobuf:"bytes,16,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1171,6 +1187,27 @@ func (x *Act) GetErased() bool {
 	return false
 }
 
+func (x *Act) GetCompletedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CompletedAt
+	}
+	return nil
+}
+
+func (x *Act) GetActorName() string {
+	if x != nil {
+		return x.ActorName
+	}
+	return ""
+}
+
+func (x *Act) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
 // Request of ListActs. The answer has the acts that match all given fields.
 type ListActsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1183,7 +1220,7 @@ type ListActsRequest struct {
 	Since string `protobuf:"bytes,5,opt,name=since,proto3" json:"since,omitempty"`
 	// Acts before this time, in RFC 3339.
 	Before string `protobuf:"bytes,6,opt,name=before,proto3" json:"before,omitempty"`
-	// 1 to 1,000; 100 if absent.
+	// The number of acts, 1 to 1,000; 100 if absent.
 	Limit *int32 `protobuf:"varint,7,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken     string `protobuf:"bytes,8,opt,name=page_token,proto3" json:"page_token,omitempty"`
@@ -1280,7 +1317,8 @@ func (x *ListActsRequest) GetPageToken() string {
 // Response of ListActs.
 type ListActsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Acts  []*Act                 `protobuf:"bytes,1,rep,name=acts,proto3" json:"acts,omitempty"`
+	// The records of the acts. The outcome of an act directly precedes its intent.
+	Acts []*Act `protobuf:"bytes,1,rep,name=acts,proto3" json:"acts,omitempty"`
 	// Empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2017,7 +2055,7 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12:\n" +
 	"\n" +
 	"decided_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"decided_at\"\xff\x02\n" +
+	"decided_at\"\xfb\x03\n" +
 	"\x03Act\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
@@ -2034,7 +2072,12 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	" \x01(\v2\x17.google.protobuf.StructR\x06before\x12-\n" +
 	"\x05after\x18\v \x01(\v2\x17.google.protobuf.StructR\x05after\x12\x16\n" +
 	"\x06failed\x18\f \x01(\bR\x06failed\x12\x16\n" +
-	"\x06erased\x18\r \x01(\bR\x06erased\"\xe2\x01\n" +
+	"\x06erased\x18\r \x01(\bR\x06erased\x12>\n" +
+	"\fcompleted_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\fcompleted_at\x12\x1e\n" +
+	"\n" +
+	"actor_name\x18\x0f \x01(\tR\n" +
+	"actor_name\x12\x1a\n" +
+	"\bmatch_id\x18\x10 \x01(\tR\bmatch_id\"\xe2\x01\n" +
 	"\x0fListActsRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x14\n" +
@@ -2147,36 +2190,37 @@ var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
 	28, // 14: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
 	31, // 15: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
 	31, // 16: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
-	16, // 17: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
-	30, // 18: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
-	30, // 19: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
-	28, // 20: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
-	28, // 21: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
-	2,  // 22: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
-	4,  // 23: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
-	6,  // 24: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
-	8,  // 25: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
-	10, // 26: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
-	12, // 27: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
-	14, // 28: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
-	17, // 29: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
-	19, // 30: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
-	21, // 31: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
-	3,  // 32: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
-	5,  // 33: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
-	7,  // 34: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
-	9,  // 35: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
-	11, // 36: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
-	13, // 37: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
-	15, // 38: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
-	18, // 39: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
-	20, // 40: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
-	22, // 41: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
-	32, // [32:42] is the sub-list for method output_type
-	22, // [22:32] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	28, // 17: leaderboard.v1.Act.completed_at:type_name -> google.protobuf.Timestamp
+	16, // 18: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
+	30, // 19: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
+	30, // 20: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
+	28, // 21: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
+	28, // 22: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
+	2,  // 23: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
+	4,  // 24: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
+	6,  // 25: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
+	8,  // 26: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
+	10, // 27: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
+	12, // 28: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
+	14, // 29: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
+	17, // 30: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
+	19, // 31: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
+	21, // 32: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
+	3,  // 33: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
+	5,  // 34: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
+	7,  // 35: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
+	9,  // 36: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
+	11, // 37: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
+	13, // 38: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
+	15, // 39: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
+	18, // 40: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
+	20, // 41: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
+	22, // 42: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
+	33, // [33:43] is the sub-list for method output_type
+	23, // [23:33] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_admin_service_proto_init() }

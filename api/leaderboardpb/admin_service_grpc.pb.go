@@ -58,7 +58,7 @@ type AdminServiceClient interface {
 	// Sends the highest accepted revision of every result, including retractions and results
 	// of void matches.
 	ExportResults(ctx context.Context, in *ExportResultsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportResultsResponse], error)
-	// Lists administrative acts, the newest first.
+	// Lists the records of administrative acts, the newest act first.
 	ListActs(ctx context.Context, in *ListActsRequest, opts ...grpc.CallOption) (*ListActsResponse, error)
 	// Lists bans. The server chooses their order.
 	ListBans(ctx context.Context, in *ListBansRequest, opts ...grpc.CallOption) (*ListBansResponse, error)
@@ -229,7 +229,7 @@ type AdminServiceServer interface {
 	// Sends the highest accepted revision of every result, including retractions and results
 	// of void matches.
 	ExportResults(*ExportResultsRequest, grpc.ServerStreamingServer[ExportResultsResponse]) error
-	// Lists administrative acts, the newest first.
+	// Lists the records of administrative acts, the newest act first.
 	ListActs(context.Context, *ListActsRequest) (*ListActsResponse, error)
 	// Lists bans. The server chooses their order.
 	ListBans(context.Context, *ListBansRequest) (*ListBansResponse, error)

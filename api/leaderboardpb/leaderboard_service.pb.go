@@ -1830,7 +1830,10 @@ type GetResultRequest struct {
 	Season string `protobuf:"bytes,4,opt,name=season,proto3" json:"season,omitempty"`
 	// The revision whose state to return. If absent, the highest accepted revision or, if
 	// all revisions were rejected, a rejected revision.
-	Revision      *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
+	Revision *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
+	// If true, the answer has history. The call then needs the admin scope. It cannot be combined
+	// with revision.
+	History       bool `protobuf:"varint,6,opt,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1900,6 +1903,13 @@ func (x *GetResultRequest) GetRevision() int64 {
 	return 0
 }
 
+func (x *GetResultRequest) GetHistory() bool {
+	if x != nil {
+		return x.History
+	}
+	return false
+}
+
 // Response of GetResult.
 type GetResultResponse struct {
 	state  protoimpl.MessageState   `protogen:"open.v1"`
@@ -1916,7 +1926,10 @@ type GetResultResponse struct {
 	UserId  string  `protobuf:"bytes,6,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	MatchId string  `protobuf:"bytes,7,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	// The revision that the status is about.
-	Revision      int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
+	// With history: the changes of the result in the audit log, at most 1,000, the newest first.
+	// Each is an outcome or, if there is none, an intent.
+	History       []*Act `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2005,6 +2018,13 @@ func (x *GetResultResponse) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *GetResultResponse) GetHistory() []*Act {
+	if x != nil {
+		return x.History
+	}
+	return nil
 }
 
 // Request of ListUserResults.
@@ -5335,7 +5355,7 @@ var File_leaderboard_v1_leaderboard_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
-	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xd2\x01\n" +
+	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"leaderboard/v1/admin_service.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xd2\x01\n" +
 	"\x12SubmitScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
@@ -5514,14 +5534,15 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\a_reasonB\x11\n" +
 	"\x0f_previous_scoreB\x10\n" +
 	"\x0e_previous_rankB\x10\n" +
-	"\x0e_personal_best\"\xa4\x01\n" +
+	"\x0e_personal_best\"\xbe\x01\n" +
 	"\x10GetResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06season\x18\x04 \x01(\tR\x06season\x12\x1f\n" +
-	"\brevision\x18\x05 \x01(\x03H\x00R\brevision\x88\x01\x01B\v\n" +
-	"\t_revision\"\x94\x03\n" +
+	"\brevision\x18\x05 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x18\n" +
+	"\ahistory\x18\x06 \x01(\bR\ahistoryB\v\n" +
+	"\t_revision\"\xc9\x03\n" +
 	"\x11GetResultResponse\x12@\n" +
 	"\x06status\x18\x01 \x01(\x0e2(.leaderboard.v1.GetResultResponse.StatusR\x06status\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -5530,7 +5551,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06result\x18\x05 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
 	"\auser_id\x18\x06 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\a \x01(\tR\bmatch_id\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x03R\brevision\"u\n" +
+	"\brevision\x18\b \x01(\x03R\brevision\x123\n" +
+	"\ahistory\x18\t \x03(\v2\x13.leaderboard.v1.ActB\x04\x88\xb5\x18\x01R\ahistory\"u\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\x0e\n" +
@@ -5957,12 +5979,13 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*Outcome)(nil),                           // 72: leaderboard.v1.Outcome
 	(*RetractionEffect)(nil),                  // 73: leaderboard.v1.RetractionEffect
 	(*structpb.Struct)(nil),                   // 74: google.protobuf.Struct
-	(*Leaderboard)(nil),                       // 75: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 76: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 77: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 78: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 79: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 80: leaderboard.v1.Entry
+	(*Act)(nil),                               // 75: leaderboard.v1.Act
+	(*Leaderboard)(nil),                       // 76: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 77: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 78: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 79: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 80: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 81: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	68,  // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
@@ -5994,113 +6017,114 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	73,  // 26: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
 	0,   // 27: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
 	68,  // 28: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	20,  // 29: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	75,  // 30: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	59,  // 31: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	75,  // 32: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	62,  // 33: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	65,  // 34: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	64,  // 35: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70,  // 36: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
-	70,  // 37: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
-	64,  // 38: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70,  // 39: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
-	75,  // 40: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	76,  // 41: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	76,  // 42: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	76,  // 43: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	76,  // 44: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	76,  // 45: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	77,  // 46: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	76,  // 47: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	70,  // 48: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	78,  // 49: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	79,  // 50: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	78,  // 51: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	79,  // 52: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	67,  // 53: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	70,  // 54: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	80,  // 55: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	70,  // 56: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	70,  // 57: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	74,  // 58: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	70,  // 59: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	60,  // 60: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	61,  // 61: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	70,  // 62: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	70,  // 63: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	70,  // 64: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	70,  // 65: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	63,  // 66: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	70,  // 67: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	70,  // 68: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	70,  // 69: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	64,  // 70: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70,  // 71: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	70,  // 72: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	66,  // 73: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	78,  // 74: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	3,   // 75: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,   // 76: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,   // 77: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,   // 78: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11,  // 79: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13,  // 80: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	15,  // 81: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	17,  // 82: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	19,  // 83: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	21,  // 84: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	27,  // 85: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	29,  // 86: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	31,  // 87: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	33,  // 88: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	35,  // 89: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	37,  // 90: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	39,  // 91: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	41,  // 92: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	43,  // 93: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	45,  // 94: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	47,  // 95: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	49,  // 96: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	51,  // 97: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	53,  // 98: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	55,  // 99: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	1,   // 100: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	25,  // 101: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	23,  // 102: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	4,   // 103: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,   // 104: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,   // 105: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10,  // 106: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12,  // 107: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14,  // 108: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	16,  // 109: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	18,  // 110: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	20,  // 111: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	22,  // 112: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	28,  // 113: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	30,  // 114: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	32,  // 115: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	34,  // 116: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	36,  // 117: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	38,  // 118: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	40,  // 119: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	42,  // 120: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	44,  // 121: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	46,  // 122: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	48,  // 123: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	50,  // 124: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	52,  // 125: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	54,  // 126: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	56,  // 127: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	2,   // 128: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	26,  // 129: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	24,  // 130: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	103, // [103:131] is the sub-list for method output_type
-	75,  // [75:103] is the sub-list for method input_type
-	75,  // [75:75] is the sub-list for extension type_name
-	75,  // [75:75] is the sub-list for extension extendee
-	0,   // [0:75] is the sub-list for field type_name
+	75,  // 29: leaderboard.v1.GetResultResponse.history:type_name -> leaderboard.v1.Act
+	20,  // 30: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	76,  // 31: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	59,  // 32: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	76,  // 33: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	62,  // 34: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	65,  // 35: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	64,  // 36: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70,  // 37: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	70,  // 38: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
+	64,  // 39: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70,  // 40: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	76,  // 41: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	77,  // 42: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	77,  // 43: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	77,  // 44: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	77,  // 45: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	77,  // 46: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	78,  // 47: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	77,  // 48: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	70,  // 49: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	79,  // 50: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	80,  // 51: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	79,  // 52: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	80,  // 53: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	67,  // 54: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	70,  // 55: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	81,  // 56: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	70,  // 57: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	70,  // 58: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	74,  // 59: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	70,  // 60: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	60,  // 61: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	61,  // 62: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	70,  // 63: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	70,  // 64: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	70,  // 65: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	70,  // 66: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	63,  // 67: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	70,  // 68: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	70,  // 69: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	70,  // 70: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	64,  // 71: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	70,  // 72: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	70,  // 73: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	66,  // 74: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	79,  // 75: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	3,   // 76: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,   // 77: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,   // 78: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,   // 79: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11,  // 80: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13,  // 81: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	15,  // 82: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	17,  // 83: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	19,  // 84: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	21,  // 85: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	27,  // 86: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	29,  // 87: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	31,  // 88: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	33,  // 89: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	35,  // 90: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	37,  // 91: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	39,  // 92: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	41,  // 93: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	43,  // 94: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	45,  // 95: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	47,  // 96: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	49,  // 97: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	51,  // 98: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	53,  // 99: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	55,  // 100: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	1,   // 101: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	25,  // 102: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	23,  // 103: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	4,   // 104: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,   // 105: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,   // 106: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10,  // 107: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12,  // 108: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14,  // 109: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	16,  // 110: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	18,  // 111: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	20,  // 112: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	22,  // 113: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	28,  // 114: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	30,  // 115: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	32,  // 116: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	34,  // 117: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	36,  // 118: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	38,  // 119: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	40,  // 120: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	42,  // 121: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	44,  // 122: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	46,  // 123: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	48,  // 124: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	50,  // 125: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	52,  // 126: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	54,  // 127: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	56,  // 128: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	2,   // 129: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	26,  // 130: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	24,  // 131: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	104, // [104:132] is the sub-list for method output_type
+	76,  // [76:104] is the sub-list for method input_type
+	76,  // [76:76] is the sub-list for extension type_name
+	76,  // [76:76] is the sub-list for extension extendee
+	0,   // [0:76] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -6108,6 +6132,7 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	if File_leaderboard_v1_leaderboard_service_proto != nil {
 		return
 	}
+	file_leaderboard_v1_admin_service_proto_init()
 	file_leaderboard_v1_options_proto_init()
 	file_leaderboard_v1_types_proto_init()
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[1].OneofWrappers = []any{}

@@ -34,7 +34,7 @@ func (s *Server) CreateKey(ctx context.Context, req *pb.CreateKeyRequest) (*pb.C
 	key.Boards, key.BoardPrefixes, key.Insecure = boards, req.GetBoardPrefixes(), s.options.Insecure
 	key.ExpiresAt = leaderboard.Truncate(expires)
 	act := leaderboard.Act{Action: "key.create", ActDetail: leaderboard.ActDetail{After: messageJSON(protoconv.FromAPIKey(&key))}}
-	if err := s.audit(ctx, act, func() error { return s.keys.PutAPIKey(ctx, key) }, slog.String("key", key.ID)); err != nil {
+	if err := s.audit(ctx, act, func(*leaderboard.ActDetail) error { return s.keys.PutAPIKey(ctx, key) }, slog.String("key", key.ID)); err != nil {
 		return nil, err
 	}
 	return &pb.CreateKeyResponse{Secret: string(secret), Key: protoconv.FromAPIKey(&key)}, nil
@@ -79,7 +79,7 @@ func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.R
 	}
 	defer s.guard.Forget()
 	act := leaderboard.Act{Action: "key.revoke", ActDetail: leaderboard.ActDetail{Before: messageJSON(protoconv.FromAPIKey(&key))}}
-	return &pb.RevokeKeyResponse{}, s.audit(ctx, act, func() error {
+	return &pb.RevokeKeyResponse{}, s.audit(ctx, act, func(*leaderboard.ActDetail) error {
 		if err := s.keys.DeleteAPIKey(ctx, key.ID); err != nil || !keepOne {
 			return err
 		}
@@ -108,12 +108,13 @@ func (s *Server) hasAdmin(keys []leaderboard.APIKey) bool {
 }
 
 // selection returns the seasons that a request selects. An empty season means all seasons, and an
-// empty board means all boards.
-func selection(board, season string) (ranking.Selection, error) {
+// empty board means all boards. Errors: [leaderboard.ErrBoardNotFound], [leaderboard.ErrSeasonNotFound].
+func (s *Server) selection(ctx context.Context, board, season string) (ranking.Selection, error) {
 	if season != "" && board == "" {
 		return ranking.Selection{}, &leaderboard.FieldError{Field: "board", Problem: "is required with a season"}
 	}
-	return ranking.Selection{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}, nil
+	sel := ranking.Selection{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)}
+	return sel, s.service.CheckSelection(ctx, sel)
 }
 
 func progress(key leaderboard.SeasonKey, done int64) *pb.Progress {
@@ -122,12 +123,12 @@ func progress(key leaderboard.SeasonKey, done int64) *pb.Progress {
 
 // Verify compares all derived data with the results, and streams the differences.
 func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServer) error {
-	sel, err := selection(req.GetBoard(), req.GetSeason())
+	ctx, send, stop := prepareStream(s, stream, "")
+	defer stop()
+	sel, err := s.selection(ctx, req.GetBoard(), req.GetSeason())
 	if err != nil {
 		return err
 	}
-	ctx, send, stop := prepareStream(s, stream, "")
-	defer stop()
 	var report ranking.VerifyReport
 	verify := func() (err error) {
 		report, err = s.service.Verify(ctx, sel, req.GetRepair(),
@@ -145,32 +146,39 @@ func (s *Server) Verify(req *pb.VerifyRequest, stream pb.AdminService_VerifyServ
 	}
 	if req.GetRepair() {
 		act := leaderboard.Act{Action: "verify.repair", Board: sel.Board, Season: sel.Season}
-		err = s.audit(ctx, act, verify)
+		err = s.audit(ctx, act, func(outcome *leaderboard.ActDetail) error {
+			err := verify()
+			outcome.After = messageJSON(verifySummary(&report))
+			return err
+		})
 	} else {
 		err = verify()
 	}
 	if err != nil {
 		return streamError(ctx, err)
 	}
-	return streamError(ctx, send(&pb.VerifyResponse{Summary: &pb.VerifyResponse_Summary{
-		Seasons: report.Seasons, Users: report.Users, Results: report.Results, Differences: report.Differences, Repaired: report.Repaired,
-	}}))
+	return streamError(ctx, send(&pb.VerifyResponse{Summary: verifySummary(&report)}))
+}
+
+func verifySummary(r *ranking.VerifyReport) *pb.VerifyResponse_Summary {
+	return &pb.VerifyResponse_Summary{Seasons: r.Seasons, Users: r.Users, Results: r.Results, Differences: r.Differences, Repaired: r.Repaired}
 }
 
 // Rebuild computes all derived data from the results, and streams its progress.
 func (s *Server) Rebuild(req *pb.RebuildRequest, stream pb.AdminService_RebuildServer) error {
-	sel, err := selection(req.GetBoard(), req.GetSeason())
+	ctx, send, stop := prepareStream(s, stream, "")
+	defer stop()
+	sel, err := s.selection(ctx, req.GetBoard(), req.GetSeason())
 	if err != nil {
 		return err
 	}
-	ctx, send, stop := prepareStream(s, stream, "")
-	defer stop()
 	var users int64
 	act := leaderboard.Act{Action: "rebuild", Board: sel.Board, Season: sel.Season}
-	err = s.audit(ctx, act, func() (err error) {
+	err = s.audit(ctx, act, func(outcome *leaderboard.ActDetail) (err error) {
 		users, err = s.service.Rebuild(ctx, sel, func(key leaderboard.SeasonKey, done int64) {
 			_ = send(&pb.RebuildResponse{Progress: progress(key, done)})
 		})
+		outcome.After = messageJSON(&pb.RebuildResponse_Summary{Users: users})
 		return err
 	})
 	if err != nil {
@@ -193,8 +201,14 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 	case s.options.Backup == nil:
 		return nil, fmt.Errorf("the distributed engine cannot make backups; take snapshots of Cassandra instead: %w", errors.ErrUnsupported)
 	}
-	act := leaderboard.Act{Action: "backup", ActDetail: leaderboard.ActDetail{Reason: name}}
-	return &pb.BackupResponse{Name: name}, s.audit(ctx, act, func() error { return s.options.Backup(ctx, name) }, slog.String("backup", name))
+	if s.options.CheckBackup != nil {
+		if err := s.options.CheckBackup(name); err != nil {
+			return nil, err
+		}
+	}
+	after := messageJSON(&pb.BackupResponse{Name: name})
+	act := leaderboard.Act{Action: "backup", ActDetail: leaderboard.ActDetail{Reason: name, After: after}}
+	return &pb.BackupResponse{Name: name}, s.audit(ctx, act, func(*leaderboard.ActDetail) error { return s.options.Backup(ctx, name) }, slog.String("backup", name))
 }
 
 // ExportResults streams the results of a board and, on request, its void matches, its bans and the

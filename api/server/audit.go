@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"log/slog"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,21 +33,40 @@ func requestID(values []string) string {
 	return rand.Text()
 }
 
-// audit appends act to the audit log before it calls perform. If perform fails, audit appends a
-// second record with Failed set. The server also logs act, with the attributes in object.
-func (s *Server) audit(ctx context.Context, act leaderboard.Act, perform func() error, object ...slog.Attr) error {
-	act.ID, act.At, act.Actor = rand.Text(), leaderboard.Truncate(s.options.Now()), actor(ctx)
-	if a := admissionFrom(ctx); a != nil {
-		act.RequestID = a.request
+// audit appends the intent of act to the audit log, calls perform, and appends the outcome. The
+// caller must check the request before: a request that is refused leaves no record. perform sets
+// Before and After of the outcome. The server also logs act, with the attributes in object.
+func (s *Server) audit(ctx context.Context, act leaderboard.Act, perform func(*leaderboard.ActDetail) error, object ...slog.Attr) error {
+	return s.auditAll(ctx, []leaderboard.Act{act}, func(outcomes []leaderboard.Act) error { return perform(&outcomes[0].ActDetail) }, object...)
+}
+
+// auditAll is like audit, but with the records of several acts, or of none.
+func (s *Server) auditAll(ctx context.Context, acts []leaderboard.Act, perform func(outcomes []leaderboard.Act) error, object ...slog.Attr) error {
+	now := leaderboard.Truncate(s.options.Now())
+	for i := range acts {
+		act := &acts[i]
+		act.ID, act.At = rand.Text(), now
+		if a := admissionFrom(ctx); a != nil {
+			act.Actor, act.ActorName, act.RequestID = a.caller.ID, a.caller.Name, a.request
+		}
 	}
-	if err := s.service.AppendAct(ctx, act); err != nil {
+	if err := s.service.AppendActs(ctx, acts); err != nil {
 		return err
 	}
-	err := perform()
-	s.logAct(ctx, &act, err, object)
-	if err != nil {
-		act.ID, act.At, act.Failed, act.ActDetail = rand.Text(), leaderboard.Truncate(s.options.Now()), true, leaderboard.ActDetail{}
-		_ = s.service.AppendAct(context.WithoutCancel(ctx), act)
+	outcomes := slices.Clone(acts)
+	err := perform(outcomes)
+	now = leaderboard.Truncate(s.options.Now())
+	for i := range outcomes {
+		outcome := &outcomes[i]
+		outcome.CompletedAt = now
+		if outcome.Failed = outcome.Failed || err != nil; outcome.Failed {
+			outcome.Before, outcome.After = acts[i].Before, ""
+		}
+		s.logAct(ctx, outcome, err, object)
+	}
+	// The act has happened, so a failure of the audit log must not turn the answer into an error.
+	if logErr := s.service.AppendActs(context.WithoutCancel(ctx), outcomes); logErr != nil {
+		s.options.Log.ErrorContext(ctx, "the audit log lacks the outcomes of acts", "request_id", acts[0].RequestID, "action", acts[0].Action, "err", logErr)
 	}
 	return err
 }
@@ -76,10 +96,10 @@ func messageJSON(m proto.Message) string {
 	return string(text)
 }
 
-func fieldJSON(name string, value any) string {
-	message, err := structpb.NewStruct(map[string]any{name: value})
+func fieldsJSON(fields map[string]any) string {
+	message, err := structpb.NewStruct(fields)
 	if err != nil {
-		panic(err) // structpb does not support the type of value
+		panic(err) // structpb does not support the type of a field
 	}
 	return messageJSON(message)
 }
@@ -126,8 +146,9 @@ func parseTime(field, text string) (time.Time, error) {
 
 func fromAct(a *leaderboard.Act) *pb.Act {
 	return &pb.Act{
-		Id: a.ID, At: protoconv.Timestamp(a.At), Actor: a.Actor, RequestId: a.RequestID, Action: a.Action,
-		Board: string(a.Board), Season: string(a.Season), UserId: string(a.User), Reason: a.Reason,
+		Id: a.ID, At: protoconv.Timestamp(a.At), CompletedAt: protoconv.Timestamp(a.CompletedAt),
+		Actor: a.Actor, ActorName: a.ActorName, RequestId: a.RequestID, Action: a.Action,
+		Board: string(a.Board), Season: string(a.Season), UserId: string(a.User), MatchId: string(a.Match), Reason: a.Reason,
 		Before: protoconv.FromMetadata(a.Before), After: protoconv.FromMetadata(a.After), Failed: a.Failed, Erased: a.Erased,
 	}
 }

@@ -73,17 +73,24 @@ func (s *Server) setBan(ctx context.Context, dryRun bool, ban leaderboard.Ban) (
 	if ban.Banned {
 		act.Action = "ban"
 	}
-	if before.Revision != 0 {
-		act.Before = messageJSON(protoconv.FromBan(&before))
-	}
+	act.Before = banObject(&before)
 	act.After = messageJSON(&pb.Ban{
 		UserId: string(ban.User), Board: string(ban.Board), Banned: ban.Banned, Reason: ban.Reason, Actor: ban.Actor, Until: protoconv.Timestamp(ban.Until),
 	})
-	err = s.audit(ctx, act, func() error {
+	err = s.audit(ctx, act, func(outcome *leaderboard.ActDetail) error {
 		ban, err = s.service.SetBan(ctx, ban)
+		outcome.After = banObject(&ban)
 		return err
 	})
 	return ban, nil, err
+}
+
+// banObject returns a ban as JSON for the audit log, or "" if the store has no state of the ban.
+func banObject(b *leaderboard.Ban) string {
+	if b.Revision == 0 {
+		return ""
+	}
+	return messageJSON(protoconv.FromBan(b))
 }
 
 func fromBanPreview(p *ranking.BanPreview) *pb.BanEffect {
@@ -172,8 +179,19 @@ func (s *Server) ImportBans(ctx context.Context, req *pb.ImportBansRequest) (*pb
 	}
 	for i := range bans {
 		b := &bans[i]
-		act := leaderboard.Act{Action: "ban.import", Board: b.Board, ActDetail: leaderboard.ActDetail{User: b.User, Reason: b.Reason, After: messageJSON(protoconv.FromBan(b))}}
-		if err := s.audit(ctx, act, func() error { return s.service.ImportBans(ctx, bans[i:i+1]) }); err != nil {
+		before, err := s.service.StoredBan(ctx, b.Key())
+		if err != nil {
+			return nil, err
+		}
+		act := leaderboard.Act{Action: "ban.import", Board: b.Board, ActDetail: leaderboard.ActDetail{User: b.User, Reason: b.Reason, Before: banObject(&before), After: banObject(b)}}
+		if err := s.audit(ctx, act, func(outcome *leaderboard.ActDetail) error {
+			if err := s.service.ImportBans(ctx, bans[i:i+1]); err != nil {
+				return err
+			}
+			after, err := s.service.StoredBan(ctx, b.Key())
+			outcome.After = banObject(&after)
+			return err
+		}); err != nil {
 			return nil, err
 		}
 	}

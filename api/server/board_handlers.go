@@ -75,9 +75,17 @@ func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*
 		return nil, &auth.BoardError{Board: b.Source.Board}
 	}
 	b.StrictSubmits = true
-	act := leaderboard.Act{Action: "board.create", Board: b.ID, ActDetail: leaderboard.ActDetail{After: messageJSON(req.GetBoard())}}
-	if err := s.audit(ctx, act, func() (err error) {
+	stored, err := s.service.CheckNewBoard(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	act := leaderboard.Act{Action: "board.create", Board: b.ID, ActDetail: leaderboard.ActDetail{After: boardObject(&b)}}
+	if stored != nil {
+		act.Before = boardObject(stored)
+	}
+	if err := s.audit(ctx, act, func(outcome *leaderboard.ActDetail) (err error) {
 		b, err = s.service.CreateBoard(ctx, b)
+		outcome.After = boardObject(&b)
 		return err
 	}); err != nil {
 		return nil, err
@@ -107,17 +115,17 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		}
 		return &pb.UpdateBoardResponse{Board: s.fromBoardPreview(ctx, &p)}, nil
 	}
-	b, err := s.service.Board(ctx, id)
+	before, b, err := s.service.CheckAmendment(ctx, id, change)
 	if err != nil {
 		return nil, err
 	}
-	act := leaderboard.Act{Action: "board.update", Board: b.ID, ActDetail: leaderboard.ActDetail{Before: boardObject(&b)}}
-	if err := change(&b); err != nil {
-		return nil, err
-	}
-	act.After = boardObject(&b)
-	if err := s.audit(ctx, act, func() (err error) {
-		b, err = s.service.AmendBoard(ctx, act.Board, change)
+	act := leaderboard.Act{Action: "board.update", Board: b.ID, ActDetail: leaderboard.ActDetail{Before: boardObject(&before), After: boardObject(&b)}}
+	if err := s.audit(ctx, act, func(outcome *leaderboard.ActDetail) (err error) {
+		b, err = s.service.AmendBoard(ctx, act.Board, func(b *leaderboard.Board) error {
+			outcome.Before = boardObject(b)
+			return change(b)
+		})
+		outcome.After = boardObject(&b)
 		return err
 	}); err != nil {
 		return nil, err
@@ -184,10 +192,10 @@ func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*
 	if id == leaderboard.DefaultBoard {
 		return nil, &leaderboard.FieldError{Field: "board", Problem: "is the default board and cannot be deleted, because requests that name no board use it"}
 	}
-	b, err := s.service.Board(ctx, id)
+	b, err := s.service.CheckDeletion(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	act := leaderboard.Act{Action: "board.delete", Board: id, ActDetail: leaderboard.ActDetail{Before: boardObject(&b)}}
-	return &pb.DeleteBoardResponse{}, s.audit(ctx, act, func() error { return s.service.DeleteBoard(ctx, id) })
+	return &pb.DeleteBoardResponse{}, s.audit(ctx, act, func(*leaderboard.ActDetail) error { return s.service.DeleteBoard(ctx, id) })
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -39,9 +40,21 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 		}
 		return retractResponse(&b, key.User, &preview.Receipt, fromEffects(ctx, &preview.Effects))
 	}
+	if err := checkChange(ctx, key, closed, req.GetReason()); err != nil {
+		return nil, err
+	}
+	var acts []leaderboard.Act
+	if isRecorded(ctx, req.GetReason()) {
+		if err := s.service.CheckRetraction(ctx, &b, key, req.Revision); err != nil {
+			return nil, err
+		}
+		acts = append(acts, resultAct("result.retract", key, req.GetReason()))
+	}
 	receipts := make([]ranking.Receipt, 1)
-	err = s.change(ctx, "result.retract", key, closed, req.GetReason(), func() (err error) {
-		receipts[0], err = s.service.Retract(ctx, &b, key, req.Revision)
+	err = s.auditAll(ctx, acts, func(outcomes []leaderboard.Act) (err error) {
+		if receipts[0], err = s.service.Retract(ctx, &b, key, req.Revision); err == nil {
+			s.setResultObjects(ctx, &b, outcomes, receipts, nil)
+		}
 		return err
 	})
 	if err != nil {
@@ -77,19 +90,80 @@ func checkChange(ctx context.Context, key leaderboard.ResultKey, closed bool, re
 	return nil
 }
 
-// change calls do if checkChange allows the change. In a closed season, change also writes the
-// audit log.
-func (s *Server) change(ctx context.Context, action string, key leaderboard.ResultKey, closed bool, reason string, do func() error) error {
-	if err := checkChange(ctx, key, closed, reason); err != nil {
-		return err
+// isRecorded reports whether the audit log records changes of results. Changes by game servers
+// have no record, unless the game server gives a reason.
+func isRecorded(ctx context.Context, reason string) bool { return isAdmin(ctx) || reason != "" }
+
+func resultAct(action string, key leaderboard.ResultKey, reason string) leaderboard.Act {
+	return leaderboard.Act{
+		Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{User: key.User, Match: key.Match, Reason: reason},
 	}
-	if !closed {
-		return do()
+}
+
+// setResultObjects sets Before and After of acts on results: outcomes[i] is about receipts[i], which
+// comes from a correction or retraction. corrected is the corrected result, or nil for retractions.
+func (s *Server) setResultObjects(ctx context.Context, b *leaderboard.Board, outcomes []leaderboard.Act, receipts []ranking.Receipt, corrected *leaderboard.MatchResult) {
+	if len(outcomes) == 0 {
+		return
 	}
-	return s.audit(ctx, leaderboard.Act{
-		Action: action, Board: key.Board, Season: key.Season,
-		ActDetail: leaderboard.ActDetail{User: key.User, Reason: reason, After: fieldJSON("match_id", string(key.Match))},
-	}, do)
+	// Without these ranks, the records have the scores only.
+	_ = s.service.AddPreviousRanks(ctx, b, receipts)
+	for i := range outcomes {
+		act, r := &outcomes[i], &receipts[i]
+		if act.Failed = r.Err != nil; act.Failed {
+			continue
+		}
+		sent := corrected
+		if sent == nil {
+			sent = &leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{
+				SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: r.Season}, User: act.User, Match: act.Match,
+			}, Revision: r.Revision, Retracted: true}
+		}
+		before, after := r.Replaced, r.Replaced
+		switch {
+		case r.Status == leaderboard.Duplicate:
+			before, after = sent, sent
+		case r.TookEffect() || r.Status == leaderboard.Accepted:
+			after = sent
+		}
+		act.Before = resultObject(b, before, "", r.ScoreBefore(), r.PreviousRank)
+		var score *leaderboard.Score
+		status := ""
+		if r.Status == leaderboard.Accepted {
+			status = r.Status.String()
+		} else if r.HasScore {
+			score = &r.Score
+		}
+		act.After = resultObject(b, after, status, score, r.Rank)
+	}
+}
+
+// resultObject returns a result and its user's entry as JSON for the audit log, or "" for no result.
+// An empty status means that the result is stored.
+func resultObject(b *leaderboard.Board, r *leaderboard.MatchResult, status string, score *leaderboard.Score, rank int64) string {
+	if r == nil {
+		return ""
+	}
+	if status == "" {
+		status = ranking.StatusOf(b, r).Status.String()
+	}
+	type entry struct {
+		Score leaderboard.Score `json:"score"`
+		Rank  int64             `json:"rank,omitzero"`
+	}
+	object := struct {
+		Status string          `json:"status"`
+		Result json.RawMessage `json:"result"`
+		Entry  *entry          `json:"entry,omitempty"`
+	}{Status: status, Result: json.RawMessage(messageJSON(protoconv.FromResult(b, r)))}
+	if score != nil {
+		object.Entry = &entry{*score, rank}
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return "" // cannot happen: messageJSON returns valid JSON
+	}
+	return string(text)
 }
 
 // CorrectResult changes fields of a stored result. A dry run writes nothing and returns the effect.
@@ -106,18 +180,30 @@ func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest
 	if key.Season, c.Amends, err = s.service.ResultSeason(ctx, &b, key); err != nil {
 		return nil, err
 	}
+	if err := checkChange(ctx, key, c.Amends, req.GetReason()); err != nil {
+		return nil, err
+	}
+	var acts []leaderboard.Act
+	if isRecorded(ctx, req.GetReason()) && !req.GetDryRun() {
+		var rejection leaderboard.Reason
+		if rejection, err = s.service.CheckCorrection(ctx, &b, key, c); rejection == "" {
+			acts = append(acts, resultAct("result.correct", key, req.GetReason()))
+		}
+	}
 	var result leaderboard.MatchResult
 	var effect *pb.RetractionEffect
 	receipts := make([]ranking.Receipt, 1)
-	if req.GetDryRun() {
+	switch {
+	case err != nil:
+	case req.GetDryRun():
 		var preview ranking.RetractionPreview
-		if err = checkChange(ctx, key, c.Amends, req.GetReason()); err == nil {
-			result, preview, err = s.service.PreviewCorrection(ctx, &b, key, c)
-		}
+		result, preview, err = s.service.PreviewCorrection(ctx, &b, key, c)
 		receipts[0], effect = preview.Receipt, fromEffects(ctx, &preview.Effects)
-	} else {
-		err = s.change(ctx, "result.correct", key, c.Amends, req.GetReason(), func() error {
-			result, receipts[0], err = s.service.Correct(ctx, &b, key, c)
+	default:
+		err = s.auditAll(ctx, acts, func(outcomes []leaderboard.Act) error {
+			if result, receipts[0], err = s.service.Correct(ctx, &b, key, c); err == nil {
+				s.setResultObjects(ctx, &b, outcomes, receipts, &result)
+			}
 			return err
 		})
 	}

@@ -16,10 +16,14 @@ type service interface {
 	Board(context.Context, leaderboard.BoardID) (leaderboard.Board, error)
 	Boards(context.Context) ([]leaderboard.Board, error)
 	AmendBoard(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (leaderboard.Board, error)
+	CheckNewBoard(context.Context, leaderboard.Board) (*leaderboard.Board, error)
+	CheckAmendment(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (before, after leaderboard.Board, err error)
+	CheckDeletion(context.Context, leaderboard.BoardID) (leaderboard.Board, error)
 	PreviewAmendment(context.Context, leaderboard.BoardID, func(*leaderboard.Board) error) (ranking.BoardPreview, error)
 	SeasonInfo(context.Context, *leaderboard.Board, leaderboard.SeasonID) (ranking.SeasonInfo, error)
 	Checksum(context.Context, *leaderboard.Board, leaderboard.SeasonID) (string, error)
 	EndSeason(context.Context, leaderboard.BoardID, leaderboard.EarlyEnd) (ranking.SeasonEnding, error)
+	CheckEnd(context.Context, leaderboard.BoardID, leaderboard.EarlyEnd) (ranking.SeasonInfo, error)
 	PreviewEnd(context.Context, leaderboard.BoardID, leaderboard.EarlyEnd) (ranking.SeasonEnding, error)
 	DeleteBoard(context.Context, leaderboard.BoardID) error
 
@@ -36,11 +40,15 @@ type service interface {
 	RetractAll(context.Context, *leaderboard.Board, *ranking.Retractions) ([]ranking.Receipt, error)
 	ExportVoids(context.Context, ranking.Selection, func(leaderboard.MatchState) error) error
 	MatchSeason(context.Context, *leaderboard.Board, leaderboard.MatchKey) (leaderboard.SeasonID, error)
+	MatchState(context.Context, leaderboard.MatchKey) (leaderboard.MatchState, error)
 	SetVoid(context.Context, *leaderboard.Board, leaderboard.MatchState, bool) (leaderboard.MatchState, error)
 	PreviewVoid(context.Context, *leaderboard.Board, leaderboard.MatchKey, bool) (ranking.Effects, error)
 	Correct(context.Context, *leaderboard.Board, leaderboard.ResultKey, ranking.Correction) (leaderboard.MatchResult, ranking.Receipt, error)
 	ResultSeason(context.Context, *leaderboard.Board, leaderboard.ResultKey) (leaderboard.SeasonID, bool, error)
+	CheckRetraction(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) error
+	CheckCorrection(context.Context, *leaderboard.Board, leaderboard.ResultKey, ranking.Correction) (leaderboard.Reason, error)
 	Result(context.Context, *leaderboard.Board, leaderboard.ResultKey, *int64) (ranking.ResultStatus, error)
+	ResultActs(context.Context, leaderboard.ResultKey) ([]leaderboard.Act, error)
 
 	UserResults(context.Context, *leaderboard.Board, ranking.ResultsQuery) (ranking.ResultsPage, error)
 
@@ -54,16 +62,18 @@ type service interface {
 	SetBan(context.Context, leaderboard.Ban) (leaderboard.Ban, error)
 	PreviewBan(context.Context, leaderboard.Ban) (ranking.BanPreview, error)
 	CheckBan(context.Context, *leaderboard.Ban) (leaderboard.Ban, error)
+	StoredBan(context.Context, leaderboard.BanKey) (leaderboard.Ban, error)
 	CheckImport([]leaderboard.Ban) error
 	UserBans(context.Context, leaderboard.UserID) ([]leaderboard.Ban, error)
 	Bans(context.Context, ranking.BanQuery) (ranking.BanPage, error)
 	ImportBans(context.Context, []leaderboard.Ban) error
-	AppendAct(context.Context, leaderboard.Act) error
+	AppendActs(context.Context, []leaderboard.Act) error
 	Acts(context.Context, ranking.ActQuery) (ranking.ActPage, error)
 	ExportBans(context.Context, leaderboard.BoardID, func(leaderboard.Ban) error) error
 	Erase(context.Context, leaderboard.UserID) error
 	UserScores(context.Context, leaderboard.UserID, leaderboard.Method) ([]ranking.UserScore, error)
 
+	CheckSelection(context.Context, ranking.Selection) error
 	Verify(context.Context, ranking.Selection, bool, ranking.Progress, func(ranking.Difference) error) (ranking.VerifyReport, error)
 	Rebuild(context.Context, ranking.Selection, ranking.Progress) (int64, error)
 	Export(context.Context, ranking.Selection, bool, func(leaderboard.MatchResult) error) error
@@ -249,7 +259,7 @@ func (s *Server) EraseUser(ctx context.Context, req *pb.EraseUserRequest) (*pb.E
 		return nil, err
 	}
 	act := leaderboard.Act{Action: "user.erase", ActDetail: leaderboard.ActDetail{User: user}}
-	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.audit(ctx, act, func() error { return s.service.Erase(ctx, user) })
+	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.audit(ctx, act, func(*leaderboard.ActDetail) error { return s.service.Erase(ctx, user) })
 }
 
 // ListUserScores returns a user's entries on the boards that the caller may see.

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -63,9 +64,25 @@ func (s *Server) setVoid(ctx context.Context, req voidRequest, void bool) (leade
 	if void {
 		action = "match.void"
 	}
-	act := leaderboard.Act{Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{Reason: req.GetReason(), After: fieldJSON("match_id", string(key.Match))}}
-	return key, nil, s.audit(ctx, act, func() error {
-		_, err := s.service.SetVoid(ctx, &b, leaderboard.MatchState{MatchKey: key, Reason: req.GetReason(), Actor: actor(ctx)}, void)
+	state, err := s.service.MatchState(ctx, key)
+	if err != nil {
+		return key, nil, err
+	}
+	act := leaderboard.Act{Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{
+		Match: key.Match, Reason: req.GetReason(), Before: matchObject(&state),
+	}}
+	return key, nil, s.audit(ctx, act, func(outcome *leaderboard.ActDetail) error {
+		state, err := s.service.SetVoid(ctx, &b, leaderboard.MatchState{MatchKey: key, Reason: req.GetReason(), Actor: actor(ctx)}, void)
+		outcome.After = matchObject(&state)
 		return err
 	})
+}
+
+// matchObject returns the state of a match as JSON for the audit log.
+func matchObject(m *leaderboard.MatchState) string {
+	fields := map[string]any{"voided": m.IsVoid()}
+	if m.Voids > 0 {
+		fields["reason"], fields["actor"], fields["changed_at"] = m.Reason, m.Actor, m.At.Format(time.RFC3339Nano)
+	}
+	return fieldsJSON(fields)
 }

@@ -76,12 +76,11 @@ func TestVoidMatch(t *testing.T) {
 		t.Errorf("restoration over gRPC: %v, %v; want voided false, season 202611 and no effect", res, err)
 	}
 	wantScores("after the restoration", "dan 7 1", "bob 6 2", "cyd 3 3", "ann 1 4")
-	acts, _ := h.must("admin", "GET", "/v1/audit?action=match", nil)["acts"].([]any)
 	var actions []string
-	for _, a := range acts {
-		actions = append(actions, fmt.Sprint(get(a, "action"), " ", get(a, "season"), " ", get(a, "after", "match_id"), " ", get(a, "reason")))
+	for _, a := range h.acts("?action=match") {
+		actions = append(actions, fmt.Sprint(a["action"], " ", a["season"], " ", a["match_id"], " ", a["reason"], " ", get(a, "before", "voided"), " ", get(a, "after", "voided"), " ", get(a, "after", "reason")))
 	}
-	if d := gocmp.Diff([]string{"match.restore 202611 m right map", "match.void 202611 m wrong map"}, actions); d != "" {
+	if d := gocmp.Diff([]string{"match.restore 202611 m right map true false right map", "match.void 202611 m wrong map false true wrong map"}, actions); d != "" {
 		t.Errorf("the acts in the audit log (-want +got):\n%s", d)
 	}
 	h.must("admin", "POST", "/v1/boards/arena/matches/later:void", `{"reason":"r","season":"202611"}`)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/protoconv"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
@@ -17,11 +18,34 @@ func (s *Server) GetResult(ctx context.Context, req *pb.GetResultRequest) (*pb.G
 	if err != nil {
 		return nil, err
 	}
-	r, err := s.service.Result(ctx, &b, resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId()), req.Revision)
+	key := resultKey(req.GetBoard(), req.GetSeason(), req.GetUserId(), req.GetMatchId())
+	switch {
+	case !req.GetHistory():
+	case !isAdmin(ctx):
+		return nil, &auth.ScopeError{Need: auth.Admin}
+	case req.Revision != nil:
+		return nil, &leaderboard.FieldError{Field: "history", Problem: "cannot be combined with revision"}
+	default:
+		if err := b.CheckDirect(); err != nil {
+			return nil, err
+		}
+	}
+	r, err := s.service.Result(ctx, &b, key, req.Revision)
 	if err != nil {
 		return nil, err
 	}
-	return fromResultStatus(&b, req.GetUserId(), &r), nil
+	res := fromResultStatus(&b, req.GetUserId(), &r)
+	if req.GetHistory() {
+		key.Season = r.Season
+		acts, err := s.service.ResultActs(ctx, key)
+		if err != nil {
+			return nil, err
+		}
+		for i := range acts {
+			res.History = append(res.History, fromAct(&acts[i]))
+		}
+	}
+	return res, nil
 }
 
 func fromResultStatus(b *leaderboard.Board, user string, r *ranking.ResultStatus) *pb.GetResultResponse {

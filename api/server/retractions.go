@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -85,8 +84,10 @@ func (s *Server) retract(ctx context.Context, o retractOptions, b *leaderboard.B
 			return nil, nil, err
 		}
 		effect = fromEffects(ctx, &effects)
-	} else if err := s.auditAll(ctx, retractionActs(plan.Closed, o.GetReason()), func() (err error) {
-		receipts, err = s.service.RetractAll(ctx, b, plan)
+	} else if err := s.auditAll(ctx, retractionActs(ctx, plan, o.GetReason()), func(outcomes []leaderboard.Act) (err error) {
+		if receipts, err = s.service.RetractAll(ctx, b, plan); err == nil {
+			s.setResultObjects(ctx, b, outcomes, retractable(plan, receipts), nil)
+		}
 		return err
 	}); err != nil {
 		return nil, nil, err
@@ -100,38 +101,26 @@ func (s *Server) retract(ctx context.Context, o retractOptions, b *leaderboard.B
 	return outcomes, effect, nil
 }
 
-// auditAll is like audit, but with a record for each of several acts.
-func (s *Server) auditAll(ctx context.Context, acts []leaderboard.Act, perform func() error) error {
-	if len(acts) == 0 {
-		return perform()
-	}
-	return s.audit(ctx, acts[0], func() error { return s.auditAll(ctx, acts[1:], perform) })
-}
-
-// actMatches is the largest number of matches in one record of the audit log.
-const actMatches = 100
-
-// retractionActs returns the acts of retracting results of closed seasons. Each act concerns one
-// user, because erasing a user empties the acts about this user.
-func retractionActs(keys []leaderboard.ResultKey, reason string) (acts []leaderboard.Act) {
-	byUser := map[leaderboard.EntryKey][]any{}
-	var users []leaderboard.EntryKey
-	for _, key := range keys {
-		user := leaderboard.EntryKey{SeasonKey: key.SeasonKey, User: key.User}
-		if byUser[user] == nil {
-			users = append(users, user)
-		}
-		byUser[user] = append(byUser[user], string(key.Match))
-	}
-	for _, user := range users {
-		for matches := range slices.Chunk(byUser[user], actMatches) {
-			acts = append(acts, leaderboard.Act{
-				Action: "result.retract", Board: user.Board, Season: user.Season,
-				ActDetail: leaderboard.ActDetail{User: user.User, Reason: reason, After: fieldJSON("match_ids", matches)},
-			})
+func retractionActs(ctx context.Context, plan *ranking.Retractions, reason string) []leaderboard.Act {
+	var acts []leaderboard.Act
+	if isRecorded(ctx, reason) {
+		for _, key := range retractable(plan, plan.Keys) {
+			acts = append(acts, resultAct("result.retract", key, reason))
 		}
 	}
 	return acts
+}
+
+// retractable returns the elements of list, which has one for each of plan.Keys, whose results
+// RetractAll retracts.
+func retractable[T any](plan *ranking.Retractions, list []T) []T {
+	var elements []T
+	for i := range list {
+		if plan.Retractable(i) {
+			elements = append(elements, list[i])
+		}
+	}
+	return elements
 }
 
 // fromEffects omits the boards that the caller's key does not allow.

@@ -67,13 +67,18 @@ func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.E
 		res.DryRun = true
 		return res, nil
 	}
-	act := leaderboard.Act{Action: "season.end", Board: b.ID, Season: season.ID, ActDetail: leaderboard.ActDetail{Reason: req.GetReason()}}
+	before, err := s.service.CheckEnd(ctx, b.ID, end)
+	if err != nil {
+		return nil, err
+	}
+	act := leaderboard.Act{Action: "season.end", Board: b.ID, Season: season.ID, ActDetail: leaderboard.ActDetail{Reason: req.GetReason(), Before: messageJSON(fromSeason(&before))}}
 	if !endAt.IsZero() {
-		act.After = fieldJSON("at", endAt.UTC().Format(time.RFC3339Nano))
+		act.After = fieldsJSON(map[string]any{"at": endAt.UTC().Format(time.RFC3339Nano)})
 	}
 	var ending ranking.SeasonEnding
-	if err := s.audit(ctx, act, func() (err error) {
+	if err := s.audit(ctx, act, func(outcome *leaderboard.ActDetail) (err error) {
 		ending, err = s.service.EndSeason(ctx, b.ID, end)
+		outcome.After = messageJSON(fromSeason(&ending.Season))
 		return err
 	}); err != nil {
 		return nil, err

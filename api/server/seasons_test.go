@@ -36,7 +36,7 @@ func TestEndSeason(t *testing.T) {
 		}
 	}
 	acts := h.acts("?action=season.end")
-	if len(acts) != 1 || acts[0]["season"] != "202610" || acts[0]["reason"] != "aimbot" || get(acts[0], "after", "at") != "2026-10-25T08:00:00Z" {
+	if len(acts) != 1 || acts[0]["season"] != "202610" || acts[0]["reason"] != "aimbot" || get(acts[0], "before", "end") != "2026-11-01T00:00:00Z" || get(acts[0], "after", "end") != "2026-10-25T08:00:00Z" {
 		t.Errorf("acts: %v, want one with the season, the reason and the end", acts)
 	}
 	lateResult := `{"user_id":"cat","match_id":"m","score":10,"achieved_at":"2026-10-26T08:00:00Z"}`

@@ -96,6 +96,8 @@ type Options struct {
 	// Backup copies the store to a backup with a name, which has no path separators. If Backup is
 	// nil, the API method fails with UNIMPLEMENTED.
 	Backup func(ctx context.Context, name string) error
+	// CheckBackup, unless nil, returns an error if Backup would refuse a name.
+	CheckBackup func(name string) error
 	// TracerProvider, unless nil, records a span of each call, except watches, health checks and
 	// reflection. The parent of a span is the caller's traceparent.
 	TracerProvider trace.TracerProvider

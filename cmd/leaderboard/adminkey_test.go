@@ -88,6 +88,8 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 	if r := s.runWithKey(t, next, "key", "list"); r.code != exitOK {
 		t.Errorf("key list with the key named \"next\": %s, want success", r.stderr)
 	}
+	s.runWithKey(t, next, "ban", "ada")
+	checkContains(t, s.runWithKey(t, next, "audit").stdout, " (next)", "ban")
 }
 
 // An expired key or a key for one board is not an admin key.

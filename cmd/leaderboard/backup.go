@@ -51,13 +51,28 @@ func checkStore(ctx context.Context, dir string) error {
 	return err
 }
 
-func (b *backups) makeNamed(ctx context.Context, name string) error {
+// checkName returns an error if makeNamed would refuse a name.
+func (b *backups) checkName(name string) error {
 	if backup.Reserved(name) {
 		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("%q is reserved for scheduled backups; choose another name", name)}
 	}
-	err := b.folder.Make(ctx, name)
+	return refusedName(name, b.folder.CheckNew(name))
+}
+
+func refusedName(name string, err error) error {
 	if errors.Is(err, backup.ErrExists) {
 		return &leaderboard.FieldError{Field: "name", Problem: fmt.Sprintf("a backup named %q exists already; choose another name", name)}
+	}
+	return err
+}
+
+func (b *backups) makeNamed(ctx context.Context, name string) error {
+	if err := b.checkName(name); err != nil {
+		return err
+	}
+	err := b.folder.Make(ctx, name)
+	if errors.Is(err, backup.ErrExists) {
+		return refusedName(name, err)
 	}
 	b.count(err)
 	return err

@@ -367,6 +367,35 @@ func TestModeration(t *testing.T) {
 	s.fails(t, exitFailure, []string{"entry not found"}, "rank", "ada")
 }
 
+func TestAuditAndHistory(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m")
+	s.ok(t, "submit", "bob", "--points", "4", "--match", "m")
+	s.ok(t, "correct", "ada", "m", "--points", "5", "--reason", "wrong lane")
+	s.ok(t, "retract", "ada", "m")
+	history := s.ok(t, "result", "ada", "m", "--history")
+	checkContains(t, history, "result.correct", "wrong lane", "3 (rank 2)", "5 (rank 1)", "result.retract", "retracted")
+	if retraction, correction := strings.Index(history, "result.retract"), strings.Index(history, "result.correct"); retraction > correction {
+		t.Errorf("result --history lists the correction first, want the newest change first:\n%s", history)
+	}
+	checkContains(t, s.ok(t, "result", "bob", "m", "--history"), "no changes on the record")
+	for _, args := range [][]string{{"--since", "1h"}, {"--since", "2020-01-01", "--until", "2099-01-01T00:00:00Z"}, {"--user", "ada"}} {
+		audit := s.ok(t, append([]string{"audit"}, args...)...)
+		checkContains(t, audit, "result.correct", "result.retract", "ada")
+		if n := strings.Count(audit, "result.correct"); n != 1 || strings.Contains(audit, "unknown") {
+			t.Errorf("audit %q has the correction %d times, want once with its outcome:\n%s", args, n, audit)
+		}
+	}
+	for _, args := range [][]string{{"--until", "1h"}, {"--until", "2020-01-01"}, {"--since", "2099-01-01"}} {
+		if audit := s.ok(t, append([]string{"audit"}, args...)...); strings.Contains(audit, "ada") {
+			t.Errorf("audit %q lists acts of now, want none:\n%s", args, audit)
+		}
+	}
+	for _, flag := range []string{"--since", "--until"} {
+		s.fails(t, exitUsage, []string{flag, "yesterday", "24h"}, "audit", flag, "yesterday")
+	}
+}
+
 func TestVerifyRebuildAndBackup(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")

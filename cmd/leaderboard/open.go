@@ -44,9 +44,10 @@ type server struct {
 	kafka    kafka.Options
 	// backup copies the embedded store to a backup with a name. backup and backups are nil in a
 	// distributed server.
-	backup  func(ctx context.Context, name string) error
-	backups *backups
-	closers []func() error
+	backup      func(ctx context.Context, name string) error
+	checkBackup func(name string) error
+	backups     *backups
+	closers     []func() error
 
 	rest         net.Listener            // REST and probes; nil without the API role if "admin" is set
 	grpc         net.Listener            // nil without the API role
@@ -129,7 +130,7 @@ func (s *server) openEmbedded() error {
 	s.closeLater(store.Close)
 	s.warnOfSharedFolders(c.Data, c.BackupDir)
 	s.backups = newBackups(store, c.BackupFolder(), s.metrics)
-	s.backup = s.backups.makeNamed
+	s.backup, s.checkBackup = s.backups.makeNamed, s.backups.checkName
 	s.service = ranking.New(s.store, observe.Index(memory.New(), s.metrics), ranking.Options{Log: s.log, Registerer: s.metrics})
 	s.closeLater(s.finishWrites)
 	return nil
@@ -187,6 +188,7 @@ func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 		ShutdownGrace:       c.ShutdownGrace,
 		Ready:               s.ready,
 		Backup:              s.backup,
+		CheckBackup:         s.checkBackup,
 		TracerProvider:      s.traces,
 		LogCalls:            c.Log.Calls,
 		Log:                 s.log,

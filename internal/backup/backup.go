@@ -38,6 +38,14 @@ func Reserved(name string) bool {
 	return err == nil || strings.HasSuffix(name, partialSuffix)
 }
 
+// CheckNew returns [ErrExists] if a backup has the name.
+func (f *Folder) CheckNew(name string) error {
+	if _, err := os.Lstat(filepath.Join(f.Path, name)); err == nil {
+		return ErrExists
+	}
+	return nil
+}
+
 // Make makes a backup with a name, which must be a plain file name and not [Reserved]. Only a
 // complete backup gets this name. Errors: [ErrExists].
 func (f *Folder) Make(ctx context.Context, name string) error {
@@ -48,10 +56,10 @@ func (f *Folder) Make(ctx context.Context, name string) error {
 
 // make calls check before it renames the copy to name. The caller must hold f.mu.
 func (f *Folder) make(ctx context.Context, name string, check func(context.Context, string) error) (err error) {
-	path := filepath.Join(f.Path, name)
-	if _, err := os.Lstat(path); err == nil {
-		return ErrExists
+	if err := f.CheckNew(name); err != nil {
+		return err
 	}
+	path := filepath.Join(f.Path, name)
 	if err := os.MkdirAll(f.Path, 0o700); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}

@@ -326,3 +326,7 @@ func (o *store) AppendAct(ctx context.Context, a leaderboard.Act) (err error) {
 func (o *store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[leaderboard.Act, error] {
 	return sequence(ctx, o.calls, "Acts", "", func(ctx context.Context) iter.Seq2[leaderboard.Act, error] { return o.inner.Acts(ctx, after) })
 }
+
+func (o *store) UserActs(ctx context.Context, user leaderboard.UserID, after leaderboard.ActKey) iter.Seq2[leaderboard.Act, error] {
+	return sequence(ctx, o.calls, "UserActs", "", func(ctx context.Context) iter.Seq2[leaderboard.Act, error] { return o.inner.UserActs(ctx, user, after) })
+}

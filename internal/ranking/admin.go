@@ -19,24 +19,17 @@ type Admin struct {
 // CreateBoard creates a board and returns it as stored. It sets no defaults: a Grace of 0
 // means no grace. Errors: [leaderboard.FieldError], [leaderboard.ErrBoardExists].
 func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboard.Board, error) {
-	b = b.WithoutState()
-	b.CreatedAt, b.Season.Ends = leaderboard.Truncate(a.now()), nil
-	if err := b.Validate(); err != nil {
+	b, _, err := a.newBoard(ctx, b)
+	if err != nil {
 		return leaderboard.Board{}, err
 	}
 	if b.Source != nil {
-		b.FillLease = b.CreatedAt // an ended lease: any process may fill the board
-		if b.Season.Kind == leaderboard.Rolling {
-			if err := b.OpenWindows(); err != nil {
-				return leaderboard.Board{}, err
-			}
-		}
-		if err := a.link(ctx, &b); err != nil {
+		if err := a.addLink(ctx, &b); err != nil {
 			return leaderboard.Board{}, err
 		}
 		defer a.planFill()
 	}
-	err := a.store.CreateBoard(ctx, b)
+	err = a.store.CreateBoard(ctx, b)
 	if errors.Is(err, leaderboard.ErrBoardExists) {
 		return leaderboard.Board{}, a.addDifferences(ctx, &b, err)
 	}
@@ -45,6 +38,40 @@ func (a *Admin) CreateBoard(ctx context.Context, b leaderboard.Board) (leaderboa
 	}
 	a.forgetBoard(b.ID)
 	return a.Board(ctx, b.ID)
+}
+
+// CheckNewBoard returns the errors of CreateBoard, and changes nothing. If the same board exists,
+// CheckNewBoard returns it, otherwise nil.
+func (a *Admin) CheckNewBoard(ctx context.Context, b leaderboard.Board) (*leaderboard.Board, error) {
+	_, stored, err := a.newBoard(ctx, b)
+	return stored, err
+}
+
+func (a *Admin) newBoard(ctx context.Context, b leaderboard.Board) (_ leaderboard.Board, stored *leaderboard.Board, err error) {
+	b = b.WithoutState()
+	b.CreatedAt, b.Season.Ends = leaderboard.Truncate(a.now()), nil
+	if err := b.Validate(); err != nil {
+		return b, nil, err
+	}
+	if b.Source != nil {
+		b.FillLease = b.CreatedAt // an ended lease: any process may fill the board
+		if b.Season.Kind == leaderboard.Rolling {
+			if err := b.OpenWindows(); err != nil {
+				return b, nil, err
+			}
+		}
+		if err := a.checkLink(ctx, &b); err != nil {
+			return b, nil, err
+		}
+	}
+	existing, err := a.store.Board(ctx, b.ID)
+	switch {
+	case errors.Is(err, leaderboard.ErrBoardNotFound):
+		return b, nil, nil
+	case err == nil && !existing.SameAs(&b):
+		err = a.addDifferences(ctx, &b, fmt.Errorf("ranking: board %q: %w", b.ID, leaderboard.ErrBoardExists))
+	}
+	return b, &existing, err
 }
 
 func (a *Admin) addDifferences(ctx context.Context, b *leaderboard.Board, err error) error {
@@ -151,14 +178,39 @@ func checkOpenOrSealed(before, after *leaderboard.Board, r *leaderboard.SeasonRe
 	return nil
 }
 
-// DeleteBoard deletes a board and all its data. Results received before the call are never
-// applied to a later board with the same id. Errors: [leaderboard.ErrBoardNotFound]; a
-// [leaderboard.FieldError] if other boards are linked to the board.
-func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+// CheckAmendment returns the board before and after AmendBoard, and changes nothing. Errors: those
+// of AmendBoard.
+func (a *Admin) CheckAmendment(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (before, after leaderboard.Board, err error) {
+	_, before, after, err = a.checkAmendment(ctx, id, change)
+	return before, after, err
+}
+
+func (a *Admin) checkAmendment(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (seasons []leaderboard.SeasonRecord, before, after leaderboard.Board, err error) {
+	if seasons, err = a.store.Seasons(ctx, id); err != nil {
+		return nil, before, after, err
+	}
+	if before, err = a.store.Board(ctx, id); err != nil {
+		return nil, before, after, err
+	}
+	after, err = before.Revise(a.checkedChange(seasons, change))
+	return seasons, before, after, err
+}
+
+// CheckDeletion returns the board that DeleteBoard would delete, and changes nothing. Errors: those
+// of DeleteBoard.
+func (a *Admin) CheckDeletion(ctx context.Context, id leaderboard.BoardID) (leaderboard.Board, error) {
 	b, err := a.store.Board(ctx, id)
 	if err == nil {
 		err = a.checkUnlinked(ctx, &b)
 	}
+	return b, err
+}
+
+// DeleteBoard deletes a board and all its data. Results received before the call are never
+// applied to a later board with the same id. Errors: [leaderboard.ErrBoardNotFound]; a
+// [leaderboard.FieldError] if other boards are linked to the board.
+func (a *Admin) DeleteBoard(ctx context.Context, id leaderboard.BoardID) error {
+	b, err := a.CheckDeletion(ctx, id)
 	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return err
 	}

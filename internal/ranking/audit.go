@@ -20,18 +20,18 @@ type ActQuery struct {
 	Since  time.Time          // inclusive
 	Before time.Time          // exclusive
 	After  leaderboard.ActKey // the last act of the previous page
-	Limit  int                // 1 to maxActs
+	Limit  int                // the number of acts, 1 to maxActs
 }
 
-// ActPage is a page of acts, the newest first.
+// ActPage is a page of the audit log, the newest act first.
 type ActPage struct {
-	Acts []leaderboard.Act
+	Acts []leaderboard.Act  // one or two records of each act: see [leaderboard.Act]
 	Next leaderboard.ActKey // the After of the next page; empty on the last page
 }
 
-// AppendAct appends an act to the audit log.
-func (a *Admin) AppendAct(ctx context.Context, act leaderboard.Act) error {
-	return a.store.AppendAct(ctx, act)
+// AppendActs appends records to the audit log.
+func (a *Admin) AppendActs(ctx context.Context, acts []leaderboard.Act) error {
+	return eachRead(ctx, len(acts), func(ctx context.Context, i int) error { return a.store.AppendAct(ctx, acts[i]) })
 }
 
 // Acts returns a page of the audit log.
@@ -39,8 +39,14 @@ func (a *Admin) Acts(ctx context.Context, q ActQuery) (ActPage, error) {
 	if q.Limit < 1 || q.Limit > maxActs {
 		return ActPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxActs, q.Limit)}
 	}
+	acts := a.store.Acts(ctx, q.After)
+	if q.User != "" {
+		acts = a.store.UserActs(ctx, q.User, q.After)
+	}
 	var page ActPage
-	for act, err := range a.store.Acts(ctx, q.After) {
+	var last leaderboard.ActKey
+	n := 0
+	for act, err := range acts {
 		if err != nil {
 			return ActPage{}, err
 		}
@@ -50,13 +56,40 @@ func (a *Admin) Acts(ctx context.Context, q ActQuery) (ActPage, error) {
 		if !q.matches(&act) {
 			continue
 		}
-		if len(page.Acts) == q.Limit {
-			page.Next = page.Acts[q.Limit-1].Key()
-			break
+		if act.Key() != last {
+			if n == q.Limit {
+				page.Next = last
+				break
+			}
+			last = act.Key()
+			n++
 		}
 		page.Acts = append(page.Acts, act)
 	}
 	return page, nil
+}
+
+// maxHistory limits the number of acts that ResultActs returns.
+const maxHistory = 1000
+
+// ResultActs returns the newest maxHistory acts on a result, the newest first: of each act the
+// outcome or, if there is none, the intent.
+func (r *Reader) ResultActs(ctx context.Context, key leaderboard.ResultKey) ([]leaderboard.Act, error) {
+	var acts []leaderboard.Act
+	var last leaderboard.ActKey
+	for act, err := range r.store.UserActs(ctx, key.User, leaderboard.ActKey{}) {
+		if err != nil {
+			return nil, err
+		}
+		if act.Match != key.Match || act.Board != key.Board || act.Season != key.Season || act.Key() == last {
+			continue
+		}
+		if last = act.Key(); len(acts) == maxHistory {
+			break
+		}
+		acts = append(acts, act)
+	}
+	return acts, nil
 }
 
 func (q *ActQuery) matches(a *leaderboard.Act) bool {

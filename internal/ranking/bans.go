@@ -50,6 +50,11 @@ func (a *Admin) CheckBan(ctx context.Context, ban *leaderboard.Ban) (leaderboard
 	return a.storedBan(ctx, ban.Key())
 }
 
+// StoredBan returns the stored state of a ban. Without a state, only the user and the board are set.
+func (a *Admin) StoredBan(ctx context.Context, key leaderboard.BanKey) (leaderboard.Ban, error) {
+	return a.storedBan(ctx, key)
+}
+
 func (a *Admin) checkBan(ctx context.Context, ban *leaderboard.Ban) error {
 	if err := errors.Join(ban.User.Validate(), CheckReason(ban.Reason)); err != nil {
 		return err

@@ -62,7 +62,7 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 	holder, poll := rand.Text(), backoff.NewExponentialBackOff()
 	poll.InitialInterval, poll.MaxInterval = minReserveInterval, maxReserveInterval
 	for range correctionTries {
-		r, err := s.correctedResult(ctx, b, key, &c)
+		_, r, err := s.correctedResult(ctx, b, key, &c)
 		if err != nil {
 			return r, Receipt{}, err
 		}
@@ -78,7 +78,7 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 			continue
 		}
 		// The result may have changed before this call got the reservation.
-		latest, err := s.correctedResult(ctx, b, key, &c)
+		record, latest, err := s.correctedResult(ctx, b, key, &c)
 		if err != nil || latest.Revision != r.Revision {
 			if err == nil {
 				continue
@@ -89,6 +89,7 @@ func (s *Submitter) Correct(ctx context.Context, b *leaderboard.Board, key leade
 		if err == nil && receipt.Status == leaderboard.Conflict && !receipt.Stands || receipt.Status == leaderboard.Superseded {
 			continue // a game server has submitted this revision, or a higher one
 		}
+		receipt.Replaced = record.Result
 		return latest, receipt, err
 	}
 	return leaderboard.MatchResult{}, Receipt{}, fmt.Errorf("ranking: match %q was changed during each of %d attempts to correct it: %w", key.Match, correctionTries, leaderboard.ErrUnavailable)
@@ -100,7 +101,7 @@ func (s *Submitter) PreviewCorrection(ctx context.Context, b *leaderboard.Board,
 	if err := errors.Join(b.CheckDirect(), s.checkNewAttributes(ctx, b, c.Attributes)); err != nil {
 		return leaderboard.MatchResult{}, RetractionPreview{}, err
 	}
-	r, err := s.correctedResult(ctx, b, key, &c)
+	_, r, err := s.correctedResult(ctx, b, key, &c)
 	if err != nil {
 		return r, RetractionPreview{}, err
 	}
@@ -134,17 +135,41 @@ func (s *Submitter) submitOne(ctx context.Context, b *leaderboard.Board, r leade
 	return receipts[0], nil
 }
 
-func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c *Correction) (leaderboard.MatchResult, error) {
+// CheckCorrection returns the errors of Correct, and changes nothing. If the board would reject the
+// correction, CheckCorrection returns the reason.
+func (s *Submitter) CheckCorrection(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c Correction) (leaderboard.Reason, error) {
+	if err := b.CheckDirect(); err != nil {
+		return "", err
+	}
+	if err := s.checkNewAttributes(ctx, b, c.Attributes); err != nil {
+		return "", err
+	}
+	record, r, err := s.correctedResult(ctx, b, key, &c)
+	if err != nil {
+		return "", err
+	}
+	known := leaderboard.Known{Result: record.Result, Refusals: record.Refusals}
+	if b.AddsUp() { // only the reasons of sums depend on other results
+		if known.Tally, err = b.Count(s.store.Results(ctx, key.SeasonKey, key.User)); err != nil {
+			return "", err
+		}
+	}
+	d := b.Merge(known, r)
+	return d.Reason, nil
+}
+
+// correctedResult also returns the stored record, whose result stands.
+func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, c *Correction) (leaderboard.Record, leaderboard.MatchResult, error) {
 	record, err := s.store.Result(ctx, key)
 	if err != nil {
-		return leaderboard.MatchResult{}, err
+		return record, leaderboard.MatchResult{}, err
 	}
 	if record.Result == nil || record.Result.Retracted {
-		return leaderboard.MatchResult{}, fmt.Errorf("ranking: match %q has no result that counts: %w", key.Match, leaderboard.ErrResultNotFound)
+		return record, leaderboard.MatchResult{}, fmt.Errorf("ranking: match %q has no result that counts: %w", key.Match, leaderboard.ErrResultNotFound)
 	}
 	r := *record.Result
 	if c.Revision != nil && *c.Revision != r.Revision {
-		return leaderboard.MatchResult{}, &RevisionError{*c.Revision, r}
+		return record, leaderboard.MatchResult{}, &RevisionError{*c.Revision, r}
 	}
 	// If r had the revision and content of a refused result, the store would refuse r again.
 	for _, f := range record.Refusals {
@@ -157,13 +182,13 @@ func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, k
 	c.applyTo(&r)
 	season, err := b.Season.At(r.AchievedAt)
 	if err == nil && season.ID != key.Season || errors.Is(err, leaderboard.ErrSeasonNotFound) {
-		return r, &leaderboard.FieldError{Field: "achieved_at", Problem: fmt.Sprintf(
+		return record, r, &leaderboard.FieldError{Field: "achieved_at", Problem: fmt.Sprintf(
 			"must be in the season of the result, %s; to move the result, retract it and submit it again", key.Season)}
 	}
 	if err != nil {
-		return r, err
+		return record, r, err
 	}
-	return r, b.Check(&r, s.now())
+	return record, r, b.Check(&r, s.now())
 }
 
 func (c *Correction) applyTo(r *leaderboard.MatchResult) {

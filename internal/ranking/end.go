@@ -71,15 +71,7 @@ func (a *Admin) EndSeason(ctx context.Context, id leaderboard.BoardID, e leaderb
 // PreviewEnd returns what EndSeason would change, and changes nothing. Errors: those of
 // EndSeason.
 func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, e leaderboard.EarlyEnd) (SeasonEnding, error) {
-	record, err := a.store.Season(ctx, leaderboard.SeasonKey{Board: id, Season: e.ID})
-	if err != nil {
-		return SeasonEnding{}, err
-	}
-	before, err := a.store.Board(ctx, id)
-	if err != nil {
-		return SeasonEnding{}, err
-	}
-	b, err := before.Revise(func(b *leaderboard.Board) error { return a.endEarly(b, &record, e) })
+	record, before, b, err := a.checkEnd(ctx, id, e)
 	if err != nil {
 		return SeasonEnding{}, err
 	}
@@ -88,6 +80,28 @@ func (a *Admin) PreviewEnd(ctx context.Context, id leaderboard.BoardID, e leader
 		ending.Results, ending.Users, err = a.recountAfterEnd(ctx, &before, &b, e.ID, false)
 	}
 	return ending, err
+}
+
+// CheckEnd returns the season before EndSeason, without its Total, and changes nothing. Errors:
+// those of EndSeason.
+func (a *Admin) CheckEnd(ctx context.Context, id leaderboard.BoardID, e leaderboard.EarlyEnd) (SeasonInfo, error) {
+	record, b, _, err := a.checkEnd(ctx, id, e)
+	if err != nil {
+		return SeasonInfo{}, err
+	}
+	ending, err := a.ending(&b, &record)
+	return ending.Season, err
+}
+
+func (a *Admin) checkEnd(ctx context.Context, id leaderboard.BoardID, e leaderboard.EarlyEnd) (record leaderboard.SeasonRecord, before, after leaderboard.Board, err error) {
+	if record, err = a.store.Season(ctx, leaderboard.SeasonKey{Board: id, Season: e.ID}); err != nil {
+		return record, before, after, err
+	}
+	if before, err = a.store.Board(ctx, id); err != nil {
+		return record, before, after, err
+	}
+	after, err = before.Revise(func(b *leaderboard.Board) error { return a.endEarly(b, &record, e) })
+	return record, before, after, err
 }
 
 func (a *Admin) endEarly(b *leaderboard.Board, record *leaderboard.SeasonRecord, e leaderboard.EarlyEnd) error {

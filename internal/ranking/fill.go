@@ -18,7 +18,7 @@ const (
 	fillChunk = 1000
 )
 
-func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
+func (a *Admin) checkLink(ctx context.Context, b *leaderboard.Board) error {
 	source, err := a.store.Board(ctx, b.Source.Board)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return &leaderboard.FieldError{Field: "source.board_id", Problem: fmt.Sprintf("no board %q exists; create it first", b.Source.Board)}
@@ -26,44 +26,40 @@ func (a *Admin) link(ctx context.Context, b *leaderboard.Board) error {
 	if err == nil {
 		err = b.LinkTo(&source)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.insertLink(ctx, &source, b.ID)
 	}
-	if b.Unit == "" && b.Decimals == 0 {
+	if err == nil && b.Unit == "" && b.Decimals == 0 {
 		b.Unit, b.Decimals = source.Unit, source.Decimals
 	}
-	stored, err := a.store.Board(ctx, b.ID)
-	if err == nil && !stored.SameAs(b) {
-		return a.addDifferences(ctx, b, fmt.Errorf("ranking: board %q: %w", b.ID, leaderboard.ErrBoardExists))
-	}
-	if err != nil && !errors.Is(err, leaderboard.ErrBoardNotFound) {
-		return err
-	}
-	return a.addLink(ctx, b)
+	return err
 }
 
 func (s *shared) addLink(ctx context.Context, b *leaderboard.Board) error {
 	defer s.forgetBoard(b.Source.Board)
-	_, err := s.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error {
-		index, exists := slices.BinarySearch(source.Links, b.ID)
-		if exists {
-			return nil
-		}
-		if len(source.Links) >= leaderboard.MaxLinks {
-			linked, err := s.linkedIDs(ctx, source)
-			if err != nil {
-				return err
-			}
-			if len(linked) >= leaderboard.MaxLinks {
-				return &leaderboard.FieldError{Field: "source.board_id", Problem: fmt.Sprintf("%d boards are linked to board %q, at most %d are allowed", len(linked), source.ID, leaderboard.MaxLinks)}
-			}
-			source.Links = linked
-			index, _ = slices.BinarySearch(source.Links, b.ID)
-		}
-		source.Links = slices.Insert(source.Links, index, b.ID)
-		return nil
-	})
+	_, err := s.store.AmendBoard(ctx, b.Source.Board, func(source *leaderboard.Board) error { return s.insertLink(ctx, source, b.ID) })
 	return err
+}
+
+// insertLink adds a linked board to source, which it does not store.
+func (s *shared) insertLink(ctx context.Context, source *leaderboard.Board, id leaderboard.BoardID) error {
+	index, exists := slices.BinarySearch(source.Links, id)
+	if exists {
+		return nil
+	}
+	if len(source.Links) >= leaderboard.MaxLinks {
+		linked, err := s.linkedIDs(ctx, source)
+		if err != nil {
+			return err
+		}
+		if len(linked) >= leaderboard.MaxLinks {
+			return &leaderboard.FieldError{Field: "source.board_id", Problem: fmt.Sprintf("%d boards are linked to board %q, at most %d are allowed", len(linked), source.ID, leaderboard.MaxLinks)}
+		}
+		source.Links = linked
+		index, _ = slices.BinarySearch(source.Links, id)
+	}
+	source.Links = slices.Insert(source.Links, index, id)
+	return nil
 }
 
 func (s *shared) linkedIDs(ctx context.Context, source *leaderboard.Board) (ids []leaderboard.BoardID, err error) {

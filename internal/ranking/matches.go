@@ -67,6 +67,11 @@ func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key lead
 	return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because the match has results in %d seasons: %q", len(seasons), seasons)}
 }
 
+// MatchState returns the stored state of a match: see [leaderboard.MatchStore].
+func (r *Reader) MatchState(ctx context.Context, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
+	return r.store.Match(ctx, key)
+}
+
 // SetVoid voids or restores a match, and returns its state. While the match is void, none of its
 // results counts, not even a result that arrives later. m has the key, the reason and the actor.
 // A repeated call finishes an interrupted call.

@@ -140,18 +140,12 @@ type SeasonEffect struct {
 // scores: [leaderboard.Board.Amend] rejects changes that would affect scores. Errors: those of
 // AmendBoard.
 func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (BoardPreview, error) {
-	records, err := a.store.Seasons(ctx, id)
-	if err != nil {
-		return BoardPreview{}, err
-	}
-	b, err := a.store.Board(ctx, id)
-	if err != nil {
-		return BoardPreview{}, err
-	}
 	var p BoardPreview
-	if p.Board, err = b.Revise(a.checkedChange(records, change)); err != nil {
+	records, b, amended, err := a.checkAmendment(ctx, id, change)
+	if err != nil {
 		return BoardPreview{}, err
 	}
+	p.Board = amended
 	p.LosesDense = b.Shards <= 1 && p.Board.Shards > 1
 	now := a.now()
 	effects, err := seasonEffects(&b, &p.Board, records, now)

@@ -25,6 +25,16 @@ func (sel Selection) boards(ctx context.Context, store leaderboard.Store) ([]lea
 	return []leaderboard.Board{b}, nil
 }
 
+// CheckSelection returns [leaderboard.ErrBoardNotFound] or [leaderboard.ErrSeasonNotFound] if the
+// board or season of sel does not exist.
+func (v *Verifier) CheckSelection(ctx context.Context, sel Selection) error {
+	boards, err := sel.boards(ctx, v.store)
+	if err == nil && sel.Season != "" {
+		_, err = boards[0].Season.ByID(sel.Season)
+	}
+	return err
+}
+
 func (sel Selection) filledLinks(ctx context.Context, store leaderboard.Store) ([]leaderboard.Board, error) {
 	boards, err := sel.boards(ctx, store)
 	return slices.DeleteFunc(boards, func(b leaderboard.Board) bool { return b.Source == nil || b.Filling() }), err

@@ -67,6 +67,13 @@ func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	return status, nil
 }
 
+// StatusOf returns the state of a result that stands on b.
+func StatusOf(b *leaderboard.Board, r *leaderboard.MatchResult) ResultStatus {
+	status, _ := statusOf(b, r.Season, &leaderboard.Record{Result: r}, nil)
+	status.Match = r.Match
+	return status
+}
+
 // statusOf returns false if the record does not have the revision.
 func statusOf(b *leaderboard.Board, season leaderboard.SeasonID, record *leaderboard.Record, revision *int64) (ResultStatus, bool) {
 	status := ResultStatus{Season: season, Result: record.Result}

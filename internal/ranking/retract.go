@@ -50,6 +50,15 @@ type Retractions struct {
 	from, to  time.Time // the interval of a purge; zero means no bound
 }
 
+// CheckRetraction returns the errors of [Submitter.Retract], and changes nothing.
+func (s *Submitter) CheckRetraction(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, revision *int64) error {
+	_, err := s.retraction(ctx, b, key, revision)
+	return err
+}
+
+// Retractable reports whether RetractAll will retract the result of Keys[i].
+func (p *Retractions) Retractable(i int) bool { return p.receipts[i].Err == nil }
+
 func (p *Retractions) isInInterval(r *leaderboard.MatchResult) bool {
 	return !r.AchievedAt.Before(p.from) && (p.to.IsZero() || r.AchievedAt.Before(p.to))
 }
@@ -150,7 +159,7 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 // a purge. RetractAll reserves the revisions of the retractions, so that no correction
 // replaces a retraction: see [leaderboard.ResultStore].Reserve.
 //
-// RetractAll returns a [Receipt] for each of p.Keys. After an error, some results may be
+// RetractAll returns a [Receipt] for each of p.Keys, with Replaced. After an error, some results may be
 // retracted, and the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a
 // result changes during each of correctionTries attempts.
 func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, error) {
@@ -158,7 +167,7 @@ func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Ret
 	for attempt := range correctionTries {
 		pending := make([]bool, len(results))
 		if err := eachRead(ctx, len(results), func(ctx context.Context, i int) (err error) {
-			pending[i], err = s.reserveRetraction(ctx, p, &results[i], holder)
+			pending[i], p.receipts[receiptOf[i]].Replaced, err = s.reserveRetraction(ctx, p, &results[i], holder)
 			return err
 		}); err != nil {
 			return p.receipts, err
@@ -201,19 +210,21 @@ func filter[T any](list []T, chosen []bool) []T {
 //   - The result was erased.
 //   - A correction moved the event time out of the interval of a purge. r gets a lower revision
 //     than the stored result, so the store treats r as superseded.
-func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, err error) {
+//
+// reserveRetraction also returns the stored result, or nil.
+func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, stored *leaderboard.MatchResult, err error) {
 	for reserved := int64(-1); ; {
 		record, err := s.recordOf(ctx, r.ResultKey)
 		stored := record.Result
 		switch {
 		case err != nil || stored == nil:
-			return false, err
+			return false, nil, err
 		case stored.Retracted:
 			r.Revision = retractionRevision(stored)
-			return true, nil
+			return true, stored, nil
 		case !p.isInInterval(stored):
 			r.Revision = stored.Revision - 1
-			return false, nil
+			return false, stored, nil
 		case stored.Revision >= r.Revision:
 			r.Revision = retractionRevision(stored)
 		}
@@ -221,14 +232,14 @@ func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *le
 			r.Revision = max(r.Revision, min(refusal.Revision, leaderboard.MaxRevision)+1)
 		}
 		if r.Revision == reserved {
-			return true, nil
+			return true, stored, nil
 		}
 		// A revision above MaxRevision needs no reservation: no correction can have it.
 		for ; r.Revision <= leaderboard.MaxRevision; r.Revision++ {
 			now := s.now()
 			granted, err := s.store.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey, Revision: r.Revision, Holder: holder, At: now, Until: now.Add(reservationTime)})
 			if err != nil {
-				return false, err
+				return false, stored, err
 			}
 			if granted {
 				break

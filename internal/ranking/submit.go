@@ -82,12 +82,32 @@ type Receipt struct {
 	PersonalBest *bool
 	// Banned means that a ban hides the user on the board.
 	Banned bool
+	// Replaced is the result that stood directly before a correction or retraction, or nil. Only
+	// [Submitter.Correct], [Submitter.Retract] and [Submitter.RetractAll] set it.
+	Replaced *leaderboard.MatchResult
 	// Linked is set by [Submitter.AddLinked].
 	Linked []LinkedReceipt
 
 	linked                  []leaderboard.LinkedEffect
 	previousKey, currentKey leaderboard.RankKey // of Previous, and of the user's current score
 	outdated                bool                // a later result of the same Submit changed the score
+}
+
+// TookEffect reports whether the result now stands and did not before.
+func (r *Receipt) TookEffect() bool {
+	return r.Err == nil && (r.Status == leaderboard.Applied || r.Status == leaderboard.Conflict && r.Stands)
+}
+
+// ScoreBefore returns the user's score directly before the result, or nil if there was none or if
+// the result is not applied yet.
+func (r *Receipt) ScoreBefore() *leaderboard.Score {
+	switch {
+	case r.TookEffect():
+		return r.Previous
+	case r.HasScore:
+		return &r.Score
+	}
+	return nil
 }
 
 // Submit accepts up to [MaxBatch] results for a board. After Submit returns nil, valid results
@@ -398,7 +418,13 @@ func (s *Submitter) Retract(ctx context.Context, b *leaderboard.Board, key leade
 		return Receipt{}, err
 	}
 	if revision != nil {
-		return s.submitOne(ctx, b, r)
+		record, err := s.recordOf(ctx, r.ResultKey)
+		if err != nil {
+			return Receipt{}, err
+		}
+		receipt, err := s.submitOne(ctx, b, r)
+		receipt.Replaced = record.Result
+		return receipt, err
 	}
 	receipts, err := s.RetractAll(ctx, b, planOfOne(&r))
 	if err == nil {

@@ -90,11 +90,14 @@ const (
 
 	selectActDays   = `SELECT day FROM audit_days WHERE realm = 0`
 	insertActDay    = `INSERT INTO audit_days (realm, day) VALUES (0, ?) USING TIMESTAMP 1`
-	selectActs      = `SELECT act, detail FROM audit WHERE day = ?`
-	selectActsAfter = `SELECT act, detail FROM audit WHERE day = ? AND (newest, id) > (?, ?)`
+	selectActs      = `SELECT act, detail, outcome, outcome_detail FROM audit WHERE day = ?`
+	selectActsAfter = `SELECT act, detail, outcome, outcome_detail FROM audit WHERE day = ? AND (newest, id) > (?, ?)`
+	selectAct       = `SELECT act, detail, outcome, outcome_detail FROM audit WHERE day = ? AND newest = ? AND id = ?`
 	insertAct       = `INSERT INTO audit (day, newest, id, act, detail) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	eraseActDetail  = `UPDATE audit USING TIMESTAMP 2 SET detail = null WHERE day = ? AND newest = ? AND id = ?`
+	insertOutcome   = `INSERT INTO audit (day, newest, id, outcome, outcome_detail) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1`
+	eraseActDetail  = `UPDATE audit USING TIMESTAMP 2 SET detail = null, outcome_detail = null WHERE day = ? AND newest = ? AND id = ?`
 	selectUserActs  = `SELECT newest, id FROM audit_users WHERE user_hash = ?`
+	selectActsOf    = `SELECT newest, id FROM audit_users WHERE user_hash = ? AND (newest, id) > (?, ?)`
 	insertUserAct   = `INSERT INTO audit_users (user_hash, newest, id) VALUES (?, ?, ?) USING TIMESTAMP 1`
 	deleteUserAct   = `DELETE FROM audit_users USING TIMESTAMP 2 WHERE user_hash = ? AND newest = ? AND id = ?`
 

@@ -21,8 +21,8 @@ import (
 //	h  hash, 32 bytes; API key id, raw         nothing
 //	n  user id, raw                            the user's bans as a JSON array
 //	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
-//	a  inverted time of an act, 8 bytes, so that newer acts sort first; act id, raw    the act of the audit log as JSON
-//	w  SHA-256 of a user id; the key of an act without its first byte    nothing; the row means that the act concerns the user
+//	a  inverted time of an act, 8 bytes, so that newer acts sort first; act id; 0, and 0 for an outcome or 1 for an intent    the leaderboard.Act as JSON
+//	w  SHA-256 of a user id; the key of a row of kind a without its first byte    nothing; the row means that the act concerns the user
 //	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
 //	p  user id with length; board id with length; season id with length; mark id, raw   the reason of a leaderboard.FinalMark
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes

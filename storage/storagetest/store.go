@@ -71,6 +71,7 @@ var storeTests = []test{
 			"APIKey":          func() error { _, err := f.APIKey(ctx, [32]byte{}); return err },
 			"AppendAct":       func() error { return f.AppendAct(ctx, leaderboard.Act{ID: "1"}) },
 			"Acts":            func() error { _, err := collect(f.Acts(ctx, leaderboard.ActKey{})); return err },
+			"UserActs":        func() error { _, err := collect(f.UserActs(ctx, "u", leaderboard.ActKey{})); return err },
 			"APIKeys":         func() error { _, err := f.APIKeys(ctx); return err },
 			"DeleteAPIKey":    func() error { return f.DeleteAPIKey(ctx, "k") },
 			"FinishDeletions": func() error { return f.FinishDeletions(ctx) },

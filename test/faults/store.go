@@ -447,3 +447,11 @@ func (s *Store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[le
 	}
 	return s.Store.Acts(ctx, after)
 }
+
+// UserActs implements [leaderboard.Store].
+func (s *Store) UserActs(ctx context.Context, user leaderboard.UserID, after leaderboard.ActKey) iter.Seq2[leaderboard.Act, error] {
+	if err := s.check(ctx, "UserActs", leaderboard.ErrUnavailable); err != nil {
+		return failure[leaderboard.Act](err)
+	}
+	return s.Store.UserActs(ctx, user, after)
+}

@@ -400,16 +400,19 @@ func userCommand(app *cli.App) *cobra.Command {
 func resultCommand(app *cli.App) *cobra.Command {
 	var board, season string
 	var revision int64
+	var history bool
 	cmd := &cobra.Command{
 		Use: "result USER MATCH", Short: "Show the status of a result", Args: cli.Exactly("USER", "MATCH"),
 		Example: `  leaderboard result ada final-2026
-  leaderboard result ada final-2026 --board cup --season 2026 --revision 0`,
+  leaderboard result ada final-2026 --board cup --season 2026 --revision 0
+  leaderboard result ada final-2026 --board cup --history`,
 	}
 	AddBoardFlag(cmd, &board)
 	addMatchSeasonFlag(cmd, &season)
 	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` to show (if omitted, the current revision)")
+	cmd.Flags().BoolVar(&history, "history", false, "also list the changes of the result in the audit log, the newest first; needs the admin scope")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		req := &pb.GetResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season}
+		req := &pb.GetResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, History: history}
 		if cmd.Flags().Changed("revision") {
 			req.Revision = &revision
 		}
@@ -418,8 +421,54 @@ func resultCommand(app *cli.App) *cobra.Command {
 			return err
 		}
 		t := c.entryTable(ctx, board)
-		return c.print(res, func() { writeResult(c, res, t) })
+		return c.print(res, func() {
+			writeResult(c, res, t)
+			if history {
+				writeHistory(c, res.GetHistory(), t.Unit)
+			}
+		})
 	})
+}
+
+func writeHistory(c *Client, acts []*pb.Act, unit cli.Unit) {
+	if len(acts) == 0 {
+		c.Println("\nno changes on the record")
+		return
+	}
+	c.Println("")
+	t := cli.NewTable(table.Row{"time (UTC)", "by", "action", "result before", "result after", "entry before", "entry after", "reason"})
+	for _, a := range acts {
+		before, after := a.GetBefore().GetFields(), a.GetAfter().GetFields()
+		t.AppendRow(table.Row{
+			formatTime(a.GetAt()), actorName(a), actionText(a), recordedResult(before, unit), recordedResult(after, unit),
+			recordedEntry(before, unit), recordedEntry(after, unit), a.GetReason(),
+		})
+	}
+	cli.WriteTable(c.Stdout, t)
+}
+
+// recordedResult returns a text about a result in the audit log.
+func recordedResult(object map[string]*structpb.Value, unit cli.Unit) string {
+	result := object["result"].GetStructValue().GetFields()
+	for _, name := range []string{"score", "points"} {
+		if v, ok := result[name].GetKind().(*structpb.Value_NumberValue); ok {
+			return unit.Format(int64(v.NumberValue))
+		}
+	}
+	return cmp.Or(strings.ToLower(object["status"].GetStringValue()), "-")
+}
+
+func recordedEntry(object map[string]*structpb.Value, unit cli.Unit) string {
+	entry := object["entry"].GetStructValue().GetFields()
+	score, ok := entry["score"].GetKind().(*structpb.Value_NumberValue)
+	if !ok {
+		return "-"
+	}
+	text := unit.Format(int64(score.NumberValue))
+	if rank := int64(entry["rank"].GetNumberValue()); rank > 0 {
+		text += fmt.Sprintf(" (rank %d)", rank)
+	}
+	return text
 }
 
 func resultsCommand(app *cli.App) *cobra.Command {
