@@ -167,6 +167,9 @@ type Board struct {
 	// Matches means that matches can be voided: see [MatchStore]. It is false on a linked
 	// board, because matches are voided on its source.
 	Matches bool `json:"matches,omitempty"`
+	// UnfilledMatches means that [MatchStore].MatchUsers and MatchIDs may lack results from
+	// before Matches was set. [Board.Amend] sets it together with RecountLease's recount.
+	UnfilledMatches bool `json:"unfilled_matches,omitempty"`
 
 	Source *Source `json:"source,omitempty"`
 	// Links are the boards linked to this board, ordered by id. After an interrupted creation
@@ -298,7 +301,7 @@ func (b *Board) SameAs(o *Board) bool {
 func (b *Board) WithoutState() Board {
 	c := *b
 	c.Links, c.FillLease, c.Rolling = nil, time.Time{}, RollingWindows{}
-	c.KeptAttributes, c.PastDivisions, c.Unfilled, c.RecountLease = nil, nil, nil, time.Time{}
+	c.KeptAttributes, c.PastDivisions, c.Unfilled, c.RecountLease, c.UnfilledMatches = nil, nil, nil, time.Time{}, false
 	return c
 }
 
@@ -455,9 +458,10 @@ func (b *Board) ValidateNew() error {
 // Amend returns a copy of b with the settings of proposal. These may change:
 //   - Title, Unit, Decimals, MinScore, MaxScore, Season.Grace, Retention, Private and Shards
 //   - Divisions and AcceptedAttributes
+//   - Matches, from false to true
 //   - Season.Windows: windows can be added
 //   - Season.Ends: early ends can be added, or moved to an earlier time
-//   - Links, FillLease, Rolling, Unfilled and RecountLease, which the service sets
+//   - Links, FillLease, Rolling, Unfilled, RecountLease and UnfilledMatches, which the service sets
 //
 // Amend ignores changes of CreatedAt, StrictSubmits and PastDivisions. If proposal changes
 // anything else, Amend returns a [FieldError]. Amend also returns the errors of Validate
@@ -472,6 +476,14 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	amended.RecountLease = proposal.RecountLease
 	if err := amended.amendDivisions(&proposal); err != nil {
 		return Board{}, err
+	}
+	amended.UnfilledMatches = b.UnfilledMatches && proposal.UnfilledMatches
+	if proposal.Matches && !b.Matches {
+		amended.Matches, amended.UnfilledMatches = true, true
+		// New Rules make every process read the board again before it applies results.
+		if err := amended.changeRules(amended.Divisions); err != nil {
+			return Board{}, err
+		}
 	}
 	if !b.equalByDefault(&proposal) {
 		amended.AcceptedAttributes, amended.KeptAttributes = proposal.AcceptedAttributes, nil
@@ -496,7 +508,7 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	amended.Season.Windows, amended.Season.Ends = proposal.Season.Windows, proposal.Season.Ends
 	proposal.CreatedAt, proposal.Divisions, proposal.AcceptedAttributes = b.CreatedAt, amended.Divisions, amended.AcceptedAttributes
 	if !amended.SameAs(&proposal) {
-		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule, days and time_zone, floor, matches and source are fixed; create a new board instead")
+		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule, days and time_zone, floor and source are fixed, and matches cannot be switched off; create a new board instead")
 	}
 	return amended, amended.Validate()
 }

@@ -248,7 +248,7 @@ func TestDifferencesNameEveryField(t *testing.T) {
 	for i := range reflect.TypeFor[Board]().NumField() {
 		name := reflect.TypeFor[Board]().Field(i).Name
 		variant, ok := variants[name]
-		if slices.Contains([]string{"ID", "CreatedAt", "Links", "FillLease", "StrictSubmits", "Rolling", "PastDivisions", "Unfilled", "RecountLease", "KeptAttributes"}, name) {
+		if slices.Contains([]string{"ID", "CreatedAt", "Links", "FillLease", "StrictSubmits", "Rolling", "PastDivisions", "Unfilled", "RecountLease", "KeptAttributes", "UnfilledMatches"}, name) {
 			continue
 		}
 		if !ok {
@@ -265,5 +265,29 @@ func TestDifferencesNameEveryField(t *testing.T) {
 	}
 	if got, want := base.Differences(&Board{Policy: Sum, Floor: &one}), []string{"floor (none, not 1)", "policy (BEST, not SUM)"}; !slices.Equal(got, want) {
 		t.Errorf("Differences = %q, want %q", got, want)
+	}
+}
+
+func TestAmendSwitchesMatchesOn(t *testing.T) {
+	b := Board{ID: "b", Policy: Sum, Divisions: []string{"gender"}}
+	on := b.Clone()
+	on.Matches = true
+	amended, err := b.Amend(on)
+	if err != nil || !amended.Matches || !amended.UnfilledMatches || amended.Rules() != b.Rules()+1 || !slices.Equal(amended.Divisions, b.Divisions) {
+		t.Fatalf("Amend with Matches: %+v, %v; want Matches and UnfilledMatches, new Rules and the same divisions", amended, err)
+	}
+	if again, err := amended.Amend(amended.Clone()); err != nil || !again.UnfilledMatches || again.Rules() != amended.Rules() {
+		t.Errorf("Amend without a change: %+v, %v; want UnfilledMatches and the same Rules", again, err)
+	}
+	filled := amended.Clone()
+	filled.UnfilledMatches = false
+	if filled, err = amended.Amend(filled); err != nil || filled.UnfilledMatches || !filled.Matches {
+		t.Errorf("Amend after the fill: %+v, %v; want Matches without UnfilledMatches", filled, err)
+	}
+	if _, err := amended.Amend(b); !errors.Is(err, ErrInvalid) {
+		t.Errorf("Amend without Matches: error %v, want ErrInvalid", err)
+	}
+	if again, err := filled.Amend(amended); err != nil || again.UnfilledMatches {
+		t.Errorf("Amend with UnfilledMatches of a filled board: %+v, %v; want it ignored", again, err)
 	}
 }

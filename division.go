@@ -248,6 +248,10 @@ func (b *Board) amendDivisions(proposal *Board) error {
 	if common == len(b.Divisions) && len(added) == 0 {
 		return nil
 	}
+	return b.changeRules(divisions)
+}
+
+func (b *Board) changeRules(divisions []string) error {
 	if len(b.PastDivisions) >= MaxDivisionChanges {
 		return fieldErrorf("divisions", "were already changed %d times, and more changes are not allowed; create a new board instead", MaxDivisionChanges)
 	}

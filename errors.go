@@ -17,6 +17,11 @@ var (
 	ErrEntryNotFound = errors.New("entry not found")
 	// ErrResultNotFound means that the store has no match result with the id.
 	ErrResultNotFound = errors.New("match result not found")
+	// ErrMatchNotFound means that no result names the match, and that it was never voided.
+	ErrMatchNotFound = errors.New("match not found")
+	// ErrMatchesFilling means that the lists of matches may still lack earlier results: see
+	// [Board].UnfilledMatches.
+	ErrMatchesFilling = errors.New("earlier results are still being added to the matches of the board")
 	// ErrNotSealed means that the season has no final standings yet.
 	ErrNotSealed       = errors.New("season is not sealed")
 	ErrAPIKeyNotFound  = errors.New("api key not found")

@@ -188,6 +188,14 @@ type MatchStore interface {
 	// order. It may omit the user of a concurrent Apply. If SetMatch returned before
 	// MatchUsers began, this Apply sets the new Voids.
 	MatchUsers(ctx context.Context, key MatchKey) iter.Seq2[UserID, error]
+	// MatchIDs yields the ids of a season's matches that begin with prefix and are greater
+	// than after, in ascending order: each match with a stored result or a state, and maybe
+	// matches whose users were erased. It may omit the match of a concurrent call.
+	MatchIDs(ctx context.Context, s SeasonKey, prefix, after MatchID) iter.Seq2[MatchID, error]
+	// ListMatches adds a user's stored results to MatchUsers and MatchIDs. After AmendBoard has
+	// set Matches, the caller must call StartRecount, and then ListMatches for each user with
+	// results. Errors: [ErrBoardNotFound], as in Apply.
+	ListMatches(ctx context.Context, b *Board, season SeasonID, user UserID) error
 }
 
 // OrphanRow is a row of a ladder that does not match its user's entry.

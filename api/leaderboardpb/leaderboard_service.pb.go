@@ -88,7 +88,7 @@ func (x GetResultResponse_Status) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use GetResultResponse_Status.Descriptor instead.
 func (GetResultResponse_Status) EnumDescriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24, 0}
 }
 
 // Request of SubmitScore.
@@ -1181,7 +1181,10 @@ type VoidMatchRequest struct {
 	// Required; a reason for operators, at most 256 bytes.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
-	DryRun        bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,5,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	// If true, a match that no result names can be voided too, before its results arrive. On a
+	// board with seasons, the call then needs season.
+	AllowUnknown  bool `protobuf:"varint,6,opt,name=allow_unknown,proto3" json:"allow_unknown,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1247,6 +1250,13 @@ func (x *VoidMatchRequest) GetReason() string {
 func (x *VoidMatchRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
+	}
+	return false
+}
+
+func (x *VoidMatchRequest) GetAllowUnknown() bool {
+	if x != nil {
+		return x.AllowUnknown
 	}
 	return false
 }
@@ -1489,6 +1499,381 @@ func (x *RestoreMatchResponse) GetEffect() *RetractionEffect {
 	return nil
 }
 
+// The state of a match.
+type Match struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	Season  string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	MatchId string                 `protobuf:"bytes,3,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// Whether the match is void.
+	Voided bool `protobuf:"varint,4,opt,name=voided,proto3" json:"voided,omitempty"`
+	// When the match was last voided or restored. Absent if it never was.
+	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=changed_at,proto3" json:"changed_at,omitempty"`
+	// The reason and the administrator of the last void or restoration. Only callers with the
+	// admin scope get these fields.
+	Reason        *string `protobuf:"bytes,6,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
+	Actor         *string `protobuf:"bytes,7,opt,name=actor,proto3,oneof" json:"actor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Match) Reset() {
+	*x = Match{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Match) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Match) ProtoMessage() {}
+
+func (x *Match) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Match.ProtoReflect.Descriptor instead.
+func (*Match) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Match) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *Match) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *Match) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *Match) GetVoided() bool {
+	if x != nil {
+		return x.Voided
+	}
+	return false
+}
+
+func (x *Match) GetChangedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedAt
+	}
+	return nil
+}
+
+func (x *Match) GetReason() string {
+	if x != nil && x.Reason != nil {
+		return *x.Reason
+	}
+	return ""
+}
+
+func (x *Match) GetActor() string {
+	if x != nil && x.Actor != nil {
+		return *x.Actor
+	}
+	return ""
+}
+
+// Request of ListMatches.
+type ListMatchesRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Board string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	// If absent, the current season.
+	Season string `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// If given, only matches whose ids begin with this text.
+	Prefix string `protobuf:"bytes,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// 1 to 1,000; 100 if absent.
+	Limit *int32 `protobuf:"varint,4,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	// The next_page_token of the previous page.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMatchesRequest) Reset() {
+	*x = ListMatchesRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMatchesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMatchesRequest) ProtoMessage() {}
+
+func (x *ListMatchesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMatchesRequest.ProtoReflect.Descriptor instead.
+func (*ListMatchesRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ListMatchesRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *ListMatchesRequest) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *ListMatchesRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ListMatchesRequest) GetLimit() int32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *ListMatchesRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Response of ListMatches.
+type ListMatchesResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Matches []*Match               `protobuf:"bytes,1,rep,name=matches,proto3" json:"matches,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListMatchesResponse) Reset() {
+	*x = ListMatchesResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListMatchesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListMatchesResponse) ProtoMessage() {}
+
+func (x *ListMatchesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListMatchesResponse.ProtoReflect.Descriptor instead.
+func (*ListMatchesResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ListMatchesResponse) GetMatches() []*Match {
+	if x != nil {
+		return x.Matches
+	}
+	return nil
+}
+
+func (x *ListMatchesResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Request of GetMatch.
+type GetMatchRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Board   string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	MatchId string                 `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// If absent, the season in which the match has results.
+	Season string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
+	// The number of results, 1 to 1,000; 100 if absent.
+	Limit *int32 `protobuf:"varint,4,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	// The next_page_token of the previous page.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMatchRequest) Reset() {
+	*x = GetMatchRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMatchRequest) ProtoMessage() {}
+
+func (x *GetMatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMatchRequest.ProtoReflect.Descriptor instead.
+func (*GetMatchRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetMatchRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *GetMatchRequest) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *GetMatchRequest) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *GetMatchRequest) GetLimit() int32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *GetMatchRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Response of GetMatch.
+type GetMatchResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Match *Match                 `protobuf:"bytes,1,opt,name=match,proto3" json:"match,omitempty"`
+	// The results that stand, including retracted results.
+	Results []*GetResultResponse `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMatchResponse) Reset() {
+	*x = GetMatchResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMatchResponse) ProtoMessage() {}
+
+func (x *GetMatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMatchResponse.ProtoReflect.Descriptor instead.
+func (*GetMatchResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *GetMatchResponse) GetMatch() *Match {
+	if x != nil {
+		return x.Match
+	}
+	return nil
+}
+
+func (x *GetMatchResponse) GetResults() []*GetResultResponse {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *GetMatchResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
 // Request of CorrectResult. Absent fields of the result stay as they are.
 type CorrectResultRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1524,7 +1909,7 @@ type CorrectResultRequest struct {
 
 func (x *CorrectResultRequest) Reset() {
 	*x = CorrectResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1921,7 @@ func (x *CorrectResultRequest) String() string {
 func (*CorrectResultRequest) ProtoMessage() {}
 
 func (x *CorrectResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1934,7 @@ func (x *CorrectResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectResultRequest.ProtoReflect.Descriptor instead.
 func (*CorrectResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{16}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CorrectResultRequest) GetBoard() string {
@@ -1686,7 +2071,7 @@ type CorrectResultResponse struct {
 
 func (x *CorrectResultResponse) Reset() {
 	*x = CorrectResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +2083,7 @@ func (x *CorrectResultResponse) String() string {
 func (*CorrectResultResponse) ProtoMessage() {}
 
 func (x *CorrectResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +2096,7 @@ func (x *CorrectResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CorrectResultResponse.ProtoReflect.Descriptor instead.
 func (*CorrectResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{17}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *CorrectResultResponse) GetSuccess() bool {
@@ -1840,7 +2225,7 @@ type GetResultRequest struct {
 
 func (x *GetResultRequest) Reset() {
 	*x = GetResultRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +2237,7 @@ func (x *GetResultRequest) String() string {
 func (*GetResultRequest) ProtoMessage() {}
 
 func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +2250,7 @@ func (x *GetResultRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultRequest.ProtoReflect.Descriptor instead.
 func (*GetResultRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{18}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GetResultRequest) GetBoard() string {
@@ -1936,7 +2321,7 @@ type GetResultResponse struct {
 
 func (x *GetResultResponse) Reset() {
 	*x = GetResultResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2333,7 @@ func (x *GetResultResponse) String() string {
 func (*GetResultResponse) ProtoMessage() {}
 
 func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2346,7 @@ func (x *GetResultResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResultResponse.ProtoReflect.Descriptor instead.
 func (*GetResultResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{19}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GetResultResponse) GetStatus() GetResultResponse_Status {
@@ -2044,7 +2429,7 @@ type ListUserResultsRequest struct {
 
 func (x *ListUserResultsRequest) Reset() {
 	*x = ListUserResultsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2441,7 @@ func (x *ListUserResultsRequest) String() string {
 func (*ListUserResultsRequest) ProtoMessage() {}
 
 func (x *ListUserResultsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[20]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2454,7 @@ func (x *ListUserResultsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserResultsRequest.ProtoReflect.Descriptor instead.
 func (*ListUserResultsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{20}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListUserResultsRequest) GetBoard() string {
@@ -2120,7 +2505,7 @@ type ListUserResultsResponse struct {
 
 func (x *ListUserResultsResponse) Reset() {
 	*x = ListUserResultsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2517,7 @@ func (x *ListUserResultsResponse) String() string {
 func (*ListUserResultsResponse) ProtoMessage() {}
 
 func (x *ListUserResultsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[21]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2145,7 +2530,7 @@ func (x *ListUserResultsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserResultsResponse.ProtoReflect.Descriptor instead.
 func (*ListUserResultsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{21}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListUserResultsResponse) GetResults() []*GetResultResponse {
@@ -2194,7 +2579,7 @@ type ListScoresRequest struct {
 
 func (x *ListScoresRequest) Reset() {
 	*x = ListScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2206,7 +2591,7 @@ func (x *ListScoresRequest) String() string {
 func (*ListScoresRequest) ProtoMessage() {}
 
 func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[22]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2219,7 +2604,7 @@ func (x *ListScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{22}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListScoresRequest) GetBoard() string {
@@ -2311,7 +2696,7 @@ type ListScoresResponse struct {
 
 func (x *ListScoresResponse) Reset() {
 	*x = ListScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2708,7 @@ func (x *ListScoresResponse) String() string {
 func (*ListScoresResponse) ProtoMessage() {}
 
 func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2721,7 @@ func (x *ListScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{23}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListScoresResponse) GetStatus() string {
@@ -2376,7 +2761,7 @@ type GetUserScoreRequest struct {
 
 func (x *GetUserScoreRequest) Reset() {
 	*x = GetUserScoreRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2773,7 @@ func (x *GetUserScoreRequest) String() string {
 func (*GetUserScoreRequest) ProtoMessage() {}
 
 func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2786,7 @@ func (x *GetUserScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreRequest.ProtoReflect.Descriptor instead.
 func (*GetUserScoreRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetUserScoreRequest) GetBoard() string {
@@ -2472,7 +2857,7 @@ type GetUserScoreResponse struct {
 
 func (x *GetUserScoreResponse) Reset() {
 	*x = GetUserScoreResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2869,7 @@ func (x *GetUserScoreResponse) String() string {
 func (*GetUserScoreResponse) ProtoMessage() {}
 
 func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2882,7 @@ func (x *GetUserScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetUserScoreResponse) GetStatus() string {
@@ -2533,7 +2918,7 @@ type LookupScoresRequest struct {
 
 func (x *LookupScoresRequest) Reset() {
 	*x = LookupScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2545,7 +2930,7 @@ func (x *LookupScoresRequest) String() string {
 func (*LookupScoresRequest) ProtoMessage() {}
 
 func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2558,7 +2943,7 @@ func (x *LookupScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresRequest.ProtoReflect.Descriptor instead.
 func (*LookupScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{26}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *LookupScoresRequest) GetBoard() string {
@@ -2617,7 +3002,7 @@ type LookupScoresResponse struct {
 
 func (x *LookupScoresResponse) Reset() {
 	*x = LookupScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2629,7 +3014,7 @@ func (x *LookupScoresResponse) String() string {
 func (*LookupScoresResponse) ProtoMessage() {}
 
 func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2642,7 +3027,7 @@ func (x *LookupScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LookupScoresResponse.ProtoReflect.Descriptor instead.
 func (*LookupScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{27}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *LookupScoresResponse) GetStatus() string {
@@ -2683,7 +3068,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +3080,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +3093,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{28}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GetStatsRequest) GetBoard() string {
@@ -2779,7 +3164,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2791,7 +3176,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[29]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2804,7 +3189,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *GetStatsResponse) GetStatus() string {
@@ -2831,7 +3216,7 @@ type ListSeasonsRequest struct {
 
 func (x *ListSeasonsRequest) Reset() {
 	*x = ListSeasonsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2843,7 +3228,7 @@ func (x *ListSeasonsRequest) String() string {
 func (*ListSeasonsRequest) ProtoMessage() {}
 
 func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[30]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2856,7 +3241,7 @@ func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsRequest.ProtoReflect.Descriptor instead.
 func (*ListSeasonsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ListSeasonsRequest) GetBoard() string {
@@ -2878,7 +3263,7 @@ type ListSeasonsResponse struct {
 
 func (x *ListSeasonsResponse) Reset() {
 	*x = ListSeasonsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +3275,7 @@ func (x *ListSeasonsResponse) String() string {
 func (*ListSeasonsResponse) ProtoMessage() {}
 
 func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[31]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +3288,7 @@ func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListSeasonsResponse) GetStatus() string {
@@ -2934,7 +3319,7 @@ type GetSeasonRequest struct {
 
 func (x *GetSeasonRequest) Reset() {
 	*x = GetSeasonRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2946,7 +3331,7 @@ func (x *GetSeasonRequest) String() string {
 func (*GetSeasonRequest) ProtoMessage() {}
 
 func (x *GetSeasonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[32]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2959,7 +3344,7 @@ func (x *GetSeasonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSeasonRequest.ProtoReflect.Descriptor instead.
 func (*GetSeasonRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{32}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *GetSeasonRequest) GetBoard() string {
@@ -2995,7 +3380,7 @@ type GetSeasonResponse struct {
 
 func (x *GetSeasonResponse) Reset() {
 	*x = GetSeasonResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3007,7 +3392,7 @@ func (x *GetSeasonResponse) String() string {
 func (*GetSeasonResponse) ProtoMessage() {}
 
 func (x *GetSeasonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3020,7 +3405,7 @@ func (x *GetSeasonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSeasonResponse.ProtoReflect.Descriptor instead.
 func (*GetSeasonResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *GetSeasonResponse) GetStatus() string {
@@ -3057,7 +3442,7 @@ type EndSeasonRequest struct {
 
 func (x *EndSeasonRequest) Reset() {
 	*x = EndSeasonRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3069,7 +3454,7 @@ func (x *EndSeasonRequest) String() string {
 func (*EndSeasonRequest) ProtoMessage() {}
 
 func (x *EndSeasonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3082,7 +3467,7 @@ func (x *EndSeasonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSeasonRequest.ProtoReflect.Descriptor instead.
 func (*EndSeasonRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *EndSeasonRequest) GetBoard() string {
@@ -3148,7 +3533,7 @@ type EndSeasonResponse struct {
 
 func (x *EndSeasonResponse) Reset() {
 	*x = EndSeasonResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3545,7 @@ func (x *EndSeasonResponse) String() string {
 func (*EndSeasonResponse) ProtoMessage() {}
 
 func (x *EndSeasonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3558,7 @@ func (x *EndSeasonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSeasonResponse.ProtoReflect.Descriptor instead.
 func (*EndSeasonResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *EndSeasonResponse) GetSeason() *ListSeasonsResponse_Season {
@@ -3238,7 +3623,7 @@ type WatchScoresRequest struct {
 
 func (x *WatchScoresRequest) Reset() {
 	*x = WatchScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3635,7 @@ func (x *WatchScoresRequest) String() string {
 func (*WatchScoresRequest) ProtoMessage() {}
 
 func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3648,7 @@ func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresRequest.ProtoReflect.Descriptor instead.
 func (*WatchScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *WatchScoresRequest) GetBoard() string {
@@ -3320,7 +3705,7 @@ type WatchScoresResponse struct {
 
 func (x *WatchScoresResponse) Reset() {
 	*x = WatchScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3332,7 +3717,7 @@ func (x *WatchScoresResponse) String() string {
 func (*WatchScoresResponse) ProtoMessage() {}
 
 func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3345,7 +3730,7 @@ func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresResponse.ProtoReflect.Descriptor instead.
 func (*WatchScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *WatchScoresResponse) GetEventId() string {
@@ -3371,7 +3756,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3383,7 +3768,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3396,7 +3781,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
 }
 
 // Response of ListBoards.
@@ -3409,7 +3794,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +3806,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3819,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ListBoardsResponse) GetBoards() []*Board {
@@ -3454,7 +3839,7 @@ type GetBoardRequest struct {
 
 func (x *GetBoardRequest) Reset() {
 	*x = GetBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3466,7 +3851,7 @@ func (x *GetBoardRequest) String() string {
 func (*GetBoardRequest) ProtoMessage() {}
 
 func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3479,7 +3864,7 @@ func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardRequest.ProtoReflect.Descriptor instead.
 func (*GetBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *GetBoardRequest) GetBoard() string {
@@ -3499,7 +3884,7 @@ type GetBoardResponse struct {
 
 func (x *GetBoardResponse) Reset() {
 	*x = GetBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3511,7 +3896,7 @@ func (x *GetBoardResponse) String() string {
 func (*GetBoardResponse) ProtoMessage() {}
 
 func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3524,7 +3909,7 @@ func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardResponse.ProtoReflect.Descriptor instead.
 func (*GetBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *GetBoardResponse) GetBoard() *Board {
@@ -3544,7 +3929,7 @@ type CreateBoardRequest struct {
 
 func (x *CreateBoardRequest) Reset() {
 	*x = CreateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3556,7 +3941,7 @@ func (x *CreateBoardRequest) String() string {
 func (*CreateBoardRequest) ProtoMessage() {}
 
 func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3569,7 +3954,7 @@ func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardRequest.ProtoReflect.Descriptor instead.
 func (*CreateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *CreateBoardRequest) GetBoard() *Board {
@@ -3589,7 +3974,7 @@ type CreateBoardResponse struct {
 
 func (x *CreateBoardResponse) Reset() {
 	*x = CreateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3601,7 +3986,7 @@ func (x *CreateBoardResponse) String() string {
 func (*CreateBoardResponse) ProtoMessage() {}
 
 func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3614,7 +3999,7 @@ func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardResponse.ProtoReflect.Descriptor instead.
 func (*CreateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CreateBoardResponse) GetBoard() *Board {
@@ -3639,7 +4024,7 @@ type UpdateBoardRequest struct {
 
 func (x *UpdateBoardRequest) Reset() {
 	*x = UpdateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3651,7 +4036,7 @@ func (x *UpdateBoardRequest) String() string {
 func (*UpdateBoardRequest) ProtoMessage() {}
 
 func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3664,7 +4049,7 @@ func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardRequest.ProtoReflect.Descriptor instead.
 func (*UpdateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *UpdateBoardRequest) GetBoard() *Board {
@@ -3698,7 +4083,7 @@ type UpdateBoardResponse struct {
 
 func (x *UpdateBoardResponse) Reset() {
 	*x = UpdateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +4095,7 @@ func (x *UpdateBoardResponse) String() string {
 func (*UpdateBoardResponse) ProtoMessage() {}
 
 func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +4108,7 @@ func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardResponse.ProtoReflect.Descriptor instead.
 func (*UpdateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *UpdateBoardResponse) GetBoard() *Board {
@@ -3743,7 +4128,7 @@ type DeleteBoardRequest struct {
 
 func (x *DeleteBoardRequest) Reset() {
 	*x = DeleteBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +4140,7 @@ func (x *DeleteBoardRequest) String() string {
 func (*DeleteBoardRequest) ProtoMessage() {}
 
 func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +4153,7 @@ func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *DeleteBoardRequest) GetBoard() string {
@@ -3787,7 +4172,7 @@ type DeleteBoardResponse struct {
 
 func (x *DeleteBoardResponse) Reset() {
 	*x = DeleteBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3799,7 +4184,7 @@ func (x *DeleteBoardResponse) String() string {
 func (*DeleteBoardResponse) ProtoMessage() {}
 
 func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3812,7 +4197,7 @@ func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{52}
 }
 
 // Request of BanUser.
@@ -3833,7 +4218,7 @@ type BanUserRequest struct {
 
 func (x *BanUserRequest) Reset() {
 	*x = BanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3845,7 +4230,7 @@ func (x *BanUserRequest) String() string {
 func (*BanUserRequest) ProtoMessage() {}
 
 func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3858,7 +4243,7 @@ func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserRequest.ProtoReflect.Descriptor instead.
 func (*BanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{48}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BanUserRequest) GetUserId() string {
@@ -3910,7 +4295,7 @@ type BanUserResponse struct {
 
 func (x *BanUserResponse) Reset() {
 	*x = BanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +4307,7 @@ func (x *BanUserResponse) String() string {
 func (*BanUserResponse) ProtoMessage() {}
 
 func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4320,7 @@ func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserResponse.ProtoReflect.Descriptor instead.
 func (*BanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BanUserResponse) GetUserId() string {
@@ -3983,7 +4368,7 @@ type UnbanUserRequest struct {
 
 func (x *UnbanUserRequest) Reset() {
 	*x = UnbanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3995,7 +4380,7 @@ func (x *UnbanUserRequest) String() string {
 func (*UnbanUserRequest) ProtoMessage() {}
 
 func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4008,7 +4393,7 @@ func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserRequest.ProtoReflect.Descriptor instead.
 func (*UnbanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{50}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *UnbanUserRequest) GetUserId() string {
@@ -4053,7 +4438,7 @@ type UnbanUserResponse struct {
 
 func (x *UnbanUserResponse) Reset() {
 	*x = UnbanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4065,7 +4450,7 @@ func (x *UnbanUserResponse) String() string {
 func (*UnbanUserResponse) ProtoMessage() {}
 
 func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4078,7 +4463,7 @@ func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserResponse.ProtoReflect.Descriptor instead.
 func (*UnbanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *UnbanUserResponse) GetUserId() string {
@@ -4119,7 +4504,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4131,7 +4516,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4144,7 +4529,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{52}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -4165,7 +4550,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4177,7 +4562,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4190,7 +4575,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{53}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *EraseUserResponse) GetUserId() string {
@@ -4219,7 +4604,7 @@ type ListUserScoresRequest struct {
 
 func (x *ListUserScoresRequest) Reset() {
 	*x = ListUserScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4231,7 +4616,7 @@ func (x *ListUserScoresRequest) String() string {
 func (*ListUserScoresRequest) ProtoMessage() {}
 
 func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4244,7 +4629,7 @@ func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListUserScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{54}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ListUserScoresRequest) GetUserId() string {
@@ -4273,7 +4658,7 @@ type ListUserScoresResponse struct {
 
 func (x *ListUserScoresResponse) Reset() {
 	*x = ListUserScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4285,7 +4670,7 @@ func (x *ListUserScoresResponse) String() string {
 func (*ListUserScoresResponse) ProtoMessage() {}
 
 func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4298,7 +4683,7 @@ func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{55}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ListUserScoresResponse) GetStatus() string {
@@ -4328,7 +4713,7 @@ type BatchRetractResultsRequest_Key struct {
 
 func (x *BatchRetractResultsRequest_Key) Reset() {
 	*x = BatchRetractResultsRequest_Key{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4340,7 +4725,7 @@ func (x *BatchRetractResultsRequest_Key) String() string {
 func (*BatchRetractResultsRequest_Key) ProtoMessage() {}
 
 func (x *BatchRetractResultsRequest_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4429,7 +4814,7 @@ type GetUserScoreResponse_UserScore struct {
 
 func (x *GetUserScoreResponse_UserScore) Reset() {
 	*x = GetUserScoreResponse_UserScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4441,7 +4826,7 @@ func (x *GetUserScoreResponse_UserScore) String() string {
 func (*GetUserScoreResponse_UserScore) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4454,7 +4839,7 @@ func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse_UserScore.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse_UserScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{25, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30, 0}
 }
 
 func (x *GetUserScoreResponse_UserScore) GetUserId() string {
@@ -4623,7 +5008,7 @@ type GetStatsResponse_Bucket struct {
 
 func (x *GetStatsResponse_Bucket) Reset() {
 	*x = GetStatsResponse_Bucket{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4635,7 +5020,7 @@ func (x *GetStatsResponse_Bucket) String() string {
 func (*GetStatsResponse_Bucket) ProtoMessage() {}
 
 func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4648,7 +5033,7 @@ func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Bucket.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Bucket) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34, 0}
 }
 
 func (x *GetStatsResponse_Bucket) GetLower() int64 {
@@ -4684,7 +5069,7 @@ type GetStatsResponse_Percentile struct {
 
 func (x *GetStatsResponse_Percentile) Reset() {
 	*x = GetStatsResponse_Percentile{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4696,7 +5081,7 @@ func (x *GetStatsResponse_Percentile) String() string {
 func (*GetStatsResponse_Percentile) ProtoMessage() {}
 
 func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4709,7 +5094,7 @@ func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Percentile.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Percentile) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34, 1}
 }
 
 func (x *GetStatsResponse_Percentile) GetPercentile() float64 {
@@ -4759,7 +5144,7 @@ type GetStatsResponse_Stats struct {
 
 func (x *GetStatsResponse_Stats) Reset() {
 	*x = GetStatsResponse_Stats{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +5156,7 @@ func (x *GetStatsResponse_Stats) String() string {
 func (*GetStatsResponse_Stats) ProtoMessage() {}
 
 func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +5169,7 @@ func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Stats.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Stats) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{29, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34, 2}
 }
 
 func (x *GetStatsResponse_Stats) GetBoard() string {
@@ -4896,7 +5281,7 @@ type ListSeasonsResponse_Amendment struct {
 
 func (x *ListSeasonsResponse_Amendment) Reset() {
 	*x = ListSeasonsResponse_Amendment{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4908,7 +5293,7 @@ func (x *ListSeasonsResponse_Amendment) String() string {
 func (*ListSeasonsResponse_Amendment) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4921,7 +5306,7 @@ func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Amendment.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Amendment) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36, 0}
 }
 
 func (x *ListSeasonsResponse_Amendment) GetAt() *timestamppb.Timestamp {
@@ -4976,7 +5361,7 @@ type ListSeasonsResponse_Season struct {
 
 func (x *ListSeasonsResponse_Season) Reset() {
 	*x = ListSeasonsResponse_Season{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4988,7 +5373,7 @@ func (x *ListSeasonsResponse_Season) String() string {
 func (*ListSeasonsResponse_Season) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5001,7 +5386,7 @@ func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Season.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Season) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36, 1}
 }
 
 func (x *ListSeasonsResponse_Season) GetId() string {
@@ -5101,7 +5486,7 @@ type ListSeasonsResponse_Seasons struct {
 
 func (x *ListSeasonsResponse_Seasons) Reset() {
 	*x = ListSeasonsResponse_Seasons{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5113,7 +5498,7 @@ func (x *ListSeasonsResponse_Seasons) String() string {
 func (*ListSeasonsResponse_Seasons) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5126,7 +5511,7 @@ func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Seasons.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Seasons) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{31, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36, 2}
 }
 
 func (x *ListSeasonsResponse_Seasons) GetBoard() string {
@@ -5172,7 +5557,7 @@ type ListUserScoresResponse_BoardScore struct {
 
 func (x *ListUserScoresResponse_BoardScore) Reset() {
 	*x = ListUserScoresResponse_BoardScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5184,7 +5569,7 @@ func (x *ListUserScoresResponse_BoardScore) String() string {
 func (*ListUserScoresResponse_BoardScore) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5197,7 +5582,7 @@ func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_BoardScore.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_BoardScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{55, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{60, 0}
 }
 
 func (x *ListUserScoresResponse_BoardScore) GetBoard() string {
@@ -5288,7 +5673,7 @@ type ListUserScoresResponse_UserScores struct {
 
 func (x *ListUserScoresResponse_UserScores) Reset() {
 	*x = ListUserScoresResponse_UserScores{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5300,7 +5685,7 @@ func (x *ListUserScoresResponse_UserScores) String() string {
 func (*ListUserScoresResponse_UserScores) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5313,7 +5698,7 @@ func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_UserScores.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_UserScores) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{55, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{60, 1}
 }
 
 func (x *ListUserScoresResponse_UserScores) GetUserId() string {
@@ -5461,13 +5846,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x14PurgeResultsResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\x128\n" +
 	"\x06effect\x18\x02 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\x8e\x01\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\xb4\x01\n" +
 	"\x10VoidMatchRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06season\x18\x03 \x01(\tR\x06season\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
-	"\adry_run\x18\x05 \x01(\bR\adry_run\"\xaf\x01\n" +
+	"\adry_run\x18\x05 \x01(\bR\adry_run\x12$\n" +
+	"\rallow_unknown\x18\x06 \x01(\bR\rallow_unknown\"\xaf\x01\n" +
 	"\x11VoidMatchResponse\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -5485,7 +5871,44 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06voided\x18\x04 \x01(\bR\x06voided\x128\n" +
-	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\xb1\x05\n" +
+	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\xf2\x01\n" +
+	"\x05Match\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
+	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06voided\x18\x04 \x01(\bR\x06voided\x12:\n" +
+	"\n" +
+	"changed_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"changed_at\x12\x1b\n" +
+	"\x06reason\x18\x06 \x01(\tH\x00R\x06reason\x88\x01\x01\x12\x19\n" +
+	"\x05actor\x18\a \x01(\tH\x01R\x05actor\x88\x01\x01B\t\n" +
+	"\a_reasonB\b\n" +
+	"\x06_actor\"\x9f\x01\n" +
+	"\x12ListMatchesRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\x16\n" +
+	"\x06prefix\x18\x03 \x01(\tR\x06prefix\x12\x19\n" +
+	"\x05limit\x18\x04 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\n" +
+	"page_tokenB\b\n" +
+	"\x06_limit\"p\n" +
+	"\x13ListMatchesResponse\x12/\n" +
+	"\amatches\x18\x01 \x03(\v2\x15.leaderboard.v1.MatchR\amatches\x12(\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xa0\x01\n" +
+	"\x0fGetMatchRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
+	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06season\x18\x03 \x01(\tR\x06season\x12\x19\n" +
+	"\x05limit\x18\x04 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\n" +
+	"page_tokenB\b\n" +
+	"\x06_limit\"\xa6\x01\n" +
+	"\x10GetMatchResponse\x12+\n" +
+	"\x05match\x18\x01 \x01(\v2\x15.leaderboard.v1.MatchR\x05match\x12;\n" +
+	"\aresults\x18\x02 \x03(\v2!.leaderboard.v1.GetResultResponseR\aresults\x12(\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\x0fnext_page_token\"\xb1\x05\n" +
 	"\x14CorrectResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
@@ -5852,7 +6275,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\xdb \n" +
+	"\a_banned2\xed\"\n" +
 	"\x12LeaderboardService\x12\xbb\x01\n" +
 	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"Q\x92\xb5\x18\t\b\x02\x10\x03\x18\x80\x80\x80\b\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x90\x02\x00\x12\x99\x01\n" +
 	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\",\x92\xb5\x18\t\b\x02\x10\x05\x18\x80\x80\x80\b\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x90\x02\x00\x12\xab\x01\n" +
@@ -5860,7 +6283,9 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x13BatchRetractResults\x12*.leaderboard.v1.BatchRetractResultsRequest\x1a+.leaderboard.v1.BatchRetractResultsResponse\"=\x92\xb5\x18\t\b\x02\x10\x03\x18\x80\x80\x80\x04\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/boards/{board}/results:retract\x90\x02\x02\x12\x9b\x01\n" +
 	"\fPurgeResults\x12#.leaderboard.v1.PurgeResultsRequest\x1a$.leaderboard.v1.PurgeResultsResponse\"@\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/results/{user_id}:purge\x90\x02\x02\x12\x92\x01\n" +
 	"\tVoidMatch\x12 .leaderboard.v1.VoidMatchRequest\x1a!.leaderboard.v1.VoidMatchResponse\"@\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/matches/{match_id}:void\x90\x02\x02\x12\x9e\x01\n" +
-	"\fRestoreMatch\x12#.leaderboard.v1.RestoreMatchRequest\x1a$.leaderboard.v1.RestoreMatchResponse\"C\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x022:\x01*\"-/v1/boards/{board}/matches/{match_id}:restore\x90\x02\x02\x12\xa3\x01\n" +
+	"\fRestoreMatch\x12#.leaderboard.v1.RestoreMatchRequest\x1a$.leaderboard.v1.RestoreMatchResponse\"C\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x022:\x01*\"-/v1/boards/{board}/matches/{match_id}:restore\x90\x02\x02\x12\x85\x01\n" +
+	"\vListMatches\x12\".leaderboard.v1.ListMatchesRequest\x1a#.leaderboard.v1.ListMatchesResponse\"-\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/matches\x90\x02\x01\x12\x87\x01\n" +
+	"\bGetMatch\x12\x1f.leaderboard.v1.GetMatchRequest\x1a .leaderboard.v1.GetMatchResponse\"8\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02'\x12%/v1/boards/{board}/matches/{match_id}\x90\x02\x01\x12\xa3\x01\n" +
 	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\"E\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x00\x12\x94\x01\n" +
 	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"B\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x01\x12\x9b\x01\n" +
 	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\"7\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x90\x02\x01\x12\xae\x01\n" +
@@ -5902,7 +6327,7 @@ func file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 67)
+var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
 var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(GetResultResponse_Status)(0),             // 0: leaderboard.v1.GetResultResponse.Status
 	(*SubmitScoreRequest)(nil),                // 1: leaderboard.v1.SubmitScoreRequest
@@ -5921,210 +6346,223 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*VoidMatchResponse)(nil),                 // 14: leaderboard.v1.VoidMatchResponse
 	(*RestoreMatchRequest)(nil),               // 15: leaderboard.v1.RestoreMatchRequest
 	(*RestoreMatchResponse)(nil),              // 16: leaderboard.v1.RestoreMatchResponse
-	(*CorrectResultRequest)(nil),              // 17: leaderboard.v1.CorrectResultRequest
-	(*CorrectResultResponse)(nil),             // 18: leaderboard.v1.CorrectResultResponse
-	(*GetResultRequest)(nil),                  // 19: leaderboard.v1.GetResultRequest
-	(*GetResultResponse)(nil),                 // 20: leaderboard.v1.GetResultResponse
-	(*ListUserResultsRequest)(nil),            // 21: leaderboard.v1.ListUserResultsRequest
-	(*ListUserResultsResponse)(nil),           // 22: leaderboard.v1.ListUserResultsResponse
-	(*ListScoresRequest)(nil),                 // 23: leaderboard.v1.ListScoresRequest
-	(*ListScoresResponse)(nil),                // 24: leaderboard.v1.ListScoresResponse
-	(*GetUserScoreRequest)(nil),               // 25: leaderboard.v1.GetUserScoreRequest
-	(*GetUserScoreResponse)(nil),              // 26: leaderboard.v1.GetUserScoreResponse
-	(*LookupScoresRequest)(nil),               // 27: leaderboard.v1.LookupScoresRequest
-	(*LookupScoresResponse)(nil),              // 28: leaderboard.v1.LookupScoresResponse
-	(*GetStatsRequest)(nil),                   // 29: leaderboard.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),                  // 30: leaderboard.v1.GetStatsResponse
-	(*ListSeasonsRequest)(nil),                // 31: leaderboard.v1.ListSeasonsRequest
-	(*ListSeasonsResponse)(nil),               // 32: leaderboard.v1.ListSeasonsResponse
-	(*GetSeasonRequest)(nil),                  // 33: leaderboard.v1.GetSeasonRequest
-	(*GetSeasonResponse)(nil),                 // 34: leaderboard.v1.GetSeasonResponse
-	(*EndSeasonRequest)(nil),                  // 35: leaderboard.v1.EndSeasonRequest
-	(*EndSeasonResponse)(nil),                 // 36: leaderboard.v1.EndSeasonResponse
-	(*WatchScoresRequest)(nil),                // 37: leaderboard.v1.WatchScoresRequest
-	(*WatchScoresResponse)(nil),               // 38: leaderboard.v1.WatchScoresResponse
-	(*ListBoardsRequest)(nil),                 // 39: leaderboard.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),                // 40: leaderboard.v1.ListBoardsResponse
-	(*GetBoardRequest)(nil),                   // 41: leaderboard.v1.GetBoardRequest
-	(*GetBoardResponse)(nil),                  // 42: leaderboard.v1.GetBoardResponse
-	(*CreateBoardRequest)(nil),                // 43: leaderboard.v1.CreateBoardRequest
-	(*CreateBoardResponse)(nil),               // 44: leaderboard.v1.CreateBoardResponse
-	(*UpdateBoardRequest)(nil),                // 45: leaderboard.v1.UpdateBoardRequest
-	(*UpdateBoardResponse)(nil),               // 46: leaderboard.v1.UpdateBoardResponse
-	(*DeleteBoardRequest)(nil),                // 47: leaderboard.v1.DeleteBoardRequest
-	(*DeleteBoardResponse)(nil),               // 48: leaderboard.v1.DeleteBoardResponse
-	(*BanUserRequest)(nil),                    // 49: leaderboard.v1.BanUserRequest
-	(*BanUserResponse)(nil),                   // 50: leaderboard.v1.BanUserResponse
-	(*UnbanUserRequest)(nil),                  // 51: leaderboard.v1.UnbanUserRequest
-	(*UnbanUserResponse)(nil),                 // 52: leaderboard.v1.UnbanUserResponse
-	(*EraseUserRequest)(nil),                  // 53: leaderboard.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                 // 54: leaderboard.v1.EraseUserResponse
-	(*ListUserScoresRequest)(nil),             // 55: leaderboard.v1.ListUserScoresRequest
-	(*ListUserScoresResponse)(nil),            // 56: leaderboard.v1.ListUserScoresResponse
-	(*BatchRetractResultsRequest_Key)(nil),    // 57: leaderboard.v1.BatchRetractResultsRequest.Key
-	nil,                                       // 58: leaderboard.v1.CorrectResultRequest.AttributesEntry
-	(*GetUserScoreResponse_UserScore)(nil),    // 59: leaderboard.v1.GetUserScoreResponse.UserScore
-	(*GetStatsResponse_Bucket)(nil),           // 60: leaderboard.v1.GetStatsResponse.Bucket
-	(*GetStatsResponse_Percentile)(nil),       // 61: leaderboard.v1.GetStatsResponse.Percentile
-	(*GetStatsResponse_Stats)(nil),            // 62: leaderboard.v1.GetStatsResponse.Stats
-	(*ListSeasonsResponse_Amendment)(nil),     // 63: leaderboard.v1.ListSeasonsResponse.Amendment
-	(*ListSeasonsResponse_Season)(nil),        // 64: leaderboard.v1.ListSeasonsResponse.Season
-	(*ListSeasonsResponse_Seasons)(nil),       // 65: leaderboard.v1.ListSeasonsResponse.Seasons
-	(*ListUserScoresResponse_BoardScore)(nil), // 66: leaderboard.v1.ListUserScoresResponse.BoardScore
-	(*ListUserScoresResponse_UserScores)(nil), // 67: leaderboard.v1.ListUserScoresResponse.UserScores
-	(*Result)(nil),                            // 68: leaderboard.v1.Result
-	(Outcome_Status)(0),                       // 69: leaderboard.v1.Outcome.Status
-	(*timestamppb.Timestamp)(nil),             // 70: google.protobuf.Timestamp
-	(*Outcome_Linked)(nil),                    // 71: leaderboard.v1.Outcome.Linked
-	(*Outcome)(nil),                           // 72: leaderboard.v1.Outcome
-	(*RetractionEffect)(nil),                  // 73: leaderboard.v1.RetractionEffect
-	(*structpb.Struct)(nil),                   // 74: google.protobuf.Struct
-	(*Act)(nil),                               // 75: leaderboard.v1.Act
-	(*Leaderboard)(nil),                       // 76: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 77: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 78: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 79: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 80: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 81: leaderboard.v1.Entry
+	(*Match)(nil),                             // 17: leaderboard.v1.Match
+	(*ListMatchesRequest)(nil),                // 18: leaderboard.v1.ListMatchesRequest
+	(*ListMatchesResponse)(nil),               // 19: leaderboard.v1.ListMatchesResponse
+	(*GetMatchRequest)(nil),                   // 20: leaderboard.v1.GetMatchRequest
+	(*GetMatchResponse)(nil),                  // 21: leaderboard.v1.GetMatchResponse
+	(*CorrectResultRequest)(nil),              // 22: leaderboard.v1.CorrectResultRequest
+	(*CorrectResultResponse)(nil),             // 23: leaderboard.v1.CorrectResultResponse
+	(*GetResultRequest)(nil),                  // 24: leaderboard.v1.GetResultRequest
+	(*GetResultResponse)(nil),                 // 25: leaderboard.v1.GetResultResponse
+	(*ListUserResultsRequest)(nil),            // 26: leaderboard.v1.ListUserResultsRequest
+	(*ListUserResultsResponse)(nil),           // 27: leaderboard.v1.ListUserResultsResponse
+	(*ListScoresRequest)(nil),                 // 28: leaderboard.v1.ListScoresRequest
+	(*ListScoresResponse)(nil),                // 29: leaderboard.v1.ListScoresResponse
+	(*GetUserScoreRequest)(nil),               // 30: leaderboard.v1.GetUserScoreRequest
+	(*GetUserScoreResponse)(nil),              // 31: leaderboard.v1.GetUserScoreResponse
+	(*LookupScoresRequest)(nil),               // 32: leaderboard.v1.LookupScoresRequest
+	(*LookupScoresResponse)(nil),              // 33: leaderboard.v1.LookupScoresResponse
+	(*GetStatsRequest)(nil),                   // 34: leaderboard.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),                  // 35: leaderboard.v1.GetStatsResponse
+	(*ListSeasonsRequest)(nil),                // 36: leaderboard.v1.ListSeasonsRequest
+	(*ListSeasonsResponse)(nil),               // 37: leaderboard.v1.ListSeasonsResponse
+	(*GetSeasonRequest)(nil),                  // 38: leaderboard.v1.GetSeasonRequest
+	(*GetSeasonResponse)(nil),                 // 39: leaderboard.v1.GetSeasonResponse
+	(*EndSeasonRequest)(nil),                  // 40: leaderboard.v1.EndSeasonRequest
+	(*EndSeasonResponse)(nil),                 // 41: leaderboard.v1.EndSeasonResponse
+	(*WatchScoresRequest)(nil),                // 42: leaderboard.v1.WatchScoresRequest
+	(*WatchScoresResponse)(nil),               // 43: leaderboard.v1.WatchScoresResponse
+	(*ListBoardsRequest)(nil),                 // 44: leaderboard.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),                // 45: leaderboard.v1.ListBoardsResponse
+	(*GetBoardRequest)(nil),                   // 46: leaderboard.v1.GetBoardRequest
+	(*GetBoardResponse)(nil),                  // 47: leaderboard.v1.GetBoardResponse
+	(*CreateBoardRequest)(nil),                // 48: leaderboard.v1.CreateBoardRequest
+	(*CreateBoardResponse)(nil),               // 49: leaderboard.v1.CreateBoardResponse
+	(*UpdateBoardRequest)(nil),                // 50: leaderboard.v1.UpdateBoardRequest
+	(*UpdateBoardResponse)(nil),               // 51: leaderboard.v1.UpdateBoardResponse
+	(*DeleteBoardRequest)(nil),                // 52: leaderboard.v1.DeleteBoardRequest
+	(*DeleteBoardResponse)(nil),               // 53: leaderboard.v1.DeleteBoardResponse
+	(*BanUserRequest)(nil),                    // 54: leaderboard.v1.BanUserRequest
+	(*BanUserResponse)(nil),                   // 55: leaderboard.v1.BanUserResponse
+	(*UnbanUserRequest)(nil),                  // 56: leaderboard.v1.UnbanUserRequest
+	(*UnbanUserResponse)(nil),                 // 57: leaderboard.v1.UnbanUserResponse
+	(*EraseUserRequest)(nil),                  // 58: leaderboard.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                 // 59: leaderboard.v1.EraseUserResponse
+	(*ListUserScoresRequest)(nil),             // 60: leaderboard.v1.ListUserScoresRequest
+	(*ListUserScoresResponse)(nil),            // 61: leaderboard.v1.ListUserScoresResponse
+	(*BatchRetractResultsRequest_Key)(nil),    // 62: leaderboard.v1.BatchRetractResultsRequest.Key
+	nil,                                       // 63: leaderboard.v1.CorrectResultRequest.AttributesEntry
+	(*GetUserScoreResponse_UserScore)(nil),    // 64: leaderboard.v1.GetUserScoreResponse.UserScore
+	(*GetStatsResponse_Bucket)(nil),           // 65: leaderboard.v1.GetStatsResponse.Bucket
+	(*GetStatsResponse_Percentile)(nil),       // 66: leaderboard.v1.GetStatsResponse.Percentile
+	(*GetStatsResponse_Stats)(nil),            // 67: leaderboard.v1.GetStatsResponse.Stats
+	(*ListSeasonsResponse_Amendment)(nil),     // 68: leaderboard.v1.ListSeasonsResponse.Amendment
+	(*ListSeasonsResponse_Season)(nil),        // 69: leaderboard.v1.ListSeasonsResponse.Season
+	(*ListSeasonsResponse_Seasons)(nil),       // 70: leaderboard.v1.ListSeasonsResponse.Seasons
+	(*ListUserScoresResponse_BoardScore)(nil), // 71: leaderboard.v1.ListUserScoresResponse.BoardScore
+	(*ListUserScoresResponse_UserScores)(nil), // 72: leaderboard.v1.ListUserScoresResponse.UserScores
+	(*Result)(nil),                            // 73: leaderboard.v1.Result
+	(Outcome_Status)(0),                       // 74: leaderboard.v1.Outcome.Status
+	(*timestamppb.Timestamp)(nil),             // 75: google.protobuf.Timestamp
+	(*Outcome_Linked)(nil),                    // 76: leaderboard.v1.Outcome.Linked
+	(*Outcome)(nil),                           // 77: leaderboard.v1.Outcome
+	(*RetractionEffect)(nil),                  // 78: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                   // 79: google.protobuf.Struct
+	(*Act)(nil),                               // 80: leaderboard.v1.Act
+	(*Leaderboard)(nil),                       // 81: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 82: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 83: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 84: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 85: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 86: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	68,  // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	69,  // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	70,  // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	71,  // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	68,  // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	72,  // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	68,  // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
-	72,  // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	69,  // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	73,  // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	71,  // 10: leaderboard.v1.RetractResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	57,  // 11: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
-	72,  // 12: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	73,  // 13: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	70,  // 14: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
-	70,  // 15: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
-	72,  // 16: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	73,  // 17: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	73,  // 18: leaderboard.v1.VoidMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	73,  // 19: leaderboard.v1.RestoreMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	70,  // 20: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	58,  // 21: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	74,  // 22: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	69,  // 23: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	68,  // 24: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	71,  // 25: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	73,  // 26: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	0,   // 27: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	68,  // 28: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	75,  // 29: leaderboard.v1.GetResultResponse.history:type_name -> leaderboard.v1.Act
-	20,  // 30: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	76,  // 31: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	59,  // 32: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	76,  // 33: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	62,  // 34: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	65,  // 35: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	64,  // 36: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70,  // 37: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
-	70,  // 38: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
-	64,  // 39: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70,  // 40: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
-	76,  // 41: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	77,  // 42: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	77,  // 43: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	77,  // 44: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	77,  // 45: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	77,  // 46: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	78,  // 47: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	77,  // 48: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	70,  // 49: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	79,  // 50: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	80,  // 51: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	79,  // 52: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	80,  // 53: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	67,  // 54: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	70,  // 55: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	81,  // 56: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	70,  // 57: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	70,  // 58: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	74,  // 59: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	70,  // 60: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	60,  // 61: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	61,  // 62: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	70,  // 63: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	70,  // 64: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	70,  // 65: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	70,  // 66: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	63,  // 67: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	70,  // 68: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	70,  // 69: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	70,  // 70: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	64,  // 71: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	70,  // 72: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	70,  // 73: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	66,  // 74: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	79,  // 75: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	3,   // 76: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,   // 77: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,   // 78: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,   // 79: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11,  // 80: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13,  // 81: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	15,  // 82: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	17,  // 83: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	19,  // 84: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	21,  // 85: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	27,  // 86: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	29,  // 87: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	31,  // 88: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	33,  // 89: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	35,  // 90: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	37,  // 91: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	39,  // 92: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	41,  // 93: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	43,  // 94: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	45,  // 95: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	47,  // 96: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	49,  // 97: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	51,  // 98: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	53,  // 99: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	55,  // 100: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	1,   // 101: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	25,  // 102: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	23,  // 103: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	4,   // 104: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,   // 105: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,   // 106: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10,  // 107: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12,  // 108: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14,  // 109: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	16,  // 110: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	18,  // 111: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	20,  // 112: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	22,  // 113: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	28,  // 114: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	30,  // 115: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	32,  // 116: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	34,  // 117: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	36,  // 118: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	38,  // 119: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	40,  // 120: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	42,  // 121: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	44,  // 122: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	46,  // 123: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	48,  // 124: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	50,  // 125: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	52,  // 126: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	54,  // 127: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	56,  // 128: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	2,   // 129: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	26,  // 130: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	24,  // 131: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	104, // [104:132] is the sub-list for method output_type
-	76,  // [76:104] is the sub-list for method input_type
-	76,  // [76:76] is the sub-list for extension type_name
-	76,  // [76:76] is the sub-list for extension extendee
-	0,   // [0:76] is the sub-list for field type_name
+	73,  // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	74,  // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	75,  // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	76,  // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	73,  // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	77,  // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	73,  // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	77,  // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	74,  // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	78,  // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	76,  // 10: leaderboard.v1.RetractResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	62,  // 11: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
+	77,  // 12: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	78,  // 13: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	75,  // 14: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
+	75,  // 15: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
+	77,  // 16: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	78,  // 17: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	78,  // 18: leaderboard.v1.VoidMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	78,  // 19: leaderboard.v1.RestoreMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	75,  // 20: leaderboard.v1.Match.changed_at:type_name -> google.protobuf.Timestamp
+	17,  // 21: leaderboard.v1.ListMatchesResponse.matches:type_name -> leaderboard.v1.Match
+	17,  // 22: leaderboard.v1.GetMatchResponse.match:type_name -> leaderboard.v1.Match
+	25,  // 23: leaderboard.v1.GetMatchResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	75,  // 24: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	63,  // 25: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	79,  // 26: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	74,  // 27: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	73,  // 28: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	76,  // 29: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	78,  // 30: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	0,   // 31: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	73,  // 32: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	80,  // 33: leaderboard.v1.GetResultResponse.history:type_name -> leaderboard.v1.Act
+	25,  // 34: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	81,  // 35: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	64,  // 36: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	81,  // 37: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	67,  // 38: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	70,  // 39: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	69,  // 40: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	75,  // 41: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	75,  // 42: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
+	69,  // 43: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	75,  // 44: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	81,  // 45: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	82,  // 46: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	82,  // 47: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	82,  // 48: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	82,  // 49: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	82,  // 50: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	83,  // 51: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	82,  // 52: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	75,  // 53: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	84,  // 54: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	85,  // 55: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	84,  // 56: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	85,  // 57: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	72,  // 58: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	75,  // 59: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	86,  // 60: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	75,  // 61: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	75,  // 62: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	79,  // 63: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	75,  // 64: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	65,  // 65: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	66,  // 66: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	75,  // 67: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	75,  // 68: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	75,  // 69: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	75,  // 70: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	68,  // 71: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	75,  // 72: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	75,  // 73: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	75,  // 74: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	69,  // 75: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	75,  // 76: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	75,  // 77: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	71,  // 78: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	84,  // 79: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	3,   // 80: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,   // 81: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,   // 82: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,   // 83: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11,  // 84: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13,  // 85: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	15,  // 86: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	18,  // 87: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
+	20,  // 88: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
+	22,  // 89: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	24,  // 90: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	26,  // 91: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	32,  // 92: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	34,  // 93: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	36,  // 94: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	38,  // 95: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	40,  // 96: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	42,  // 97: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	44,  // 98: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	46,  // 99: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	48,  // 100: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	50,  // 101: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	52,  // 102: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	54,  // 103: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	56,  // 104: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	58,  // 105: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	60,  // 106: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	1,   // 107: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	30,  // 108: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	28,  // 109: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	4,   // 110: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,   // 111: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,   // 112: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10,  // 113: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12,  // 114: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14,  // 115: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	16,  // 116: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	19,  // 117: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
+	21,  // 118: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
+	23,  // 119: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	25,  // 120: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	27,  // 121: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	33,  // 122: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	35,  // 123: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	37,  // 124: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	39,  // 125: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	41,  // 126: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	43,  // 127: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	45,  // 128: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	47,  // 129: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	49,  // 130: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	51,  // 131: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	53,  // 132: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	55,  // 133: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	57,  // 134: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	59,  // 135: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	61,  // 136: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	2,   // 137: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	31,  // 138: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	29,  // 139: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	110, // [110:140] is the sub-list for method output_type
+	80,  // [80:110] is the sub-list for method input_type
+	80,  // [80:80] is the sub-list for extension type_name
+	80,  // [80:80] is the sub-list for extension extendee
+	0,   // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -6140,24 +6578,27 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[7].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[16].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[17].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[18].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[20].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[19].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[21].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[22].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[24].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[28].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[36].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[58].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[61].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[23].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[25].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[27].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[29].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[33].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[41].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[63].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[65].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[66].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[68].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[70].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[71].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_leaderboard_service_proto_rawDesc), len(file_leaderboard_v1_leaderboard_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   67,
+			NumMessages:   72,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,8 @@ const (
 	LeaderboardService_PurgeResults_FullMethodName        = "/leaderboard.v1.LeaderboardService/PurgeResults"
 	LeaderboardService_VoidMatch_FullMethodName           = "/leaderboard.v1.LeaderboardService/VoidMatch"
 	LeaderboardService_RestoreMatch_FullMethodName        = "/leaderboard.v1.LeaderboardService/RestoreMatch"
+	LeaderboardService_ListMatches_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListMatches"
+	LeaderboardService_GetMatch_FullMethodName            = "/leaderboard.v1.LeaderboardService/GetMatch"
 	LeaderboardService_CorrectResult_FullMethodName       = "/leaderboard.v1.LeaderboardService/CorrectResult"
 	LeaderboardService_GetResult_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetResult"
 	LeaderboardService_ListUserResults_FullMethodName     = "/leaderboard.v1.LeaderboardService/ListUserResults"
@@ -72,10 +74,17 @@ type LeaderboardServiceClient interface {
 	// Undoes a user's results whose achieved_at is between two times.
 	PurgeResults(ctx context.Context, in *PurgeResultsRequest, opts ...grpc.CallOption) (*PurgeResultsResponse, error)
 	// Voids a match of a board whose field matches is true. Until RestoreMatch, no result
-	// of the match counts, not even a result that arrives later.
+	// of the match counts, not even a result that arrives later. If no result names the match
+	// and allow_unknown is not set, the call fails with NOT_FOUND.
 	VoidMatch(ctx context.Context, in *VoidMatchRequest, opts ...grpc.CallOption) (*VoidMatchResponse, error)
 	// Ends the void of a match. The results of the match count again.
 	RestoreMatch(ctx context.Context, in *RestoreMatchRequest, opts ...grpc.CallOption) (*RestoreMatchResponse, error)
+	// Lists the matches of a season, with their states, ordered by id. The board's field matches
+	// must be true.
+	ListMatches(ctx context.Context, in *ListMatchesRequest, opts ...grpc.CallOption) (*ListMatchesResponse, error)
+	// Returns a match with its state and its results, ordered by user. The board's field matches
+	// must be true.
+	GetMatch(ctx context.Context, in *GetMatchRequest, opts ...grpc.CallOption) (*GetMatchResponse, error)
 	// Changes the given fields of a stored result. The changed result is the next revision.
 	// If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
@@ -114,7 +123,8 @@ type LeaderboardServiceClient interface {
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(ctx context.Context, in *CreateBoardRequest, opts ...grpc.CallOption) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, divisions, attributes, min_score,
-	// max_score, season.grace, season.windows, retention, private and shards.
+	// max_score, season.grace, season.windows, retention, private, shards and, from false to
+	// true, matches.
 	UpdateBoard(ctx context.Context, in *UpdateBoardRequest, opts ...grpc.CallOption) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(ctx context.Context, in *DeleteBoardRequest, opts ...grpc.CallOption) (*DeleteBoardResponse, error)
@@ -210,6 +220,26 @@ func (c *leaderboardServiceClient) RestoreMatch(ctx context.Context, in *Restore
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(RestoreMatchResponse)
 	err := c.cc.Invoke(ctx, LeaderboardService_RestoreMatch_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) ListMatches(ctx context.Context, in *ListMatchesRequest, opts ...grpc.CallOption) (*ListMatchesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListMatchesResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_ListMatches_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) GetMatch(ctx context.Context, in *GetMatchRequest, opts ...grpc.CallOption) (*GetMatchResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetMatchResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_GetMatch_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -458,10 +488,17 @@ type LeaderboardServiceServer interface {
 	// Undoes a user's results whose achieved_at is between two times.
 	PurgeResults(context.Context, *PurgeResultsRequest) (*PurgeResultsResponse, error)
 	// Voids a match of a board whose field matches is true. Until RestoreMatch, no result
-	// of the match counts, not even a result that arrives later.
+	// of the match counts, not even a result that arrives later. If no result names the match
+	// and allow_unknown is not set, the call fails with NOT_FOUND.
 	VoidMatch(context.Context, *VoidMatchRequest) (*VoidMatchResponse, error)
 	// Ends the void of a match. The results of the match count again.
 	RestoreMatch(context.Context, *RestoreMatchRequest) (*RestoreMatchResponse, error)
+	// Lists the matches of a season, with their states, ordered by id. The board's field matches
+	// must be true.
+	ListMatches(context.Context, *ListMatchesRequest) (*ListMatchesResponse, error)
+	// Returns a match with its state and its results, ordered by user. The board's field matches
+	// must be true.
+	GetMatch(context.Context, *GetMatchRequest) (*GetMatchResponse, error)
 	// Changes the given fields of a stored result. The changed result is the next revision.
 	// If the season no longer accepts results, the call needs the admin scope
 	// and a reason.
@@ -500,7 +537,8 @@ type LeaderboardServiceServer interface {
 	// that board. If the rules differ, fails with ALREADY_EXISTS.
 	CreateBoard(context.Context, *CreateBoardRequest) (*CreateBoardResponse, error)
 	// Changes a board's settings: title, unit, decimals, divisions, attributes, min_score,
-	// max_score, season.grace, season.windows, retention, private and shards.
+	// max_score, season.grace, season.windows, retention, private, shards and, from false to
+	// true, matches.
 	UpdateBoard(context.Context, *UpdateBoardRequest) (*UpdateBoardResponse, error)
 	// Deletes a board with all its results.
 	DeleteBoard(context.Context, *DeleteBoardRequest) (*DeleteBoardResponse, error)
@@ -552,6 +590,12 @@ func (UnimplementedLeaderboardServiceServer) VoidMatch(context.Context, *VoidMat
 }
 func (UnimplementedLeaderboardServiceServer) RestoreMatch(context.Context, *RestoreMatchRequest) (*RestoreMatchResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method RestoreMatch not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) ListMatches(context.Context, *ListMatchesRequest) (*ListMatchesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListMatches not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) GetMatch(context.Context, *GetMatchRequest) (*GetMatchResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMatch not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) CorrectResult(context.Context, *CorrectResultRequest) (*CorrectResultResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CorrectResult not implemented")
@@ -759,6 +803,42 @@ func _LeaderboardService_RestoreMatch_Handler(srv interface{}, ctx context.Conte
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(LeaderboardServiceServer).RestoreMatch(ctx, req.(*RestoreMatchRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_ListMatches_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListMatchesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).ListMatches(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_ListMatches_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).ListMatches(ctx, req.(*ListMatchesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_GetMatch_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMatchRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).GetMatch(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_GetMatch_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).GetMatch(ctx, req.(*GetMatchRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -1168,6 +1248,14 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "RestoreMatch",
 			Handler:    _LeaderboardService_RestoreMatch_Handler,
+		},
+		{
+			MethodName: "ListMatches",
+			Handler:    _LeaderboardService_ListMatches_Handler,
+		},
+		{
+			MethodName: "GetMatch",
+			Handler:    _LeaderboardService_GetMatch_Handler,
 		},
 		{
 			MethodName: "CorrectResult",

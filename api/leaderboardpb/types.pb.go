@@ -337,7 +337,8 @@ type Board struct {
 	LinkedBoards []string `protobuf:"bytes,19,rep,name=linked_boards,proto3" json:"linked_boards,omitempty"`
 	// Set by the server while results of the source may be missing on a linked board. The
 	// source received such results before the linked board, or a window of the linked
-	// board, was created. Also set while filling_divisions is not empty.
+	// board, was created. Also set while filling_divisions is not empty, and while the list of
+	// matches may lack results from before matches was switched on.
 	Filling *bool `protobuf:"varint,20,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	// The attributes that submitted results may have, at most 64; ["*"] means all. Results
 	// may also have the attributes of the board's divisions, and the attributes in
@@ -345,8 +346,9 @@ type Board struct {
 	// this field. A board that an earlier version of the server created accepts all
 	// attributes until this field is set.
 	Attributes []string `protobuf:"bytes,24,rep,name=attributes,proto3" json:"attributes,omitempty"`
-	// If true, matches can be voided and restored: see VoidMatch. Not allowed on linked boards,
-	// which follow the matches of their source.
+	// If true, matches can be listed, voided and restored: see VoidMatch. It can be switched on
+	// later, but not off. Not allowed on linked boards, which follow the matches of their
+	// source.
 	Matches *bool `protobuf:"varint,25,opt,name=matches,proto3,oneof" json:"matches,omitempty"`
 	// Set by the server: the added divisions whose rankings may still lack users.
 	FillingDivisions []string `protobuf:"bytes,40,rep,name=filling_divisions,proto3" json:"filling_divisions,omitempty"`

@@ -101,7 +101,7 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 		board.LinkedBoards = append(board.LinkedBoards, string(id))
 	}
 	board.FillingDivisions = b.Unfilled
-	if b.Filling() || len(b.Unfilled) > 0 {
+	if b.Filling() || len(b.Unfilled) > 0 || b.UnfilledMatches {
 		board.Filling = new(true)
 	}
 	for _, tb := range b.TieBreakers {

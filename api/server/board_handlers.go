@@ -103,7 +103,7 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		amended, err := protoconv.ToBoard(message)
 		amended.CreatedAt, amended.Links, amended.FillLease, amended.Season.Ends = b.CreatedAt, b.Links, b.FillLease, b.Season.Ends
 		amended.Rolling, amended.StrictSubmits = b.Rolling, b.StrictSubmits
-		amended.Unfilled, amended.RecountLease = b.Unfilled, b.RecountLease
+		amended.Unfilled, amended.RecountLease, amended.UnfilledMatches = b.Unfilled, b.RecountLease, b.UnfilledMatches
 		*b = amended
 		return err
 	}

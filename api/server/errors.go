@@ -40,6 +40,8 @@ var codeOf = []struct {
 	{leaderboard.ErrSeasonNotFound, codes.NotFound, "SEASON_NOT_FOUND", true, ""},
 	{leaderboard.ErrEntryNotFound, codes.NotFound, "ENTRY_NOT_FOUND", true, ""},
 	{leaderboard.ErrResultNotFound, codes.NotFound, "RESULT_NOT_FOUND", false, "; check user_id, match_id and season"},
+	{leaderboard.ErrMatchNotFound, codes.NotFound, "MATCH_NOT_FOUND", true, ""},
+	{leaderboard.ErrMatchesFilling, codes.FailedPrecondition, "MATCHES_FILLING", false, "; wait until the board's field filling is absent"},
 	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, "API_KEY_NOT_FOUND", false, ""},
 	{leaderboard.ErrNotSealed, codes.FailedPrecondition, "NOT_SEALED", true, ""},
 	{auth.ErrUnauthenticated, codes.Unauthenticated, "UNAUTHENTICATED", false, ""},

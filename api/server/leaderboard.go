@@ -40,7 +40,9 @@ type service interface {
 	RetractAll(context.Context, *leaderboard.Board, *ranking.Retractions) ([]ranking.Receipt, error)
 	ExportVoids(context.Context, ranking.Selection, func(leaderboard.MatchState) error) error
 	MatchSeason(context.Context, *leaderboard.Board, leaderboard.MatchKey) (leaderboard.SeasonID, error)
-	MatchState(context.Context, leaderboard.MatchKey) (leaderboard.MatchState, error)
+	Match(context.Context, leaderboard.MatchKey) (leaderboard.MatchState, error)
+	Matches(context.Context, *leaderboard.Board, ranking.MatchesQuery) (ranking.MatchesPage, error)
+	MatchResults(context.Context, *leaderboard.Board, leaderboard.MatchKey, leaderboard.UserID, int) (ranking.MatchPage, error)
 	SetVoid(context.Context, *leaderboard.Board, leaderboard.MatchState, bool) (leaderboard.MatchState, error)
 	PreviewVoid(context.Context, *leaderboard.Board, leaderboard.MatchKey, bool) (ranking.Effects, error)
 	Correct(context.Context, *leaderboard.Board, leaderboard.ResultKey, ranking.Correction) (leaderboard.MatchResult, ranking.Receipt, error)

@@ -2,16 +2,18 @@ package server
 
 import (
 	"context"
-	"time"
+	"encoding/base64"
+	"errors"
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/protoconv"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 )
 
 // VoidMatch voids a match.
 func (s *Server) VoidMatch(ctx context.Context, req *pb.VoidMatchRequest) (*pb.VoidMatchResponse, error) {
-	key, effect, err := s.setVoid(ctx, req, true)
+	key, effect, err := s.setVoid(ctx, req, true, req.GetAllowUnknown())
 	if err != nil {
 		return nil, err
 	}
@@ -20,7 +22,7 @@ func (s *Server) VoidMatch(ctx context.Context, req *pb.VoidMatchRequest) (*pb.V
 
 // RestoreMatch ends the void of a match.
 func (s *Server) RestoreMatch(ctx context.Context, req *pb.RestoreMatchRequest) (*pb.RestoreMatchResponse, error) {
-	key, effect, err := s.setVoid(ctx, req, false)
+	key, effect, err := s.setVoid(ctx, req, false, false)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +37,9 @@ type voidRequest interface {
 	GetDryRun() bool
 }
 
-// setVoid voids or restores a match. A dry run changes nothing and returns the effect.
-func (s *Server) setVoid(ctx context.Context, req voidRequest, void bool) (leaderboard.MatchKey, *pb.RetractionEffect, error) {
+// setVoid voids or restores a match. A dry run changes nothing and returns the effect. Errors:
+// [leaderboard.ErrMatchNotFound], unless allowUnknown is true.
+func (s *Server) setVoid(ctx context.Context, req voidRequest, void, allowUnknown bool) (leaderboard.MatchKey, *pb.RetractionEffect, error) {
 	key := leaderboard.MatchKey{
 		SeasonKey: leaderboard.SeasonKey{Board: boardID(req.GetBoard()), Season: leaderboard.SeasonID(req.GetSeason())}, Match: leaderboard.MatchID(req.GetMatchId()),
 	}
@@ -53,6 +56,16 @@ func (s *Server) setVoid(ctx context.Context, req voidRequest, void bool) (leade
 	if err == nil {
 		key.Season, err = s.service.MatchSeason(ctx, &b, key)
 	}
+	if errors.Is(err, leaderboard.ErrMatchNotFound) && allowUnknown {
+		err = &leaderboard.FieldError{Field: "season", Problem: "is required with allow_unknown, because no result names the match"}
+	}
+	var state leaderboard.MatchState
+	if err == nil {
+		state, err = s.service.Match(ctx, key)
+	}
+	if errors.Is(err, leaderboard.ErrMatchNotFound) && allowUnknown {
+		err = nil
+	}
 	if err != nil {
 		return key, nil, err
 	}
@@ -63,10 +76,6 @@ func (s *Server) setVoid(ctx context.Context, req voidRequest, void bool) (leade
 	action := "match.restore"
 	if void {
 		action = "match.void"
-	}
-	state, err := s.service.MatchState(ctx, key)
-	if err != nil {
-		return key, nil, err
 	}
 	act := leaderboard.Act{Action: action, Board: key.Board, Season: key.Season, ActDetail: leaderboard.ActDetail{
 		Match: key.Match, Reason: req.GetReason(), Before: matchObject(&state),
@@ -79,10 +88,73 @@ func (s *Server) setVoid(ctx context.Context, req voidRequest, void bool) (leade
 }
 
 // matchObject returns the state of a match as JSON for the audit log.
-func matchObject(m *leaderboard.MatchState) string {
-	fields := map[string]any{"voided": m.IsVoid()}
+func matchObject(m *leaderboard.MatchState) string { return messageJSON(fromMatch(m, true)) }
+
+func fromMatch(m *leaderboard.MatchState, details bool) *pb.Match {
+	match := &pb.Match{Board: string(m.Board), Season: string(m.Season), MatchId: string(m.Match), Voided: m.IsVoid()}
 	if m.Voids > 0 {
-		fields["reason"], fields["actor"], fields["changed_at"] = m.Reason, m.Actor, m.At.Format(time.RFC3339Nano)
+		match.ChangedAt = protoconv.Timestamp(m.At)
+		if details {
+			match.Reason, match.Actor = &m.Reason, &m.Actor
+		}
 	}
-	return fieldsJSON(fields)
+	return match
+}
+
+// ListMatches returns a page of the matches of a season.
+func (s *Server) ListMatches(ctx context.Context, req *pb.ListMatchesRequest) (*pb.ListMatchesResponse, error) {
+	after, err := parseIDToken[leaderboard.MatchID](req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	page, err := s.service.Matches(ctx, &b, ranking.MatchesQuery{
+		Season: leaderboard.SeasonID(req.GetSeason()), Prefix: leaderboard.MatchID(req.GetPrefix()), After: after, Limit: orDefault(req.Limit, defaultResults),
+	})
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.ListMatchesResponse{NextPageToken: idToken(page.Next)}
+	for i := range page.Matches {
+		res.Matches = append(res.Matches, fromMatch(&page.Matches[i], isAdmin(ctx)))
+	}
+	return res, nil
+}
+
+// GetMatch returns a match with a page of its results.
+func (s *Server) GetMatch(ctx context.Context, req *pb.GetMatchRequest) (*pb.GetMatchResponse, error) {
+	after, err := parseIDToken[leaderboard.UserID](req.GetPageToken())
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.board(ctx, boardID(req.GetBoard()))
+	if err != nil {
+		return nil, err
+	}
+	key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonID(req.GetSeason())}, Match: leaderboard.MatchID(req.GetMatchId())}
+	page, err := s.service.MatchResults(ctx, &b, key, after, orDefault(req.Limit, defaultResults))
+	if err != nil {
+		return nil, err
+	}
+	res := &pb.GetMatchResponse{Match: fromMatch(&page.State, isAdmin(ctx)), NextPageToken: idToken(page.Next)}
+	for i := range page.Results {
+		res.Results = append(res.Results, fromResultStatus(&b, string(page.Results[i].User), &page.Results[i].ResultStatus))
+	}
+	return res, nil
+}
+
+func idToken[T ~string](id T) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }
+
+func parseIDToken[T interface {
+	~string
+	Validate() error
+}](token string) (T, error) {
+	id, err := base64.RawURLEncoding.DecodeString(token)
+	if err != nil || len(id) > 0 && T(id).Validate() != nil {
+		return "", &leaderboard.FieldError{Field: "page_token", Problem: "must be the next_page_token of an earlier answer"}
+	}
+	return T(id), nil
 }

@@ -241,6 +241,18 @@ func TestVoidAMatch(t *testing.T) {
 	checkContains(t, other.ok(t, "rank", "ada", "--board", "arena"), "ada has 3, rank 1 of 1")
 	checkContains(t, s.ok(t, "match", "restore", "m", "--board", "arena", "--reason", "r"), "match m counts (season all)")
 	s.fails(t, exitFailure, []string{"reason", "required"}, "match", "void", "m", "--board", "arena")
+	s.fails(t, exitFailure, []string{"typo", "arena"}, "match", "void", "typo", "--board", "arena", "--reason", "r")
+	checkContains(t, s.ok(t, "match", "void", "typo", "--board", "arena", "--reason", "early", "--allow-unknown"), "match typo is void")
+	checkContains(t, s.ok(t, "match", "list", "--board", "arena"), "counts", "typo", "void", "early")
+	if list := s.ok(t, "match", "list", "--board", "arena", "--prefix", "m"); strings.Contains(list, "typo") || !strings.Contains(list, "m ") {
+		t.Errorf("match list --prefix m:\n%s\nwant m only", list)
+	}
+	checkContains(t, s.ok(t, "match", "list", "--board", "arena", "--prefix", "none"), "no matches")
+	checkContains(t, s.ok(t, "match", "list", "--board", "arena", "--limit", "1"), "next page: --page-token")
+	checkContains(t, s.ok(t, "match", "show", "m", "--board", "arena"), "match m · season all · counts", "ada", "applied", "3")
+	s.fails(t, exitFailure, []string{"none"}, "match", "show", "none", "--board", "arena")
+	s.ok(t, "submit", "ada", "--points", "3", "--match", "m")
+	checkContains(t, s.ok(t, "board", "update", "default", "--matches"), "can be voided")
 }
 
 func TestSubmitBatch(t *testing.T) {

@@ -330,3 +330,15 @@ func (o *store) Acts(ctx context.Context, after leaderboard.ActKey) iter.Seq2[le
 func (o *store) UserActs(ctx context.Context, user leaderboard.UserID, after leaderboard.ActKey) iter.Seq2[leaderboard.Act, error] {
 	return sequence(ctx, o.calls, "UserActs", "", func(ctx context.Context) iter.Seq2[leaderboard.Act, error] { return o.inner.UserActs(ctx, user, after) })
 }
+
+func (o *store) MatchIDs(ctx context.Context, s leaderboard.SeasonKey, prefix, after leaderboard.MatchID) iter.Seq2[leaderboard.MatchID, error] {
+	return sequence(ctx, o.calls, "MatchIDs", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.MatchID, error] {
+		return o.inner.MatchIDs(ctx, s, prefix, after)
+	})
+}
+
+func (o *store) ListMatches(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (err error) {
+	ctx, call := o.calls.begin(ctx, "ListMatches", b.ID)
+	defer call.end(&err)
+	return o.inner.ListMatches(ctx, b, season, user)
+}

@@ -285,6 +285,9 @@ func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) 
 					err = s.fillSeason(ctx, &b, key, nil)
 				}
 			}
+			if err == nil && b.Matches {
+				err = s.repeatMatches(ctx, &b)
+			}
 			if err == nil && !s.index.Synced() {
 				err = errNotSynced
 			}
@@ -309,9 +312,12 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 			err = s.fillSeason(ctx, b, leaderboard.SeasonKey{Board: b.ID, Season: season}, recountLeaseOf)
 		}
 	}
+	if err == nil && b.UnfilledMatches {
+		err = s.listMatches(ctx, b, func() error { return s.renew(ctx, b, recountLeaseOf) })
+	}
 	if err == nil {
 		// If the divisions have changed again, the lease has changed too, and setLease fails.
-		err = s.setLease(ctx, b, recountLeaseOf, time.Time{})
+		err = s.setLease(ctx, b, recountLeaseOf, time.Time{}, func(stored *leaderboard.Board) { stored.UnfilledMatches = false })
 	}
 	if errors.Is(err, errMustNotFill) || errors.Is(err, leaderboard.ErrBoardNotFound) {
 		return nil
@@ -320,6 +326,53 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 		s.log.InfoContext(ctx, "divisions filled", "board", b.ID)
 	}
 	return err
+}
+
+// listMatches adds the results of every season, sealed seasons included, to the lists of matches.
+// StartRecount has begun, so Apply adds later results. listMatches calls renew after each chunk of
+// users.
+func (s *shared) listMatches(ctx context.Context, b *leaderboard.Board, renew func() error) error {
+	ids, err := s.store.SeasonIDs(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if err := eachChunk(s.store.Users(ctx, leaderboard.SeasonKey{Board: b.ID, Season: id}), recountChunk, func(users []leaderboard.UserID) error {
+			err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
+				return s.unlessDamaged(ctx, b, id, users[i], s.store.ListMatches(ctx, b, id, users[i]))
+			})
+			if err == nil {
+				err = renew()
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// repeatMatches adds this region's results to the lists of matches, and repeats the voids: another
+// region may have switched Matches on, and voided matches, before this region knew it.
+func (s *shared) repeatMatches(ctx context.Context, b *leaderboard.Board) error {
+	if err := s.listMatches(ctx, b, func() error { return nil }); err != nil {
+		return err
+	}
+	ids, err := s.store.SeasonIDs(ctx, b.ID)
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		for m, err := range s.store.Matches(ctx, leaderboard.SeasonKey{Board: b.ID, Season: id}) {
+			if err == nil && m.Voids > 0 {
+				_, err = s.applyVoids(ctx, b, m)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // fillSeason rebuilds the index first, because an index may ignore divisions that were added

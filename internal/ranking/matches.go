@@ -9,17 +9,24 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 )
 
-// CheckMatches returns a [leaderboard.FieldError] if the matches of b cannot be voided.
+// CheckMatches returns a [leaderboard.FieldError] if b has no list of matches, and
+// [leaderboard.ErrMatchesFilling] if the list may lack earlier results.
 func CheckMatches(b *leaderboard.Board) error {
-	if err := b.CheckDirect(); err != nil || b.Matches {
+	switch err := b.CheckDirect(); {
+	case err != nil:
 		return err
+	case !b.Matches:
+		return &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q has no list of matches, so its matches cannot be voided; switch the list on with \"matches\": true, or retract the results of the match", b.ID)}
+	case b.UnfilledMatches:
+		return fmt.Errorf("ranking: board %q: %w", b.ID, leaderboard.ErrMatchesFilling)
 	}
-	return &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q was created without \"matches\": true, so its matches cannot be voided; retract the results of the match", b.ID)}
+	return nil
 }
 
 // MatchSeason returns the season of a match. If the season in key is empty, MatchSeason searches
-// the newest maxSearchedSeasons seasons for results or a void of the match. Errors: a
-// [leaderboard.FieldError] if MatchSeason finds no season, or several.
+// the newest maxSearchedSeasons seasons for results or a void of the match. Errors:
+// [leaderboard.ErrMatchNotFound] if MatchSeason finds no season; a [leaderboard.FieldError] if it
+// finds several.
 func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey) (leaderboard.SeasonID, error) {
 	if err := key.Match.Validate(); err != nil {
 		return "", err
@@ -39,16 +46,11 @@ func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key lead
 	keys = newestSeasons(b, keys)
 	hasMatch := make([]bool, len(keys))
 	if err := eachRead(ctx, len(keys), func(ctx context.Context, i int) error {
-		matchKey := leaderboard.MatchKey{SeasonKey: keys[i], Match: key.Match}
-		state, err := r.store.Match(ctx, matchKey)
-		if hasMatch[i] = state.Voids > 0; hasMatch[i] || err != nil {
-			return err
+		_, err := r.Match(ctx, leaderboard.MatchKey{SeasonKey: keys[i], Match: key.Match})
+		if hasMatch[i] = err == nil; errors.Is(err, leaderboard.ErrMatchNotFound) {
+			err = nil
 		}
-		for _, err := range r.store.MatchUsers(ctx, matchKey) {
-			hasMatch[i] = err == nil
-			return err
-		}
-		return nil
+		return err
 	}); err != nil {
 		return "", err
 	}
@@ -62,14 +64,134 @@ func (r *Reader) MatchSeason(ctx context.Context, b *leaderboard.Board, key lead
 	case 1:
 		return seasons[0], nil
 	case 0:
-		return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because none of the newest %d seasons has results of the match", len(keys))}
+		return "", fmt.Errorf("ranking: match %q has no results in the newest %d seasons of board %q; name the season: %w", key.Match, len(keys), b.ID, leaderboard.ErrMatchNotFound)
 	}
 	return "", &leaderboard.FieldError{Field: "season", Problem: fmt.Sprintf("is required, because the match has results in %d seasons: %q", len(seasons), seasons)}
 }
 
-// MatchState returns the stored state of a match: see [leaderboard.MatchStore].
-func (r *Reader) MatchState(ctx context.Context, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
-	return r.store.Match(ctx, key)
+// Match returns the stored state of a match: see [leaderboard.MatchStore]. Errors:
+// [leaderboard.ErrMatchNotFound], together with a state without voids.
+func (r *Reader) Match(ctx context.Context, key leaderboard.MatchKey) (leaderboard.MatchState, error) {
+	state, err := r.store.Match(ctx, key)
+	if err != nil || state.Voids > 0 {
+		return state, err
+	}
+	for _, err := range r.store.MatchUsers(ctx, key) {
+		return state, err
+	}
+	return state, fmt.Errorf("ranking: match %q of board %q has no results in season %q: %w", key.Match, key.Board, key.Season, leaderboard.ErrMatchNotFound)
+}
+
+// MatchesQuery selects the matches of a season.
+type MatchesQuery struct {
+	Season leaderboard.SeasonID // empty means the current season
+	Prefix leaderboard.MatchID
+	After  leaderboard.MatchID // the last match of the previous page
+	Limit  int                 // 1 to maxResults
+}
+
+// MatchesPage is a page of matches.
+type MatchesPage struct {
+	Matches []leaderboard.MatchState
+	Next    leaderboard.MatchID // the After of the next page; empty on the last page
+}
+
+func checkPage(limit int) error {
+	if limit < 1 || limit > maxResults {
+		return &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxResults, limit)}
+	}
+	return nil
+}
+
+// Matches returns a page of the matches with results or a state, ordered by id. A match whose users
+// were all erased may be in the page. Errors: [leaderboard.ErrSeasonNotFound]; those of
+// CheckMatches.
+func (r *Reader) Matches(ctx context.Context, b *leaderboard.Board, q MatchesQuery) (MatchesPage, error) {
+	if err := errors.Join(checkPage(q.Limit), CheckMatches(b)); err != nil {
+		return MatchesPage{}, err
+	}
+	if q.Prefix != "" {
+		if err := q.Prefix.Validate(); err != nil {
+			return MatchesPage{}, &leaderboard.FieldError{Field: "prefix", Problem: "must be the beginning of a match id: 1 to 128 bytes of printable UTF-8"}
+		}
+	}
+	season, err := r.season(ctx, b, q.Season)
+	if err != nil {
+		return MatchesPage{}, err
+	}
+	key := leaderboard.SeasonKey{Board: b.ID, Season: season.ID}
+	var page MatchesPage
+	for id, err := range r.store.MatchIDs(ctx, key, q.Prefix, q.After) {
+		if err != nil {
+			return MatchesPage{}, err
+		}
+		if len(page.Matches) == q.Limit {
+			page.Next = page.Matches[q.Limit-1].Match
+			break
+		}
+		page.Matches = append(page.Matches, leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: key, Match: id}})
+	}
+	return page, eachRead(ctx, len(page.Matches), func(ctx context.Context, i int) (err error) {
+		page.Matches[i], err = r.store.Match(ctx, page.Matches[i].MatchKey)
+		return err
+	})
+}
+
+// MatchPage is a match with a page of its results.
+type MatchPage struct {
+	State leaderboard.MatchState
+	// Results has one result of each user, ordered by user.
+	Results []UserResult
+	Next    leaderboard.UserID // the parameter after of the next page; empty on the last page
+}
+
+// UserResult is the state of a user's result.
+type UserResult struct {
+	User leaderboard.UserID
+	ResultStatus
+}
+
+// MatchResults returns a match and up to limit of its results, of the users after a given user. If
+// the season in key is empty, MatchResults searches as MatchSeason does. Errors:
+// [leaderboard.ErrMatchNotFound]; those of MatchSeason and CheckMatches.
+func (r *Reader) MatchResults(ctx context.Context, b *leaderboard.Board, key leaderboard.MatchKey, after leaderboard.UserID, limit int) (MatchPage, error) {
+	if err := errors.Join(checkPage(limit), CheckMatches(b)); err != nil {
+		return MatchPage{}, err
+	}
+	var err error
+	if key.Season, err = r.MatchSeason(ctx, b, key); err != nil {
+		return MatchPage{}, err
+	}
+	page := MatchPage{}
+	if page.State, err = r.Match(ctx, key); err != nil {
+		return MatchPage{}, err
+	}
+	var users []leaderboard.UserID
+	for user, err := range r.store.MatchUsers(ctx, key) {
+		if err != nil {
+			return MatchPage{}, err
+		}
+		if user > after {
+			users = append(users, user)
+		}
+	}
+	slices.Sort(users)
+	if len(users) > limit {
+		users, page.Next = users[:limit], users[limit-1]
+	}
+	page.Results = make([]UserResult, len(users))
+	if err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
+		record, err := r.recordOf(ctx, leaderboard.ResultKey{SeasonKey: key.SeasonKey, User: users[i], Match: key.Match})
+		if err == nil && record.Result != nil {
+			page.Results[i] = UserResult{users[i], StatusOf(b, record.Result)}
+		}
+		return err
+	}); err != nil {
+		return MatchPage{}, err
+	}
+	// MatchUsers may yield users without a result.
+	page.Results = slices.DeleteFunc(page.Results, func(r UserResult) bool { return r.Result == nil })
+	return page, nil
 }
 
 // SetVoid voids or restores a match, and returns its state. While the match is void, none of its

@@ -411,7 +411,7 @@ func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, 
 	if err := t.s.writeUser(ctx, ops...); err != nil {
 		return false, err
 	}
-	if err := t.listUser(ctx, key, inc, st, ids); err != nil {
+	if err := t.s.listUser(ctx, key, inc, st, ids); err != nil {
 		return false, err
 	}
 	voids, err := t.grownVoids(ctx, key, st, ids)

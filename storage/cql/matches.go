@@ -126,23 +126,132 @@ func (t *task) matchesToList(st *state) (ids []leaderboard.MatchID) {
 // markMatch is the match id of a row that marks an incarnation with rows in match_users.
 const markMatch = ""
 
-// listUser marks the incarnation (see markMatch), and then adds the user to the table
-// match_users.
-func (t *task) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, ids []leaderboard.MatchID) error {
+// listUser marks the incarnation (see markMatch), and then adds the matches to the table
+// match_ids, and the user to the table match_users.
+func (s *Store) listUser(ctx context.Context, key *userKey, inc incarnation, st *state, ids []leaderboard.MatchID) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	mark := userKey{SeasonKey: key.SeasonKey, incarnation: key.incarnation}
-	if _, ok := t.s.marked.Load(mark); !ok {
-		if err := t.s.conn.write(ctx, op{setApplied, append([]any{int64(1), t.s.dc, int64(1)}, append(matchArgs(key.SeasonKey, key.incarnation), markMatch)...)}); err != nil {
+	if _, ok := s.marked.Load(mark); !ok {
+		if err := s.conn.write(ctx, op{setApplied, append([]any{int64(1), s.dc, int64(1)}, append(matchArgs(key.SeasonKey, key.incarnation), markMatch)...)}); err != nil {
 			return err
 		}
-		t.s.marked.Store(mark, true)
+		s.marked.Store(mark, true)
 	}
-	return t.s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
-		return t.s.conn.write(ctx, op{insertMatchUser, append(matchArgs(key.SeasonKey, key.incarnation),
+	return s.forEach(ctx, len(ids), func(ctx context.Context, i int) error {
+		if err := s.listMatch(ctx, key.SeasonKey, key.incarnation, ids[i]); err != nil {
+			return err
+		}
+		return s.conn.write(ctx, op{insertMatchUser, append(matchArgs(key.SeasonKey, key.incarnation),
 			string(ids[i]), bucketOf(key.user, inc.buckets), string(key.user), st.account.Epoch<<epochShift|1)})
 	})
+}
+
+const (
+	// matchBuckets is the number of partitions of a season in the table match_ids.
+	matchBuckets   = 16
+	maxMatchRows   = 1 << 16
+	matchIDsOfPage = 256
+)
+
+// matchRow identifies a row that this store has written into the table match_ids. Only the
+// removal of the incarnation's data removes the row.
+type matchRow struct {
+	leaderboard.SeasonKey
+	incarnation int
+	match       leaderboard.MatchID
+}
+
+func bucketOfMatch(id leaderboard.MatchID) int {
+	return bucketOf(leaderboard.UserID(id), matchBuckets)
+}
+
+func (s *Store) listMatch(ctx context.Context, key leaderboard.SeasonKey, incarnation int, id leaderboard.MatchID) error {
+	row := matchRow{key, incarnation, id}
+	if s.matchRows.Contains(row) {
+		return nil
+	}
+	err := s.conn.write(ctx, op{insertMatchID, append(matchArgs(key, incarnation), bucketOfMatch(id), string(id))})
+	if err == nil {
+		s.matchRows.Add(row, struct{}{})
+	}
+	return err
+}
+
+// ListMatches adds the user's results to the tables match_ids and match_users.
+func (s *Store) ListMatches(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error {
+	if _, err := s.liveBoard(ctx, b); err != nil {
+		return err
+	}
+	key := &userKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: season}, user: user}
+	inc, err := s.incarnations.readAgain(ctx, key.SeasonKey)
+	if err != nil || !inc.open {
+		return err
+	}
+	key.incarnation = inc.number
+	st, err := s.readState(ctx, key, nil)
+	if err != nil {
+		return err
+	}
+	var ids []leaderboard.MatchID
+	for id, m := range st.matches {
+		if m.result != nil {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return s.listUser(ctx, key, inc, st, ids)
+}
+
+// MatchIDs reads a page of each bucket, and yields the ids up to the last id of the page that
+// ends first.
+func (s *Store) MatchIDs(ctx context.Context, key leaderboard.SeasonKey, prefix, after leaderboard.MatchID) iter.Seq2[leaderboard.MatchID, error] {
+	return func(yield func(leaderboard.MatchID, error) bool) {
+		inc, err := s.incarnations.readAgain(ctx, key)
+		const (
+			// Ids have no character below ' ' and no U+10FFFF.
+			least, greatest = "\x01", "\U0010FFFF"
+		)
+		for err == nil && inc.open {
+			lower := string(prefix)
+			if after != "" && after >= prefix {
+				lower = string(after) + least
+			}
+			pages := make([][]leaderboard.MatchID, matchBuckets)
+			if err = s.forEach(ctx, matchBuckets, func(ctx context.Context, i int) (err error) {
+				var id string
+				pages[i], err = gather(ctx, s.conn, op{selectMatchIDs, append(matchArgs(key, inc.number), i, lower, string(prefix)+greatest, matchIDsOfPage)}, []any{&id},
+					func() (leaderboard.MatchID, error) { return leaderboard.MatchID(id), nil })
+				return err
+			}); err != nil {
+				break
+			}
+			var last leaderboard.MatchID // "" if the pages have all ids
+			for _, page := range pages {
+				if n := len(page); n == matchIDsOfPage && (last == "" || page[n-1] < last) {
+					last = page[n-1]
+				}
+			}
+			ids := slices.Concat(pages...)
+			slices.Sort(ids)
+			for _, id := range ids {
+				if last != "" && id > last {
+					break
+				}
+				if !yield(id, nil) {
+					return
+				}
+			}
+			if last == "" {
+				return
+			}
+			after = last
+		}
+		if err != nil {
+			yield("", err)
+		}
+	}
 }
 
 // hasMatchUsers reports whether an incarnation may have rows in the table match_users.
@@ -213,6 +322,9 @@ func (s *Store) SetMatch(ctx context.Context, b *leaderboard.Board, m leaderboar
 			ops = append(ops, op{setApplied, append([]any{m.Applied, s.dc, m.Applied}, args...)})
 		}
 		if !deleted {
+			if err := s.listMatch(ctx, m.SeasonKey, inc.number, m.Match); err != nil {
+				return leaderboard.MatchState{}, err
+			}
 			if err := s.conn.write(ctx, ops...); err != nil {
 				return leaderboard.MatchState{}, err
 			}

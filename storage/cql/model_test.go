@@ -68,6 +68,7 @@ var (
 		"audit": {"day"}, "audit_days": {"realm"}, "audit_users": {"user_hash"},
 		"reservations": {"match_hash"},
 		"match_users":  {"board", "season", "incarnation", "match_id", "bucket"}, "match_states": {"board", "season", "incarnation"},
+		"match_ids":         {"board", "season", "incarnation", "bucket"},
 		"final_generations": {"board", "season", "generation"}, "api_keys": {"realm"},
 		"final_places": {"board", "season", "incarnation", "user_id"}, "final_pages": {"board", "season", "page"},
 		"final_marks": {"data_center", "bucket"},
@@ -76,7 +77,7 @@ var (
 		"boards": {"board"}, "seasons": {"season"}, "user_seasons": {"board", "season", "incarnation"},
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
 		"api_keys": {"id"},
-		"ban_ends": {"until_at", "user_hash", "board"}, "rank_changes": {"id"}, "match_users": {"user_id"}, "match_states": {"match_id"},
+		"ban_ends": {"until_at", "user_hash", "board"}, "rank_changes": {"id"}, "match_users": {"user_id"}, "match_states": {"match_id"}, "match_ids": {"match_id"},
 		"audit": {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
 		"final_places": {"division", "item"}, "final_pages": {"standing"}, "final_marks": {"user_id", "id"},
 	}

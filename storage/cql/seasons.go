@@ -287,6 +287,11 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 	if !withMatchUsers {
 		return nil
 	}
+	for bucket := range matchBuckets {
+		if err := s.conn.write(ctx, op{deleteMatchIDs, append(matchArgs(seasonKey, inc.number, sweepTime), bucket)}); err != nil {
+			return err
+		}
+	}
 	// last, because a repeated sweep must find the row of markMatch
 	return s.conn.write(ctx, op{deleteStates, matchArgs(seasonKey, inc.number, sweepTime)})
 }

@@ -75,6 +75,7 @@ type Store struct {
 	cache        *lru.Cache[userKey, summary] // nil disables caching
 	pages        *pageCache
 	announced    *lru.Cache[announcement, struct{}]
+	matchRows    *lru.Cache[matchRow, struct{}]
 	marked       sync.Map // incarnations that listUser has marked (see matches.go), as userKeys without a user
 }
 
@@ -119,6 +120,7 @@ func open(c conn, o Options) *Store {
 		panic(err)
 	}
 	s.dataCenters = func(context.Context) ([]string, error) { return []string{s.dc}, nil }
+	s.matchRows, _ = lru.New[matchRow, struct{}](maxMatchRows)
 	s.announced, _ = lru.New[announcement, struct{}](maxAnnounced) // New fails only if the size is below 1
 	s.incarnations.reads.Call = s.readIncarnations
 	s.boards.Call = s.readBoards

@@ -33,6 +33,7 @@ import (
 //	d  season; r; user id with length; match id, raw   the leaderboard.Record
 //	d  season; m; match id with length; user id, raw   nothing; the user has a stored result of the match; only if Board.Matches
 //	d  season; v; match id, raw                 the leaderboard.MatchState
+//	d  season; w; match id, raw                 nothing; the match has or had a stored result; only if Board.Matches
 //	d  season; l; slot; sort key                the fields of the entry that its sort key does not hold
 //	d  season; f; generation, 4 bytes; n; slot        number of final standings of a ladder, uvarint
 //	d  season; f; generation, 4 bytes; p; slot; position, 8 bytes   final standing
@@ -71,6 +72,7 @@ const (
 	dataRecord   = 'r'
 	dataMatch    = 'm'
 	dataVoid     = 'v'
+	dataMatchID  = 'w'
 	dataLadder   = 'l'
 	dataFinal    = 'f'
 	finalCount   = 'n'
@@ -160,6 +162,10 @@ func (k seasonRowKey) matchUsers(match leaderboard.MatchID) []byte {
 
 func (k seasonRowKey) matchUser(match leaderboard.MatchID, user leaderboard.UserID) []byte {
 	return append(k.matchUsers(match), user...)
+}
+
+func (k seasonRowKey) matchID(match leaderboard.MatchID) []byte {
+	return append(k.kind(dataMatchID), match...)
 }
 
 func (k seasonRowKey) matchState(match leaderboard.MatchID) []byte {

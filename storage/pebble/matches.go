@@ -103,6 +103,81 @@ func (s *Store) MatchUsers(ctx context.Context, key leaderboard.MatchKey) iter.S
 	})
 }
 
+// MatchIDs implements [leaderboard.Store].
+func (s *Store) MatchIDs(ctx context.Context, seasonKey leaderboard.SeasonKey, prefix, after leaderboard.MatchID) iter.Seq2[leaderboard.MatchID, error] {
+	bd := s.board(seasonKey.Board)
+	if bd == nil {
+		return emptySeq[leaderboard.MatchID](ctx)
+	}
+	rowKey := makeSeasonRowKey(bd.number, seasonKey.Season)
+	// next returns the first id in rows of a kind.
+	next := func(kind byte) (id leaderboard.MatchID, found bool, err error) {
+		rows := rowKey.kind(kind)
+		lower := append(rows[:len(rows):len(rows)], prefix...)
+		if after != "" && after >= prefix {
+			lower = append(append(rows[:len(rows):len(rows)], after...), 0)
+		}
+		err = s.scan(ctx, lower, keyAfter(append(rows[:len(rows):len(rows)], prefix...)), func(key, _ []byte) (bool, error) {
+			id, found = leaderboard.MatchID(key[len(rows):]), true
+			return false, nil
+		})
+		return id, found, err
+	}
+	return func(yield func(leaderboard.MatchID, error) bool) {
+		for {
+			id, found, err := next(dataMatchID)
+			if err == nil {
+				var voided leaderboard.MatchID
+				var hasState bool
+				if voided, hasState, err = next(dataVoid); hasState && (!found || voided < id) {
+					id, found = voided, true
+				}
+			}
+			if err != nil {
+				yield("", fmt.Errorf("matches of season %q: %w", seasonKey.Season, err))
+				return
+			}
+			if !found || !yield(id, nil) {
+				return
+			}
+			after = id
+		}
+	}
+}
+
+// ListMatches implements [leaderboard.Store].
+func (s *Store) ListMatches(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error {
+	unlock, err := s.lockUser(ctx, user)
+	if err != nil {
+		return err
+	}
+	batch := s.db.NewBatch()
+	bd, err := s.liveBoard(b)
+	if err == nil {
+		rowKey := makeSeasonRowKey(bd.number, season)
+		for r, readErr := range s.results(ctx, bd, season, user) {
+			if err = readErr; err == nil {
+				err = listMatch(batch, rowKey, r.Match, user)
+			}
+			if err != nil {
+				break
+			}
+		}
+	}
+	if err != nil || batch.Empty() {
+		unlock()
+		return err
+	}
+	return s.commit(ctx, batch, unlock)
+}
+
+func listMatch(batch *pebble.Batch, rowKey seasonRowKey, match leaderboard.MatchID, user leaderboard.UserID) error {
+	if err := batch.Set(rowKey.matchID(match), nil, nil); err != nil {
+		return err
+	}
+	return batch.Set(rowKey.matchUser(match, user), nil, nil)
+}
+
 func (s *Store) eraseMatches(ctx context.Context, batch *pebble.Batch, st *userState) error {
 	if !st.bd.Matches {
 		return nil

@@ -14,7 +14,7 @@ import (
 )
 
 // seasonsUnder returns the seasons below the key prefix of a board or a season, ordered by id. It
-// omits seasons that have only states of matches.
+// omits seasons that have only matches: states, or ids of matches whose users were erased.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := keyAfter(prefix)
 	for start := prefix; start != nil; {
@@ -25,8 +25,8 @@ func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons 
 			if !ok {
 				return false, errFormat("key of a season")
 			}
-			// If a season's first row has the greatest kind, dataVoid, the season has only states of matches.
-			if !bytes.HasPrefix(rest, []byte{dataVoid}) {
+			// dataVoid and dataMatchID are the greatest kinds, so the season's other rows would be first.
+			if len(rest) == 0 || rest[0] < dataVoid {
 				seasons = append(seasons, season)
 			}
 			start = keyAfter(makeSeasonRowKey(number, season))

@@ -216,7 +216,7 @@ func (st *userState) write(batch *pebble.Batch) error {
 			return err
 		}
 		if st.bd.Matches && st.records[match].Result != nil {
-			if err := batch.Set(st.rowKey.matchUser(match, st.user), nil, nil); err != nil {
+			if err := listMatch(batch, st.rowKey, match, st.user); err != nil {
 				return err
 			}
 		}

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -187,6 +188,74 @@ var matchTests = []test{
 		void.Voids = 2
 		f.apply(b, void)
 		f.equal("score after the end of the void", "6", f.score(b, s, "u"))
+	}},
+	{"MatchIDs yields the matches with results or a state, in order, by prefix and after an id", func(f *fixture) {
+		b := f.create(matchBoard())
+		s := firstSeason(b)
+		all := []leaderboard.MatchID{"a", "a b", "a%", "a/1", "aa", "ab", "b", "voided", "é"}
+		for i, id := range all {
+			if id == "voided" {
+				_, err := f.SetMatch(f.ctx, b, leaderboard.MatchState{MatchKey: leaderboard.MatchKey{SeasonKey: s, Match: id}, Voids: 1, At: f.clock})
+				f.ok("SetMatch", err)
+				continue
+			}
+			f.apply(b, f.result(b, leaderboard.UserID(fmt.Sprint("u", i%3)), id, 0, 5), f.result(b, "v", id, 0, 5))
+		}
+		n := f.rows(600)
+		var many []leaderboard.MatchResult
+		for i := range n {
+			id := leaderboard.MatchID(fmt.Sprintf("m%04d", i))
+			all, many = append(all, id), append(many, f.result(b, "v", id, 0, 1))
+		}
+		f.apply(b, many...)
+		slices.Sort(all)
+		for _, prefix := range []leaderboard.MatchID{"", "a", "aa", "m", "m00", "zz"} {
+			for _, after := range []leaderboard.MatchID{"", "a", "aa", "ab1", "m0001", "zzz"} {
+				var want []leaderboard.MatchID
+				for _, id := range all {
+					if strings.HasPrefix(string(id), string(prefix)) && id > after {
+						want = append(want, id)
+					}
+				}
+				got, err := collect(f.MatchIDs(f.ctx, s, prefix, after))
+				f.ok("MatchIDs", err)
+				f.equal(fmt.Sprintf("MatchIDs(%q, %q)", prefix, after), want, got)
+			}
+		}
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, time.Time{}))
+		got, err := collect(f.MatchIDs(f.ctx, s, "", ""))
+		f.ok("MatchIDs", err)
+		f.equal("MatchIDs of a deleted season", 0, len(got))
+	}},
+	{"ListMatches adds results from before the board had Matches", func(f *fixture) {
+		b := f.create(sumBoard("b"))
+		s := firstSeason(b)
+		f.apply(b, f.result(b, "u", "m", 0, 5), f.result(b, "u", "n", 0, 1), f.result(b, "v", "m", 0, 7))
+		amended, err := f.AmendBoard(f.ctx, b.ID, func(b *leaderboard.Board) error {
+			b.Matches = true
+			return nil
+		})
+		f.ok("AmendBoard", err)
+		f.equal("UnfilledMatches", true, amended.UnfilledMatches)
+		_, err = f.StartRecount(f.ctx, &amended)
+		f.ok("StartRecount", err)
+		f.apply(b, f.result(b, "w", "m", 0, 1)) // b is older
+		for range 2 {
+			for _, user := range users("u", "v") {
+				f.ok("ListMatches", f.ListMatches(f.ctx, &amended, s.Season, user))
+			}
+		}
+		ids, err := collect(f.MatchIDs(f.ctx, s, "", ""))
+		f.ok("MatchIDs", err)
+		f.equal("MatchIDs", []leaderboard.MatchID{"m", "n"}, ids)
+		got, err := collect(f.MatchUsers(f.ctx, leaderboard.MatchKey{SeasonKey: s, Match: "m"}))
+		f.ok("MatchUsers", err)
+		slices.Sort(got)
+		f.equal("MatchUsers", users("u", "v", "w"), got)
+		f.setVoids(&amended, 1)
+		f.equal("score after a void", "1", f.score(b, s, "u"))
+		f.equal("score after a void", "-", f.score(b, s, "w"))
+		f.wantErr("ListMatches of an unknown board", f.ListMatches(f.ctx, &leaderboard.Board{ID: "none"}, s.Season, "u"), leaderboard.ErrBoardNotFound)
 	}},
 	{"MatchUsers yields each user with a result of a match once", func(f *fixture) {
 		b := f.create(matchBoard())

@@ -34,6 +34,8 @@ var storeTests = []test{
 			},
 			"Match":             func() error { _, err := f.Match(ctx, matchKey(&r)); return err },
 			"Matches":           func() error { _, err := collect(f.Matches(ctx, s)); return err },
+			"MatchIDs":          func() error { _, err := collect(f.MatchIDs(ctx, s, "", "")); return err },
+			"ListMatches":       func() error { return f.ListMatches(ctx, b, s.Season, "u") },
 			"MatchUsers":        func() error { _, err := collect(f.MatchUsers(ctx, matchKey(&r))); return err },
 			"Users":             func() error { _, err := collect(f.Users(ctx, s)); return err },
 			"HasUsers":          func() error { _, err := f.HasUsers(ctx, s); return err },

@@ -455,3 +455,19 @@ func (s *Store) UserActs(ctx context.Context, user leaderboard.UserID, after lea
 	}
 	return s.Store.UserActs(ctx, user, after)
 }
+
+// MatchIDs implements [leaderboard.Store].
+func (s *Store) MatchIDs(ctx context.Context, key leaderboard.SeasonKey, prefix, after leaderboard.MatchID) iter.Seq2[leaderboard.MatchID, error] {
+	if err := s.check(ctx, "MatchIDs", leaderboard.ErrUnavailable); err != nil {
+		return failure[leaderboard.MatchID](err)
+	}
+	return s.Store.MatchIDs(ctx, key, prefix, after)
+}
+
+// ListMatches implements [leaderboard.Store].
+func (s *Store) ListMatches(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) error {
+	if err := s.check(ctx, "ListMatches", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.ListMatches(ctx, b, season, user)
+}

@@ -103,7 +103,7 @@ func rewindBoards(t *testing.T, api *deployment.Node) []string {
 
 func voidMatch(t *testing.T, api *deployment.Node, board, id string) {
 	t.Helper()
-	if status, err := api.Call(t.Context(), http.MethodPost, "/v1/boards/"+board+"/matches/"+id+":void", map[string]any{"reason": "test"}, nil); err != nil || status != http.StatusOK {
+	if status, err := api.Call(t.Context(), http.MethodPost, "/v1/boards/"+board+"/matches/"+id+":void", map[string]any{"reason": "test", "allow_unknown": true}, nil); err != nil || status != http.StatusOK {
 		t.Fatalf("void of %s: status %d, error %v", id, status, err)
 	}
 }

@@ -157,7 +157,6 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.StringVar(&f.source, "source", "", "link the new board to this `board`, whose results then count on both")
 	annotate(fs, "source", boardValues)
 	fs.StringToStringVar(&f.match, "match", nil, "with --source: count only results with this `attribute=value`; repeat the flag for more")
-	fs.BoolVar(&f.matches, "matches", false, "let administrators void and restore matches")
 	scoreFlag(fs, &f.floor, "floor", "on sum boards: reject results that take a sum below this `score`")
 }
 
@@ -172,6 +171,7 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	scoreFlag(fs, &f.min, "min", "minimum `score` or points of a result")
 	scoreFlag(fs, &f.max, "max", "maximum `score` or points of a result")
 	fs.StringArrayVar(&f.attributes, "attribute", nil, "further `attribute` that results may have, besides attributes of divisions; * means any")
+	fs.BoolVar(&f.matches, "matches", false, "list matches, and let administrators void and restore them; cannot be switched off")
 	fs.BoolVar(&f.private, "private", false, "on a server with public_read: hide the board from callers without a key")
 	fs.Int32Var(&f.shards, "shards", 0, "`number` of shards in the rank index of a distributed server (if omitted, the server's setting redis.shards)")
 	fs.DurationVar(&f.retention, "retention", 0, "how long to keep a season after it is sealed (if omitted, forever)")
@@ -391,7 +391,7 @@ the board exists with the same rules, the command changes nothing and succeeds.`
 
 var mutable = map[string]bool{
 	"title": true, "unit": true, "decimals": true, "attributes": true, "min_score": true, "max_score": true,
-	"season.grace": true, "season.windows": true, "retention": true, "private": true, "shards": true, "divisions": true,
+	"season.grace": true, "season.windows": true, "retention": true, "private": true, "shards": true, "divisions": true, "matches": true,
 }
 
 func boardUpdateCommand(app *cli.App) *cobra.Command {
@@ -407,12 +407,16 @@ file, the command ignores the fields of these rules.
 removes all. Until a new division has all users, "leaderboard board show" and lists of
 the division show that it is filling. Sealed seasons keep their divisions.
 
+After --matches, the server adds the earlier results to the list of matches. Until then,
+the board is filling, and its matches cannot be voided. --matches cannot be switched off.
+
 After a change of --shards, the server rebuilds the rank index of the board. Meanwhile it
 answers from the old shards. Seasons on several shards have no dense ranks until they are
 sealed.`,
 		Example: `  leaderboard board update marathon --title "City marathon" --grace 72h
   leaderboard board update arena --private=false
   leaderboard board update arena --shards 3
+  leaderboard board update arena --matches
   leaderboard board update marathon --division gender --division gender+age
   leaderboard board update arena --retention 720h --dry-run
   leaderboard board update cup --window 2026=2026-01-01/2027-01-01 --window 2027=2027-01-01/2028-01-01`,

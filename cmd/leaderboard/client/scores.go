@@ -508,9 +508,7 @@ season comes first, and in a season the results are ordered by match id.`,
 				t.AppendRow(table.Row{r.GetSeason(), r.GetMatchId(), status, r.GetRevision(), resultScore(r.GetResult(), unit), formatTime(r.GetResult().GetAchievedAt())})
 			}
 			cli.WriteTable(c.Stdout, t)
-			if res.GetNextPageToken() != "" {
-				c.Printf("next page: --page-token %s\n", res.GetNextPageToken())
-			}
+			c.printNextPage(res.GetNextPageToken())
 		})
 	})
 }

@@ -108,6 +108,7 @@ func (im *importer) voidMatch(ctx context.Context, void *pb.ExportResultsRespons
 	return importOne(ctx, func(*pb.Outcome) error {
 		_, err := im.Scores.VoidMatch(ctx, &pb.VoidMatchRequest{
 			Board: client.BoardName(im.board), Season: void.GetSeason(), MatchId: void.GetMatchId(), Reason: cmp.Or(void.GetReason(), "import"),
+			AllowUnknown: true, // the server may still be applying the results
 		})
 		return err
 	}, codes.InvalidArgument, codes.NotFound)
