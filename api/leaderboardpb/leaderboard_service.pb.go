@@ -3208,8 +3208,12 @@ func (x *GetStatsResponse) GetData() *GetStatsResponse_Stats {
 
 // Request of ListSeasons.
 type ListSeasonsRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Board         string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Board string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	// 1 to 1,000; 100 if absent.
+	Limit *int32 `protobuf:"varint,2,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	// The next_page_token of the previous page.
+	PageToken     string `protobuf:"bytes,3,opt,name=page_token,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3247,6 +3251,20 @@ func (*ListSeasonsRequest) Descriptor() ([]byte, []int) {
 func (x *ListSeasonsRequest) GetBoard() string {
 	if x != nil {
 		return x.Board
+	}
+	return ""
+}
+
+func (x *ListSeasonsRequest) GetLimit() int32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *ListSeasonsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
 	}
 	return ""
 }
@@ -5323,8 +5341,8 @@ func (x *ListSeasonsResponse_Amendment) GetReason() string {
 	return ""
 }
 
-// A season that has results, the current season, or a window of an EXPLICIT
-// schedule.
+// A season that has entries or is sealed, the current season, or a window of an
+// EXPLICIT schedule.
 type ListSeasonsResponse_Season struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -5479,7 +5497,9 @@ type ListSeasonsResponse_Seasons struct {
 	Board   string                        `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Seasons []*ListSeasonsResponse_Season `protobuf:"bytes,2,rep,name=seasons,proto3" json:"seasons,omitempty"`
 	// The id of the current season; empty between seasons.
-	Current       string `protobuf:"bytes,3,opt,name=current,proto3" json:"current,omitempty"`
+	Current string `protobuf:"bytes,3,opt,name=current,proto3" json:"current,omitempty"`
+	// Empty on the last page. Another page may have fewer seasons than the limit.
+	NextPageToken string `protobuf:"bytes,4,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5531,6 +5551,13 @@ func (x *ListSeasonsResponse_Seasons) GetSeasons() []*ListSeasonsResponse_Season
 func (x *ListSeasonsResponse_Seasons) GetCurrent() string {
 	if x != nil {
 		return x.Current
+	}
+	return ""
+}
+
+func (x *ListSeasonsResponse_Seasons) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
 	}
 	return ""
 }
@@ -6128,9 +6155,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0e_score_at_rankB\x10\n" +
 	"\x0e_rank_of_scoreB\n" +
 	"\n" +
-	"\b_filling\"*\n" +
+	"\b_filling\"o\n" +
 	"\x12ListSeasonsRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\"\x91\a\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12\x19\n" +
+	"\x05limit\x18\x02 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"page_token\x18\x03 \x01(\tR\n" +
+	"page_tokenB\b\n" +
+	"\x06_limit\"\xbc\a\n" +
 	"\x13ListSeasonsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12?\n" +
 	"\x04data\x18\x02 \x01(\v2+.leaderboard.v1.ListSeasonsResponse.SeasonsR\x04data\x1aO\n" +
@@ -6158,11 +6190,12 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\t_entrantsB\v\n" +
 	"\t_checksumB\n" +
 	"\n" +
-	"\b_filling\x1a\x7f\n" +
+	"\b_filling\x1a\xa9\x01\n" +
 	"\aSeasons\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12D\n" +
 	"\aseasons\x18\x02 \x03(\v2*.leaderboard.v1.ListSeasonsResponse.SeasonR\aseasons\x12\x18\n" +
-	"\acurrent\x18\x03 \x01(\tR\acurrent\"\\\n" +
+	"\acurrent\x18\x03 \x01(\tR\acurrent\x12(\n" +
+	"\x0fnext_page_token\x18\x04 \x01(\tR\x0fnext_page_token\"\\\n" +
 	"\x10GetSeasonRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -6586,6 +6619,7 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[27].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[29].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[33].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[35].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[41].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[63].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[66].OneofWrappers = []any{}

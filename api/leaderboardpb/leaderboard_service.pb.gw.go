@@ -917,6 +917,8 @@ func local_request_LeaderboardService_GetStats_0(ctx context.Context, marshaler 
 	return msg, metadata, err
 }
 
+var filter_LeaderboardService_ListSeasons_0 = &utilities.DoubleArray{Encoding: map[string]int{"board": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
+
 func request_LeaderboardService_ListSeasons_0(ctx context.Context, marshaler runtime.Marshaler, client LeaderboardServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq ListSeasonsRequest
@@ -930,6 +932,12 @@ func request_LeaderboardService_ListSeasons_0(ctx context.Context, marshaler run
 	protoReq.Board, err = runtime.String(val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "board", err)
+	}
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_LeaderboardService_ListSeasons_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	if req.Body != nil {
 		_, _ = io.Copy(io.Discard, req.Body)
@@ -951,6 +959,12 @@ func local_request_LeaderboardService_ListSeasons_0(ctx context.Context, marshal
 	protoReq.Board, err = runtime.String(val)
 	if err != nil {
 		return nil, metadata, status.Errorf(codes.InvalidArgument, "type mismatch, parameter: %s, error: %v", "board", err)
+	}
+	if err := req.ParseForm(); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if err := runtime.PopulateQueryParameters(&protoReq, req.Form, filter_LeaderboardService_ListSeasons_0); err != nil {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
 	msg, err := server.ListSeasons(ctx, &protoReq)
 	return msg, metadata, err

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"encoding/base64"
 	"sync"
 	"time"
 
@@ -58,7 +59,7 @@ type service interface {
 	User(context.Context, ranking.Query, leaderboard.UserID, int, bool) (ranking.UserPage, error)
 	Lookup(context.Context, ranking.Query, []leaderboard.UserID) (ranking.LookupPage, error)
 	Stats(context.Context, ranking.StatsQuery) (ranking.Stats, error)
-	Seasons(context.Context, *leaderboard.Board) ([]ranking.SeasonInfo, error)
+	Seasons(context.Context, *leaderboard.Board, ranking.SeasonsQuery) (ranking.SeasonsPage, error)
 	Watch(context.Context, ranking.PageQuery, func(*ranking.WatchedPage) error) error
 
 	SetBan(context.Context, leaderboard.Ban) (leaderboard.Ban, error)
@@ -234,24 +235,48 @@ func (s *Server) GetStats(ctx context.Context, req *pb.GetStatsRequest) (*pb.Get
 	return &pb.GetStatsResponse{Status: success, Data: fromStats(&stats)}, nil
 }
 
-// ListSeasons returns the seasons of a board.
+const defaultSeasons = 100
+
+// ListSeasons returns a page of the seasons of a board.
 func (s *Server) ListSeasons(ctx context.Context, req *pb.ListSeasonsRequest) (*pb.ListSeasonsResponse, error) {
 	b, err := s.board(ctx, boardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
-	seasons, err := s.service.Seasons(ctx, &b)
+	after, err := parseSeasonToken(&b, req.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
-	data := &pb.ListSeasonsResponse_Seasons{Board: string(b.ID)}
+	page, err := s.service.Seasons(ctx, &b, ranking.SeasonsQuery{Limit: orDefault(req.Limit, defaultSeasons), After: after})
+	if err != nil {
+		return nil, err
+	}
+	data := &pb.ListSeasonsResponse_Seasons{Board: string(b.ID), NextPageToken: seasonToken(page.Next)}
 	if current, err := b.Season.At(s.options.Now()); err == nil {
 		data.Current = string(current.ID)
 	}
-	for i := range seasons {
-		data.Seasons = append(data.Seasons, fromSeason(&seasons[i]))
+	for i := range page.Seasons {
+		data.Seasons = append(data.Seasons, fromSeason(&page.Seasons[i]))
 	}
 	return &pb.ListSeasonsResponse{Status: success, Data: data}, nil
+}
+
+func seasonToken(id leaderboard.SeasonID) string {
+	return base64.RawURLEncoding.EncodeToString([]byte(id))
+}
+
+func parseSeasonToken(b *leaderboard.Board, token string) (leaderboard.SeasonID, error) {
+	if token == "" {
+		return "", nil
+	}
+	id, err := base64.RawURLEncoding.DecodeString(token)
+	if err == nil {
+		_, err = b.Season.ByID(leaderboard.SeasonID(id))
+	}
+	if err != nil {
+		return "", &leaderboard.FieldError{Field: "page_token", Problem: "must be the next_page_token of an earlier answer for this board"}
+	}
+	return leaderboard.SeasonID(id), nil
 }
 
 // EraseUser deletes all data of a user.

@@ -180,3 +180,38 @@ func TestChecksumFollowsFromTheAPI(t *testing.T) {
 		}
 	}
 }
+
+func TestListSeasonsHasPages(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	h := newHarness(t, Options{Now: func() time.Time { return now }, PublicRead: true})
+	h.createBoard(`{"board_id":"daily","policy":"SUM","season":{"schedule":"DAILY","grace":"8640000s"}}`)
+	var want []string
+	for d := range 25 {
+		at := now.AddDate(0, 0, -d)
+		want = append(want, at.Format("20060102"))
+		h.must("submit", "POST", "/v1/boards/daily/scores", fmt.Sprintf(`{"user_id":"ann","match_id":"m","points":1,"achieved_at":%q}`, at.Format(time.RFC3339)))
+	}
+	var got []string
+	path, pages := "/v1/boards/daily/seasons?limit=10", 0
+	for token := ""; ; {
+		data := get(h.must("", "GET", path+"&page_token="+token, nil), "data")
+		seasons, _ := get(data, "seasons").([]any)
+		for _, s := range seasons {
+			got = append(got, fmt.Sprint(get(s, "id")))
+		}
+		pages++
+		if token, _ = get(data, "next_page_token").(string); token == "" || pages > len(want) {
+			break
+		}
+	}
+	if pages != 3 || strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("%d pages have the seasons %q, want 3 pages with %q", pages, got, want)
+	}
+	for query, field := range map[string]string{
+		"limit=0": "limit", "limit=1001": "limit", "limit=-1": "limit", "page_token=%21": "page_token", "page_token=eA": "page_token", "page_token=MjAyNjEx": "page_token",
+	} {
+		if a := h.do("read", "GET", "/v1/boards/daily/seasons?"+query, nil); a.status != http.StatusBadRequest || strings.Join(a.violations(), " ") != field {
+			t.Errorf("%s: %d %s, want 400 for the field %s", query, a.status, a.raw, field)
+		}
+	}
+}

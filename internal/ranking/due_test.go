@@ -66,6 +66,11 @@ func (s *sweepCalls) HasUsers(ctx context.Context, key leaderboard.SeasonKey) (b
 	return s.Store.HasUsers(ctx, key)
 }
 
+func (s *sweepCalls) Scan(ctx context.Context, key leaderboard.SeasonKey, part leaderboard.Part) iter.Seq2[leaderboard.Entry, error] {
+	s.count("Scan")
+	return s.Store.Scan(ctx, key, part)
+}
+
 func (s *sweepCalls) Matches(ctx context.Context, key leaderboard.SeasonKey) iter.Seq2[leaderboard.MatchState, error] {
 	s.count("Matches")
 	return s.Store.Matches(ctx, key)
@@ -155,7 +160,7 @@ func TestSweepReadsOnlyDueSeasons(t *testing.T) {
 	f.clock.set(start.AddDate(0, 0, 1))
 	f.sweep()
 	wantCalls("after the last day", map[string]int{
-		"Boards": 1, "Board": 20 + 20, "SeasonIDs": 20, "Season": 20 + 20, "HasUsers": 20, "Reserve": 20 + 20, "AppendAct": 20, "Seal": 20,
+		"Boards": 1, "Board": 20 + 20, "SeasonIDs": 20, "Season": 20 + 20, "Scan": 20, "Reserve": 20 + 20, "AppendAct": 20, "Seal": 20,
 	})
 	f.sweep()
 	wantCalls("after the seals", map[string]int{"Boards": 1, "Board": 20, "SeasonIDs": 20, "Season": 20})

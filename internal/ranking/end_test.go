@@ -67,9 +67,8 @@ func TestEndSeasonExcludesLaterResults(t *testing.T) {
 	if err := f.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	infos, err := f.Seasons(t.Context(), f.board("b"))
-	if err != nil || len(infos) != 1 || infos[0].Phase != ranking.Sealed {
-		t.Errorf("seasons after the grace: %+v, %v; want one, sealed", infos, err)
+	if infos := f.seasons("b"); len(infos) != 1 || infos[0].Phase != ranking.Sealed {
+		t.Errorf("seasons after the grace: %+v; want one, sealed", infos)
 	}
 	f.wantList(query, "bob 9 1", "ann 5 2", "dan 3 3", "cat 1 4")
 	f.clock.set(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))

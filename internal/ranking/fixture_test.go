@@ -78,6 +78,15 @@ func points(user, match string, n int64) leaderboard.MatchResult {
 	}
 }
 
+func (f *fixture) seasons(id leaderboard.BoardID) []ranking.SeasonInfo {
+	f.t.Helper()
+	page, err := f.Seasons(f.t.Context(), f.board(id), ranking.SeasonsQuery{Limit: ranking.MaxSeasons})
+	if err != nil || page.Next != "" {
+		f.t.Fatalf("the seasons of board %q have the next page %q, error %v; want one page", id, page.Next, err)
+	}
+	return page.Seasons
+}
+
 func (f *fixture) submit(board leaderboard.BoardID, r leaderboard.MatchResult) ranking.Receipt {
 	f.t.Helper()
 	got := f.trySubmit(board, r)

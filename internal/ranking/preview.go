@@ -3,6 +3,7 @@ package ranking
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -167,6 +168,33 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 		p.Seasons = append(p.Seasons, *e)
 	}
 	return p, nil
+}
+
+func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonInfo, error) {
+	infos := map[leaderboard.SeasonID]SeasonInfo{}
+	add := func(season leaderboard.Season, record *leaderboard.SeasonRecord) {
+		infos[season.ID] = seasonInfo(b, season, record, now)
+	}
+	for _, w := range b.Season.Windows {
+		season, err := b.Season.ByID(w.ID)
+		if err != nil {
+			return nil, err
+		}
+		add(season, &leaderboard.SeasonRecord{})
+	}
+	if current, err := b.Season.At(now); err == nil {
+		add(current, &leaderboard.SeasonRecord{})
+	}
+	for i := range records {
+		season, err := b.Season.ByID(records[i].Season)
+		if err != nil {
+			return nil, err
+		}
+		add(season, &records[i])
+	}
+	list := slices.Collect(maps.Values(infos))
+	slices.SortFunc(list, func(x, y SeasonInfo) int { return newestFirst(x.Season, y.Season) })
+	return list, nil
 }
 
 func seasonEffects(before, after *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonEffect, error) {

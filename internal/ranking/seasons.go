@@ -1,10 +1,12 @@
 package ranking
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"maps"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -38,53 +40,114 @@ type SeasonInfo struct {
 	Total      *int64 // users in the overall ladder; nil if unknown
 }
 
-// Seasons returns a board's current season, every season with results, and every window that
-// the schedule lists. The season that ends last is first.
-func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board) ([]SeasonInfo, error) {
-	records, err := r.store.Seasons(ctx, b.ID)
+// SeasonsQuery asks for a page of the seasons of a board.
+type SeasonsQuery struct {
+	Limit int                  // 1 to MaxSeasons
+	After leaderboard.SeasonID // the last season of the previous page; empty for the first page
+}
+
+// MaxSeasons is the largest number of seasons on a page.
+const MaxSeasons = 1000
+
+// SeasonsPage is a page of the seasons of a board.
+type SeasonsPage struct {
+	Seasons []SeasonInfo
+	// Next is the After of the next page, or empty. A page with a Next may have fewer seasons than the
+	// limit, or none.
+	Next leaderboard.SeasonID
+}
+
+// Seasons returns a board's current season, every season with entries or final standings, and every
+// window that the schedule lists. The season that ends last is first.
+func (r *Reader) Seasons(ctx context.Context, b *leaderboard.Board, q SeasonsQuery) (SeasonsPage, error) {
+	if q.Limit < 1 || q.Limit > MaxSeasons {
+		return SeasonsPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", MaxSeasons, q.Limit)}
+	}
+	list, err := r.knownSeasons(ctx, b)
 	if err != nil {
-		return nil, err
+		return SeasonsPage{}, err
 	}
-	list, err := seasonInfos(b, records, r.now())
-	if err != nil {
-		return nil, err
+	if q.After != "" {
+		after, err := b.Season.ByID(q.After)
+		if err != nil {
+			return SeasonsPage{}, err
+		}
+		first := slices.IndexFunc(list, func(s knownSeason) bool { return newestFirst(s.Season, after) > 0 })
+		if first < 0 {
+			first = len(list)
+		}
+		list = list[first:]
 	}
-	for _, record := range records {
-		r.putSeason(record)
-	}
+	var page SeasonsPage
 	for i := range list {
-		if list[i].Total, err = r.total(ctx, b, list[i].ID); err != nil {
-			return nil, err
+		// Only seasons without entries make i grow beyond the page.
+		if len(page.Seasons) == q.Limit || i == MaxSeasons {
+			page.Next = list[i-1].ID
+			break
+		}
+		info, listed, err := r.seasonInfo(ctx, b, &list[i])
+		if err != nil {
+			return SeasonsPage{}, err
+		}
+		if listed {
+			page.Seasons = append(page.Seasons, info)
 		}
 	}
+	return page, nil
+}
+
+// knownSeason is a season that may be listed.
+type knownSeason struct {
+	leaderboard.Season
+	scheduled bool // is the current season, or a window that the schedule lists
+	stored    bool // the store may have data of the season
+}
+
+func (r *Reader) knownSeasons(ctx context.Context, b *leaderboard.Board) ([]knownSeason, error) {
+	ids, err := r.store.SeasonIDs(ctx, b.ID)
+	if err != nil {
+		return nil, err
+	}
+	known := map[leaderboard.SeasonID]knownSeason{}
+	for _, id := range ids {
+		known[id] = knownSeason{stored: true}
+	}
+	schedule := func(id leaderboard.SeasonID) {
+		s := known[id]
+		s.scheduled = true
+		known[id] = s
+	}
+	for _, w := range b.Season.Windows {
+		schedule(w.ID)
+	}
+	if current, err := b.Season.At(r.now()); err == nil {
+		schedule(current.ID)
+	}
+	list := make([]knownSeason, 0, len(known))
+	for id, s := range known {
+		if s.Season, err = b.Season.ByID(id); err != nil {
+			return nil, err
+		}
+		list = append(list, s)
+	}
+	slices.SortFunc(list, func(x, y knownSeason) int { return newestFirst(x.Season, y.Season) })
 	return list, nil
 }
 
-func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonInfo, error) {
-	infos := map[leaderboard.SeasonID]SeasonInfo{}
-	add := func(season leaderboard.Season, record *leaderboard.SeasonRecord) {
-		infos[season.ID] = seasonInfo(b, season, record, now)
-	}
-	for _, w := range b.Season.Windows {
-		season, err := b.Season.ByID(w.ID)
-		if err != nil {
-			return nil, err
+// seasonInfo also reports whether the season is listed.
+func (r *Reader) seasonInfo(ctx context.Context, b *leaderboard.Board, s *knownSeason) (info SeasonInfo, listed bool, err error) {
+	var record leaderboard.SeasonRecord
+	if s.stored {
+		if record, err = r.store.Season(ctx, leaderboard.SeasonKey{Board: b.ID, Season: s.ID}); err != nil {
+			return SeasonInfo{}, false, err
 		}
-		add(season, &leaderboard.SeasonRecord{})
+		r.putSeason(record)
 	}
-	if current, err := b.Season.At(now); err == nil {
-		add(current, &leaderboard.SeasonRecord{})
+	info = seasonInfo(b, s.Season, &record, r.now())
+	if info.Total, err = r.total(ctx, b, s.ID); err != nil {
+		return SeasonInfo{}, false, err
 	}
-	for i := range records {
-		season, err := b.Season.ByID(records[i].Season)
-		if err != nil {
-			return nil, err
-		}
-		add(season, &records[i])
-	}
-	list := slices.Collect(maps.Values(infos))
-	slices.SortFunc(list, func(x, y SeasonInfo) int { return newestFirst(x.Season, y.Season) })
-	return list, nil
+	return info, s.scheduled || info.Phase == Sealed || info.Total == nil || *info.Total > 0, nil
 }
 
 // seasonInfo returns a season without Total. record is empty if the store has no data of
@@ -150,7 +213,9 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 }
 
 // newestFirst orders seasons by their ends. Windows of a rolling board may have equal starts.
-func newestFirst(x, y leaderboard.Season) int { return y.End.Compare(x.End) }
+func newestFirst(x, y leaderboard.Season) int {
+	return cmp.Or(y.End.Compare(x.End), strings.Compare(string(y.ID), string(x.ID)))
+}
 
 func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, error) {
 	var total int64

@@ -2,6 +2,8 @@ package ranking_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +52,98 @@ func TestLatestIsTheNewestSeasonWithEntries(t *testing.T) {
 	f.create(leaderboard.Board{ID: "always", Policy: leaderboard.Sum})
 	latest.Board = "always"
 	want(leaderboard.SeasonAll)
+}
+
+// A season whose results were all rejected is neither listed nor sealed, and leaves no act.
+func TestRejectedResultsMakeNoListedSeason(t *testing.T) {
+	f := open(t)
+	f.create(dailyBoard)
+	f.submit("b", points("ann", "today", 5))
+	f.clock.set(start.AddDate(0, 0, 1).Add(2 * time.Hour)) // past the grace of every season before
+	for d := range 40 {
+		r := points("eve", fmt.Sprint("m", d), 1)
+		r.AchievedAt = start.AddDate(0, 0, -1-d)
+		for range 2 {
+			if got := f.trySubmit("b", r); got.Status != leaderboard.Rejected || got.Reason != leaderboard.ReasonClosed {
+				t.Fatalf("a result of %v: %v %v, want REJECTED with SEASON_CLOSED", r.AchievedAt, got.Status, got.Reason)
+			}
+		}
+	}
+	for range 3 {
+		f.sweep()
+		f.clock.set(f.clock.now().Add(listInterval))
+	}
+	var listed []leaderboard.SeasonID
+	for _, s := range f.seasons("b") {
+		listed = append(listed, s.ID)
+	}
+	if want := []leaderboard.SeasonID{"20261121", day}; !slices.Equal(listed, want) {
+		t.Errorf("the listed seasons are %q, want %q: the current one and the one with an entry", listed, want)
+	}
+	for key, want := range map[leaderboard.SeasonID]bool{day: true, "20261119": false} {
+		record, err := f.store.Season(t.Context(), leaderboard.SeasonKey{Board: "b", Season: key})
+		if err != nil || !record.SealedAt.IsZero() != want {
+			t.Errorf("season %s is %+v, error %v; sealed: want %t", key, record, err, want)
+		}
+	}
+	for act, err := range f.store.Acts(t.Context(), leaderboard.ActKey{}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if act.Action == "season.seal" && act.Season != day {
+			t.Errorf("the record has %+v, want no seal of a season without entries", act)
+		}
+	}
+	status, err := f.Result(t.Context(), f.board("b"), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Season: "20261119"}, User: "eve", Match: "m0"}, nil)
+	if err != nil || status.Status != leaderboard.Rejected || status.Reason != leaderboard.ReasonClosed {
+		t.Errorf("the rejected result is %+v, error %v; want REJECTED with SEASON_CLOSED", status, err)
+	}
+}
+
+func TestSeasonsHavePages(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: 10 * 365 * 24 * time.Hour}})
+	f.create(leaderboard.Board{ID: "other", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Monthly}})
+	const days = 57
+	var want []leaderboard.SeasonID
+	for d := range days {
+		r := points("ann", "m", 1)
+		r.AchievedAt = start.AddDate(0, 0, -d)
+		want = append(want, f.submit("b", r).Season)
+	}
+	for _, limit := range []int{1, 10, days - 1, days, ranking.MaxSeasons} {
+		var got []leaderboard.SeasonID
+		q := ranking.SeasonsQuery{Limit: limit}
+		for {
+			page, err := f.Seasons(t.Context(), f.board("b"), q)
+			if err != nil || len(page.Seasons) > limit {
+				t.Fatalf("a page of at most %d seasons has %d, error %v", limit, len(page.Seasons), err)
+			}
+			for _, s := range page.Seasons {
+				got = append(got, s.ID)
+			}
+			if q.After = page.Next; q.After == "" {
+				break
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("the pages of %d seasons are %q, want %q", limit, got, want)
+		}
+	}
+	// The last season of a page may be deleted before the next page is read.
+	if err := f.store.DeleteSeason(t.Context(), leaderboard.SeasonKey{Board: "b", Season: want[9]}, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	page, err := f.Seasons(t.Context(), f.board("b"), ranking.SeasonsQuery{Limit: 1, After: want[9]})
+	if err != nil || len(page.Seasons) != 1 || page.Seasons[0].ID != want[10] {
+		t.Errorf("the page after a deleted season is %+v, error %v; want season %s", page, err, want[10])
+	}
+	for _, limit := range []int{-1, 0, ranking.MaxSeasons + 1} {
+		var field *leaderboard.FieldError
+		if _, err := f.Seasons(t.Context(), f.board("b"), ranking.SeasonsQuery{Limit: limit}); !errors.As(err, &field) || field.Field != "limit" {
+			t.Errorf("limit %d: %v, want an error of the field limit", limit, err)
+		}
+	}
 }
 
 func TestSeasonErrorsNameTheNearestSeasons(t *testing.T) {

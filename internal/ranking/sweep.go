@@ -16,7 +16,7 @@ import (
 // results that arrived before the close are applied.
 const sealDelay = time.Minute
 
-// Sweep seals every closed season, deletes each sealed season after the retention of its
+// Sweep seals every closed season that has entries, deletes each sealed season after the retention of its
 // board, and finishes interrupted calls of [Admin.SetVoid]. Before each seal or deletion (an
 // act), it appends the act to the audit log. It also drops sealed seasons from the index.
 //
@@ -105,7 +105,7 @@ func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leader
 		return nextDue, err
 	}
 	if act.Action == actSeal {
-		if hasUsers, err := a.index.hasUsers(ctx, r.SeasonKey); err != nil || !hasUsers {
+		if found, err := a.hasEntries(ctx, r.SeasonKey); err != nil || !found {
 			return time.Time{}, err
 		}
 	}
@@ -117,6 +117,15 @@ func (a *Admin) sweepSeason(ctx context.Context, b *leaderboard.Board, r *leader
 		return a.perform(ctx, b, r, act, now)
 	})
 	return now, err
+}
+
+// hasEntries reports whether a season has an entry, which may be hidden. A season that has only rejected
+// or retracted results is not sealed.
+func (a *Admin) hasEntries(ctx context.Context, key leaderboard.SeasonKey) (bool, error) {
+	for _, err := range a.store.Scan(ctx, key, leaderboard.Part{}) {
+		return err == nil, err
+	}
+	return false, nil
 }
 
 func nextAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (time.Time, error) {

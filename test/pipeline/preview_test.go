@@ -203,11 +203,11 @@ func (p *previews) seasonStates() map[leaderboard.SeasonKey]bool {
 func (p *previews) allSeasons() map[leaderboard.SeasonKey]ranking.SeasonInfo {
 	all := map[leaderboard.SeasonKey]ranking.SeasonInfo{}
 	for _, b := range p.boards() {
-		list, err := p.Seasons(p.t.Context(), &b)
-		if err != nil {
-			p.t.Fatal(err)
+		page, err := p.Seasons(p.t.Context(), &b, ranking.SeasonsQuery{Limit: ranking.MaxSeasons})
+		if err != nil || page.Next != "" {
+			p.t.Fatalf("the seasons of board %q have the next page %q, error %v; want one page", b.ID, page.Next, err)
 		}
-		for _, s := range list {
+		for _, s := range page.Seasons {
 			all[leaderboard.SeasonKey{Board: b.ID, Season: s.ID}] = s
 		}
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/proto"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
@@ -91,7 +92,7 @@ func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix s
 			values = append(values, cobra.CompletionWithDesc(b.GetBoardId(), b.GetTitle()))
 		}
 	case seasonValues:
-		res, _ := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(flagValue("board"))})
+		res, _ := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(flagValue("board")), Limit: proto.Int32(1000)})
 		for _, s := range res.GetData().GetSeasons() {
 			values = append(values, cobra.CompletionWithDesc(s.GetId(), s.GetStatus()))
 		}

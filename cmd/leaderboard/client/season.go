@@ -19,14 +19,19 @@ func seasonCommand(app *cli.App) *cobra.Command {
 }
 
 func seasonListCommand(app *cli.App) *cobra.Command {
-	var board string
+	var req pb.ListSeasonsRequest
+	var limit int32
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the seasons of a board, newest first", Args: cli.Exactly(),
-		Example: "  leaderboard season list --board cup",
+		Example: `  leaderboard season list --board cup
+  leaderboard season list --board cup --limit 1000 --json`,
 	}
-	AddBoardFlag(cmd, &board)
+	AddBoardFlag(cmd, &req.Board)
+	cmd.Flags().Int32VarP(&limit, "limit", "n", 100, "`number` of seasons, 1 to 1000")
+	cmd.Flags().StringVar(&req.PageToken, "page-token", "", "`token` that the previous page printed at its end")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
-		res, err := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(board)})
+		req.Board, req.Limit = BoardName(req.GetBoard()), &limit
+		res, err := c.Scores.ListSeasons(ctx, &req)
 		if err != nil {
 			return err
 		}
@@ -44,6 +49,9 @@ func seasonListCommand(app *cli.App) *cobra.Command {
 				t.AppendRow(table.Row{s.GetId(), formatTime(s.GetStart()), formatTime(s.GetEnd()), status, entries, formatTime(s.GetSealedAt()), len(s.GetAmendments()), formatTime(s.GetRemovedAt())})
 			}
 			cli.WriteTable(c.Stdout, t)
+			if token := res.GetData().GetNextPageToken(); token != "" {
+				c.Printf("next page: --page-token %s\n", token)
+			}
 		})
 	})
 }
