@@ -152,7 +152,7 @@ type Board struct {
 	MinScore *Score `json:"min_score,omitempty"`
 	MaxScore *Score `json:"max_score,omitempty"`
 	// Floor bounds a user's sum, on SUM boards only. A result that lowers the sum below Floor
-	// is rejected.
+	// is rejected. Retractions, voids and early ends may lower the sum below Floor.
 	Floor *Score `json:"floor,omitempty"`
 
 	// Retention is how long a sealed season is kept. 0 means for ever.

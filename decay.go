@@ -267,41 +267,51 @@ func (d decaySum) appendKey(dst []byte) []byte {
 	return append(dst, key[:]...)
 }
 
+// Keys are rounded towards zero, and so are the weights of terms. An exact sum is less than its key's
+// value times 1 + 2^-decaySlack: the weights lose less than 2^-160 of the sum, and the mantissa less
+// than 2^-159. Comparisons of a key's value with a number therefore take each number in this interval
+// as equal to the sum.
+const decaySlack = 158
+
+func withSlack(v *big.Int) *big.Int { return new(big.Int).Add(v, new(big.Int).Rsh(v, decaySlack)) }
+
+// decayValue returns v and x such that the sum with the given key is worth v·2^(x-416) points at the time
+// t, or -v·2^(x-416) points if it is negative. v is at least 2^415 and less than 2^417. t and the
+// half-life h are in microseconds. The key must not be the key of zero.
+func decayValue(key []byte, t, h int64) (negative bool, v *big.Int, x int64) {
+	var b [decayKeyLen - 1]byte
+	copy(b[:], key[1:])
+	if negative = key[0] == decayNegative; negative {
+		invert(b[:])
+	}
+	// With the limit, the addition of down cannot overflow. It is greater than the exponent of any valid sum.
+	const limit = 1 << 50
+	x = min(max(int64(binary.BigEndian.Uint64(b[:])^1<<63), -limit), limit)
+	down, f := decayFactor(t, h)
+	return negative, new(big.Int).Mul(new(big.Int).SetBytes(b[8:]), f.plusOne()), x + down
+}
+
+const decayValueBits = decayMantissaBits + 256
+
 // decayScore returns how many points the sum with the given key is worth at the time t.
 // The result is the nearest integer, a half rounded away from zero, limited to
 // ±[MaxScore]. t and the half-life h are in microseconds.
-//
-// Keys are rounded towards zero, so a value halfway between two integers may become too
-// small. decayScore therefore first multiplies the value by 1 + 2^-110.
 func decayScore(key []byte, t, h int64) int64 {
 	if key[0] == decayZero {
 		return 0
 	}
-	var b [decayKeyLen - 1]byte
-	copy(b[:], key[1:])
-	if key[0] == decayNegative {
-		for i := range b {
-			b[i] = ^b[i]
-		}
-	}
-	x := int64(binary.BigEndian.Uint64(b[:]) ^ 1<<63)
-
-	down, f := decayFactor(t, h)
-	const limit = 1 << 50 // greater than the exponent of any valid sum
+	negative, v, x := decayValue(key, t, h)
 	score := int64(MaxScore)
-	switch x = min(max(x, -limit), limit) + down; {
-	case x < -2: // the value is less than 1/4, because the mantissa is below 1 and 1+f is below 2
+	switch {
+	case x < -2: // the value is less than 1/4
 		return 0
 	case x <= 53: // if x > 53, the value is at least 2^53, because the mantissa is at least 1/2
-		// Multiply the mantissa's 160 bits by the 257 bits of 1+f, then by 1 + 2^-110, and round.
-		v := new(big.Int).Mul(new(big.Int).SetBytes(b[8:]), f.plusOne())
-		v.Add(v, new(big.Int).Rsh(v, 110))
-		shift := uint(decayMantissaBits + 256 - x)
-		v.Add(v, new(big.Int).Lsh(big.NewInt(1), shift-1))
-		v.Rsh(v, shift)
-		score = min(score, v.Int64())
+		shift := uint(decayValueBits - x)
+		rounded := withSlack(v)
+		rounded.Add(rounded, new(big.Int).Lsh(big.NewInt(1), shift-1))
+		score = min(score, rounded.Rsh(rounded, shift).Int64())
 	}
-	if key[0] == decayNegative {
+	if negative {
 		return -score
 	}
 	return score
@@ -320,42 +330,55 @@ func decayBound(s, t, h int64) []byte {
 			bound[i] = 0xff
 		}
 		return bound
-	case s > 0:
-		bound[0] = decayPositive
-		copy(bound[1:], decayMagnitude(s, t, h))
-		return bound
 	}
-	// Scores below s are at most s-1, a negative number. The greatest key with such a score
-	// is the complement of decayMagnitude(1-s). The bound is this key plus 1.
-	bound[0] = decayNegative
-	copy(bound[1:], decayMagnitude(1-s, t, h))
-	invert(bound[1:])
-	for i := len(bound) - 1; i >= 0; i-- {
-		if bound[i]++; bound[i] != 0 {
-			break
+	return decayThreshold(2*s-1, s <= 0, t, h)
+}
+
+// decayThreshold returns a bound of decayKeyLen bytes. Keys below the bound are worth less than n/2
+// points at the time t or, if above is true, at most n/2 points. All other keys are worth more.
+func decayThreshold(n int64, above bool, t, h int64) []byte {
+	bound := make([]byte, decayKeyLen)
+	switch {
+	case n > 0:
+		bound[0] = decayPositive
+		copy(bound[1:], decayMagnitude(n, above, t, h))
+	case n == 0 && above:
+		bound[0] = decayPositive
+	case n == 0:
+		bound[0] = decayZero
+	default:
+		// The greatest key below the bound is the complement of a magnitude. The bound is this key plus 1.
+		bound[0] = decayNegative
+		copy(bound[1:], decayMagnitude(-n, !above, t, h))
+		invert(bound[1:])
+		for i := len(bound) - 1; i >= 0; i-- {
+			if bound[i]++; bound[i] != 0 {
+				break
+			}
 		}
 	}
 	return bound
 }
 
-// decayMagnitude returns the smallest positive key, without the sign byte, for which
-// decayScore returns at least s. s is 1 to [MaxScore].
-func decayMagnitude(s, t, h int64) []byte {
+// decayMagnitude returns the smallest positive key, without the sign byte, that is worth at least
+// n/2 points or, if above is true, more than n/2 points. n is positive.
+func decayMagnitude(n int64, above bool, t, h int64) []byte {
 	down, f := decayFactor(t, h)
 	factor := f.plusOne()
 	// x is the key's exponent plus down. The key's value, mantissa·2^x·(1+f), is less than
-	// 2^(x+1). The value is s-1/2 or slightly less: more than 2^(n-3), if s has n bits. So x
-	// is at least n-3.
-	x := int64(bits.Len64(uint64(s))) - 3
+	// 2^(x+1). The value is n/2 or slightly less: more than 2^(l-3), if n has l bits. So x
+	// is at least l-3.
+	x := int64(bits.Len64(uint64(n))) - 3
 	for ; ; x++ {
-		// Find the smallest v for which decayScore, given v = mantissa·factor, returns at
-		// least s: v + v/2^110 >= threshold.
-		shift := uint(decayMantissaBits + 256 - x)
-		threshold := new(big.Int).Lsh(big.NewInt(2*s-1), shift-1)
-		v := new(big.Int).Lsh(threshold, 110)
-		v.Div(v, new(big.Int).Add(new(big.Int).Lsh(big.NewInt(1), 110), big.NewInt(1)))
-		for new(big.Int).Add(v, new(big.Int).Rsh(v, 110)).Cmp(threshold) < 0 {
-			v.Add(v, big.NewInt(1))
+		// Find the smallest v, as in decayValue, that is large enough.
+		threshold := new(big.Int).Lsh(big.NewInt(n), uint(decayValueBits-1-x))
+		v := new(big.Int).Add(threshold, big.NewInt(1))
+		if !above {
+			v.Lsh(threshold, decaySlack)
+			v.Div(v, new(big.Int).Add(new(big.Int).Lsh(big.NewInt(1), decaySlack), big.NewInt(1)))
+			for withSlack(v).Cmp(threshold) < 0 {
+				v.Add(v, big.NewInt(1))
+			}
 		}
 		mantissa, rest := new(big.Int).DivMod(v, factor, new(big.Int))
 		if rest.Sign() > 0 {
@@ -364,7 +387,7 @@ func decayMagnitude(s, t, h int64) []byte {
 		if mantissa.BitLen() > decayMantissaBits {
 			continue
 		}
-		if mantissa.BitLen() < decayMantissaBits { // keys with smaller exponents have scores below s
+		if mantissa.BitLen() < decayMantissaBits { // keys with smaller exponents are worth less
 			mantissa.Lsh(big.NewInt(1), decayMantissaBits-1)
 		}
 		key := make([]byte, decayKeyLen-1)

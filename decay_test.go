@@ -542,6 +542,9 @@ func FuzzDecayScore(f *testing.F) {
 		if got := decayScore(key, at, h); got > int64(MaxScore) || got < -int64(MaxScore) {
 			t.Fatalf("key %x is worth %d points at %d, want at most ±2^53", key, got, at)
 		}
+		if text := decayDecimal(key, at, h); len(text) > 80 {
+			t.Fatalf("key %x is worth %s points at %d, want at most 80 bytes", key, text, at)
+		}
 	})
 }
 

@@ -84,32 +84,95 @@ func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	if b.Order == LowerFirst {
 		return RankKey(decayBound(int64(s), at, halfLife))
 	}
-	// A sum key is an encoded sum before invert: see decayBytes. Every sum key with a higher
-	// score than s is at least the bound decayBound(s+1). All sum keys have the same length, so
-	// every other sum key is at most the bound minus 1. A rank key begins with the complement
-	// of its sum key, and the complement reverses the order. So exactly the rank keys below the
-	// complement of (bound minus 1) have a better score than s.
-	key := decayBound(int64(s)+1, at, halfLife)
-	for i := len(key) - 1; i >= 0; i-- {
-		if key[i]--; key[i] != 0xff {
+	return invertedBound(decayBound(int64(s)+1, at, halfLife))
+}
+
+// ScoreBounds returns the bounds of the rank keys with the score s. Rank keys below first have a
+// better score. Rank keys from beyond on have a worse score. On decay boards, they have exact scores
+// at the time t, as of [Board.ExactScoreOf]. Other boards ignore t.
+func (b *Board) ScoreBounds(s Score, t time.Time) (first, beyond RankKey) {
+	if b.Policy != Decay {
+		worse := int64(s) - 1
+		if b.Order == LowerFirst {
+			worse = int64(s) + 1
+		}
+		return RankKey(appendColumn(nil, b.Order, int64(s))), RankKey(appendColumn(nil, b.Order, worse))
+	}
+	at, halfLife := t.UnixMicro(), b.HalfLife.Microseconds()
+	equal, above := decayThreshold(2*int64(s), false, at, halfLife), decayThreshold(2*int64(s), true, at, halfLife)
+	if b.Order == LowerFirst {
+		return RankKey(equal), RankKey(above)
+	}
+	return invertedBound(above), invertedBound(equal)
+}
+
+// bound is a bound of encoded sums before invert: see decayBytes. All sum keys have the same length, so
+// the sum keys below the bound are at most the bound minus 1. A rank key begins with the complement
+// of its sum key, and the complement reverses the order. So exactly the rank keys below the
+// complement of (bound minus 1) have a sum key of at least the bound.
+func invertedBound(bound []byte) RankKey {
+	for i := len(bound) - 1; i >= 0; i-- {
+		if bound[i]--; bound[i] != 0xff {
 			break
 		}
 	}
-	invert(key)
-	return RankKey(key)
+	invert(bound)
+	return RankKey(bound)
 }
 
 // ScoreOf returns the score in k, a rank key of b. On decay boards it is the score at the
 // time t, rounded to an integer. Other boards ignore t.
 func (b *Board) ScoreOf(k RankKey, t time.Time) Score {
 	if b.Policy == Decay {
-		key := []byte(k[:decayKeyLen])
-		if b.Order == HigherFirst {
-			invert(key)
-		}
-		return Score(decayScore(key, t.UnixMicro(), b.HalfLife.Microseconds()))
+		return Score(decayScore(b.sumKey(k), t.UnixMicro(), b.HalfLife.Microseconds()))
 	}
 	return Score(columnValue(b.Order, string(k[:columnBytes])))
+}
+
+// ExactScoreOf returns the score in k at the time t on a decay board, without rounding, as a decimal
+// number such as 99.5 or 3.2e-41. Of two rank keys with different scores, the results differ, unless the
+// difference is below 2^-158 of the score. On other boards it returns "".
+func (b *Board) ExactScoreOf(k RankKey, t time.Time) string {
+	if b.Policy != Decay {
+		return ""
+	}
+	return decayDecimal(b.sumKey(k), t.UnixMicro(), b.HalfLife.Microseconds())
+}
+
+// Gap returns the least number of points by which the score in from must improve to be at least as good as
+// the score in to: at least 1 if to has a better score, otherwise 0. If from is empty, the score is 0. On decay
+// boards, the scores are those at the time t.
+func (b *Board) Gap(from, to RankKey, t time.Time) Score {
+	if from == "" {
+		from = b.zeroScore()
+	}
+	if from[:b.scoreBytes()] <= to[:b.scoreBytes()] {
+		return 0
+	}
+	lower, upper := from, to
+	if b.Order == LowerFirst {
+		lower, upper = to, from
+	}
+	if b.Policy == Decay {
+		return Score(max(decayGap(b.sumKey(lower), b.sumKey(upper), t.UnixMicro(), b.HalfLife.Microseconds()), 1))
+	}
+	return b.ScoreOf(upper, t) - b.ScoreOf(lower, t)
+}
+
+func (b *Board) zeroScore() RankKey {
+	if b.Policy == Decay {
+		return RankKey(b.decayBytes(decaySum{}))
+	}
+	return RankKey(appendColumn(nil, b.Order, 0))
+}
+
+// sumKey returns the key of the decaying sum in k: see decayBytes.
+func (b *Board) sumKey(k RankKey) []byte {
+	key := []byte(k[:decayKeyLen])
+	if b.Order == HigherFirst {
+		invert(key)
+	}
+	return key
 }
 
 // TieBreakersOf returns the tie-breakers in k, a rank key of b.

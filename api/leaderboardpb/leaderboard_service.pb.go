@@ -201,7 +201,12 @@ type SubmitScoreResponse struct {
 	// For CONFLICT, what happened and what to do next, in words. Otherwise absent.
 	Detail *string `protobuf:"bytes,15,opt,name=detail,proto3,oneof" json:"detail,omitempty"`
 	// As in Outcome.
-	Linked        []*Outcome_Linked `protobuf:"bytes,16,rep,name=linked,proto3" json:"linked,omitempty"`
+	Linked []*Outcome_Linked `protobuf:"bytes,16,rep,name=linked,proto3" json:"linked,omitempty"`
+	// new_score_exact, method, as_of and sealed are as in Outcome.
+	NewScoreExact *string                `protobuf:"bytes,17,opt,name=new_score_exact,proto3,oneof" json:"new_score_exact,omitempty"`
+	Method        *string                `protobuf:"bytes,18,opt,name=method,proto3,oneof" json:"method,omitempty"`
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=as_of,proto3" json:"as_of,omitempty"`
+	Sealed        bool                   `protobuf:"varint,20,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -346,6 +351,34 @@ func (x *SubmitScoreResponse) GetLinked() []*Outcome_Linked {
 		return x.Linked
 	}
 	return nil
+}
+
+func (x *SubmitScoreResponse) GetNewScoreExact() string {
+	if x != nil && x.NewScoreExact != nil {
+		return *x.NewScoreExact
+	}
+	return ""
+}
+
+func (x *SubmitScoreResponse) GetMethod() string {
+	if x != nil && x.Method != nil {
+		return *x.Method
+	}
+	return ""
+}
+
+func (x *SubmitScoreResponse) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *SubmitScoreResponse) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
 }
 
 // Request of BatchSubmitScores.
@@ -730,6 +763,11 @@ type RetractResultResponse struct {
 	PreviousScore *int64            `protobuf:"varint,10,opt,name=previous_score,proto3,oneof" json:"previous_score,omitempty"`
 	PreviousRank  *int64            `protobuf:"varint,11,opt,name=previous_rank,proto3,oneof" json:"previous_rank,omitempty"`
 	Linked        []*Outcome_Linked `protobuf:"bytes,12,rep,name=linked,proto3" json:"linked,omitempty"`
+	// new_score_exact, method, as_of and sealed are as in Outcome.
+	NewScoreExact *string                `protobuf:"bytes,13,opt,name=new_score_exact,proto3,oneof" json:"new_score_exact,omitempty"`
+	Method        *string                `protobuf:"bytes,14,opt,name=method,proto3,oneof" json:"method,omitempty"`
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=as_of,proto3" json:"as_of,omitempty"`
+	Sealed        bool                   `protobuf:"varint,16,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -846,6 +884,34 @@ func (x *RetractResultResponse) GetLinked() []*Outcome_Linked {
 		return x.Linked
 	}
 	return nil
+}
+
+func (x *RetractResultResponse) GetNewScoreExact() string {
+	if x != nil && x.NewScoreExact != nil {
+		return *x.NewScoreExact
+	}
+	return ""
+}
+
+func (x *RetractResultResponse) GetMethod() string {
+	if x != nil && x.Method != nil {
+		return *x.Method
+	}
+	return ""
+}
+
+func (x *RetractResultResponse) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *RetractResultResponse) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
 }
 
 // Request of BatchRetractResults.
@@ -2064,7 +2130,11 @@ type CorrectResultResponse struct {
 	PersonalBest  *bool             `protobuf:"varint,13,opt,name=personal_best,proto3,oneof" json:"personal_best,omitempty"`
 	Linked        []*Outcome_Linked `protobuf:"bytes,14,rep,name=linked,proto3" json:"linked,omitempty"`
 	// With dry_run: what would change.
-	Effect        *RetractionEffect `protobuf:"bytes,15,opt,name=effect,proto3" json:"effect,omitempty"`
+	Effect        *RetractionEffect      `protobuf:"bytes,15,opt,name=effect,proto3" json:"effect,omitempty"`
+	NewScoreExact *string                `protobuf:"bytes,16,opt,name=new_score_exact,proto3,oneof" json:"new_score_exact,omitempty"`
+	Method        *string                `protobuf:"bytes,17,opt,name=method,proto3,oneof" json:"method,omitempty"`
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,18,opt,name=as_of,proto3" json:"as_of,omitempty"`
+	Sealed        bool                   `protobuf:"varint,19,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2202,6 +2272,34 @@ func (x *CorrectResultResponse) GetEffect() *RetractionEffect {
 		return x.Effect
 	}
 	return nil
+}
+
+func (x *CorrectResultResponse) GetNewScoreExact() string {
+	if x != nil && x.NewScoreExact != nil {
+		return *x.NewScoreExact
+	}
+	return ""
+}
+
+func (x *CorrectResultResponse) GetMethod() string {
+	if x != nil && x.Method != nil {
+		return *x.Method
+	}
+	return ""
+}
+
+func (x *CorrectResultResponse) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *CorrectResultResponse) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
 }
 
 // Request of GetResult.
@@ -2552,8 +2650,8 @@ type ListScoresRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value", such as gender:F. In REST queries, repeat this parameter for a
-	// crossed division.
+	// "attribute:value", such as gender:F: ranks the users whose latest result with this
+	// attribute has this value. In REST queries, repeat this parameter for a crossed division.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
@@ -2568,7 +2666,8 @@ type ListScoresRequest struct {
 	IncludeMetadata bool `protobuf:"varint,8,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
 	// If given, the list has only entries whose score is at least min_score and at most
 	// max_score. Both must be within ±2^53, and cannot be combined with start_rank. On
-	// DECAY boards, they limit the scores at the time scored_at of the answer.
+	// DECAY boards, they limit score_exact at the time scored_at of the answer: a score of
+	// 9.6, which is shown as 10, is less than 10.
 	MinScore *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
@@ -2744,8 +2843,8 @@ type GetUserScoreRequest struct {
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	UserId string                 `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Season string                 `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value", such as gender:F. In REST queries, repeat this parameter for a
-	// crossed division.
+	// "attribute:value", such as gender:F: ranks the users whose latest result with this
+	// attribute has this value. In REST queries, repeat this parameter for a crossed division.
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
@@ -2753,6 +2852,8 @@ type GetUserScoreRequest struct {
 	Neighbors *int32 `protobuf:"varint,6,opt,name=neighbors,proto3,oneof" json:"neighbors,omitempty"`
 	// If true, the answer has match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,7,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
+	// A rank, at least 1. If given, the answer has to_rank, also for a user without an entry.
+	ToRank *int64 `protobuf:"varint,8,opt,name=to_rank,proto3,oneof" json:"to_rank,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2838,6 +2939,13 @@ func (x *GetUserScoreRequest) GetIncludeMetadata() bool {
 	return false
 }
 
+func (x *GetUserScoreRequest) GetToRank() int64 {
+	if x != nil && x.ToRank != nil {
+		return *x.ToRank
+	}
+	return 0
+}
+
 func (x *GetUserScoreRequest) GetDivisions() []string {
 	if x != nil {
 		return x.Divisions
@@ -2906,7 +3014,8 @@ type LookupScoresRequest struct {
 	// 1 to 5,000. A repeated id counts once.
 	UserIds []string `protobuf:"bytes,2,rep,name=user_ids,proto3" json:"user_ids,omitempty"`
 	Season  string   `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value", such as gender:F.
+	// "attribute:value", such as gender:F: ranks the users whose latest result with this
+	// attribute has this value.
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
@@ -3049,14 +3158,15 @@ type GetStatsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value", such as gender:F. In REST queries, repeat this parameter for a
-	// crossed division.
+	// "attribute:value", such as gender:F: ranks the users whose latest result with this
+	// attribute has this value. In REST queries, repeat this parameter for a crossed division.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
 	// The method of rank_of_score: competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	// A position, at least 1. If given, the answer has score_at_rank.
 	Rank *int64 `protobuf:"varint,5,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	// A score. If given, the answer has rank_of_score.
+	// A score. If given, the answer has rank_of_score. On DECAY boards, the answer compares
+	// score with the exact scores at the time scored_at.
 	Score *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	// The maximum number of buckets in the histogram, 0 to 100; 10 if absent.
 	Buckets *int32 `protobuf:"varint,7,opt,name=buckets,proto3,oneof" json:"buckets,omitempty"`
@@ -3626,8 +3736,8 @@ type WatchScoresRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
-	// "attribute:value", such as gender:F. In REST queries, repeat this parameter for a
-	// crossed division.
+	// "attribute:value", such as gender:F: ranks the users whose latest result with this
+	// attribute has this value. In REST queries, repeat this parameter for a crossed division.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
@@ -4780,11 +4890,89 @@ func (x *BatchRetractResultsRequest_Key) GetSeason() string {
 	return ""
 }
 
+// How far a user is from a rank.
+type GetUserScoreResponse_ToRank struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The rank of the request, by its method.
+	Rank int64 `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`
+	// The least score with this rank or a better one now, if tie-breakers do not decide.
+	// Absent if any score has: the ranking has fewer entries.
+	Score *int64 `protobuf:"varint,2,opt,name=score,proto3,oneof" json:"score,omitempty"`
+	// The least number of points by which the user's score must improve to be as good as
+	// score; 0 if it is as good. A user without an entry begins at 0. Exception: absent
+	// for a user without an entry on LOWER_FIRST boards with the policy BEST or LATEST.
+	Gap *int64 `protobuf:"varint,3,opt,name=gap,proto3,oneof" json:"gap,omitempty"`
+	// As in Entry, for score.
+	ScoreExact    *string `protobuf:"bytes,4,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetUserScoreResponse_ToRank) Reset() {
+	*x = GetUserScoreResponse_ToRank{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetUserScoreResponse_ToRank) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetUserScoreResponse_ToRank) ProtoMessage() {}
+
+func (x *GetUserScoreResponse_ToRank) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetUserScoreResponse_ToRank.ProtoReflect.Descriptor instead.
+func (*GetUserScoreResponse_ToRank) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30, 0}
+}
+
+func (x *GetUserScoreResponse_ToRank) GetRank() int64 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *GetUserScoreResponse_ToRank) GetScore() int64 {
+	if x != nil && x.Score != nil {
+		return *x.Score
+	}
+	return 0
+}
+
+func (x *GetUserScoreResponse_ToRank) GetGap() int64 {
+	if x != nil && x.Gap != nil {
+		return *x.Gap
+	}
+	return 0
+}
+
+func (x *GetUserScoreResponse_ToRank) GetScoreExact() string {
+	if x != nil && x.ScoreExact != nil {
+		return *x.ScoreExact
+	}
+	return ""
+}
+
 // A user's entry and its neighbors.
 type GetUserScoreResponse_UserScore struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	Score  int64                  `protobuf:"varint,2,opt,name=score,proto3" json:"score,omitempty"`
+	// Absent in an answer with to_rank if the user has no entry. The rank, achieved_at,
+	// percentile and neighbors are then absent too.
+	Score *int64 `protobuf:"varint,2,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	// At least 1. Absent while ranks are unavailable.
 	Rank *int64 `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	// When the user reached the score.
@@ -4825,14 +5013,19 @@ type GetUserScoreResponse_UserScore struct {
 	Metadata  *structpb.Struct `protobuf:"bytes,19,opt,name=metadata,proto3" json:"metadata,omitempty"`
 	Divisions []string         `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	// True if the board is linked and filling, or if the division is filling: see Board.
-	Filling       *bool `protobuf:"varint,22,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	Filling *bool `protobuf:"varint,22,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	// As in Entry.
+	ScoreExact *string `protobuf:"bytes,23,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
+	// If the request has to_rank: how far the user is from that rank. Absent while ranks are
+	// unavailable.
+	ToRank        *GetUserScoreResponse_ToRank `protobuf:"bytes,24,opt,name=to_rank,proto3,oneof" json:"to_rank,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetUserScoreResponse_UserScore) Reset() {
 	*x = GetUserScoreResponse_UserScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4844,7 +5037,7 @@ func (x *GetUserScoreResponse_UserScore) String() string {
 func (*GetUserScoreResponse_UserScore) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4857,7 +5050,7 @@ func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetUserScoreResponse_UserScore.ProtoReflect.Descriptor instead.
 func (*GetUserScoreResponse_UserScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{30, 1}
 }
 
 func (x *GetUserScoreResponse_UserScore) GetUserId() string {
@@ -4868,8 +5061,8 @@ func (x *GetUserScoreResponse_UserScore) GetUserId() string {
 }
 
 func (x *GetUserScoreResponse_UserScore) GetScore() int64 {
-	if x != nil {
-		return x.Score
+	if x != nil && x.Score != nil {
+		return *x.Score
 	}
 	return 0
 }
@@ -5014,7 +5207,22 @@ func (x *GetUserScoreResponse_UserScore) GetFilling() bool {
 	return false
 }
 
-// A range of scores, from lower to upper inclusive, and the number of its entries.
+func (x *GetUserScoreResponse_UserScore) GetScoreExact() string {
+	if x != nil && x.ScoreExact != nil {
+		return *x.ScoreExact
+	}
+	return ""
+}
+
+func (x *GetUserScoreResponse_UserScore) GetToRank() *GetUserScoreResponse_ToRank {
+	if x != nil {
+		return x.ToRank
+	}
+	return nil
+}
+
+// A range of scores, from lower to upper inclusive, and the number of its entries. On
+// DECAY boards, the scores are rounded.
 type GetStatsResponse_Bucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lower         int64                  `protobuf:"varint,1,opt,name=lower,proto3" json:"lower,omitempty"`
@@ -5026,7 +5234,7 @@ type GetStatsResponse_Bucket struct {
 
 func (x *GetStatsResponse_Bucket) Reset() {
 	*x = GetStatsResponse_Bucket{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5038,7 +5246,7 @@ func (x *GetStatsResponse_Bucket) String() string {
 func (*GetStatsResponse_Bucket) ProtoMessage() {}
 
 func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5087,7 +5295,7 @@ type GetStatsResponse_Percentile struct {
 
 func (x *GetStatsResponse_Percentile) Reset() {
 	*x = GetStatsResponse_Percentile{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5099,7 +5307,7 @@ func (x *GetStatsResponse_Percentile) String() string {
 func (*GetStatsResponse_Percentile) ProtoMessage() {}
 
 func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5155,14 +5363,18 @@ type GetStatsResponse_Stats struct {
 	// True if the season is over and the statistics are final.
 	Sealed bool `protobuf:"varint,13,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	// True if the board is linked and filling, or if the division is filling: see Board.
-	Filling       *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Filling *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	// On DECAY boards: the time for which the scores are computed, as in Leaderboard.
+	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
+	// As score_exact in Entry, for score_at_rank.
+	ScoreAtRankExact *string `protobuf:"bytes,16,opt,name=score_at_rank_exact,proto3,oneof" json:"score_at_rank_exact,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetStatsResponse_Stats) Reset() {
 	*x = GetStatsResponse_Stats{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5174,7 +5386,7 @@ func (x *GetStatsResponse_Stats) String() string {
 func (*GetStatsResponse_Stats) ProtoMessage() {}
 
 func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5288,6 +5500,20 @@ func (x *GetStatsResponse_Stats) GetFilling() bool {
 	return false
 }
 
+func (x *GetStatsResponse_Stats) GetScoredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ScoredAt
+	}
+	return nil
+}
+
+func (x *GetStatsResponse_Stats) GetScoreAtRankExact() string {
+	if x != nil && x.ScoreAtRankExact != nil {
+		return *x.ScoreAtRankExact
+	}
+	return ""
+}
+
 // A change of the final ranks after the season was sealed.
 type ListSeasonsResponse_Amendment struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -5299,7 +5525,7 @@ type ListSeasonsResponse_Amendment struct {
 
 func (x *ListSeasonsResponse_Amendment) Reset() {
 	*x = ListSeasonsResponse_Amendment{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5311,7 +5537,7 @@ func (x *ListSeasonsResponse_Amendment) String() string {
 func (*ListSeasonsResponse_Amendment) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5372,14 +5598,16 @@ type ListSeasonsResponse_Season struct {
 	// hexadecimal digits.
 	Checksum *string `protobuf:"bytes,11,opt,name=checksum,proto3,oneof" json:"checksum,omitempty"`
 	// As in Board.
-	Filling       *bool `protobuf:"varint,12,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	Filling *bool `protobuf:"varint,12,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	// The time of the last change that entrants includes. Absent while entrants is absent.
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=as_of,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListSeasonsResponse_Season) Reset() {
 	*x = ListSeasonsResponse_Season{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5391,7 +5619,7 @@ func (x *ListSeasonsResponse_Season) String() string {
 func (*ListSeasonsResponse_Season) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5491,6 +5719,13 @@ func (x *ListSeasonsResponse_Season) GetFilling() bool {
 	return false
 }
 
+func (x *ListSeasonsResponse_Season) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
 // The seasons.
 type ListSeasonsResponse_Seasons struct {
 	state   protoimpl.MessageState        `protogen:"open.v1"`
@@ -5506,7 +5741,7 @@ type ListSeasonsResponse_Seasons struct {
 
 func (x *ListSeasonsResponse_Seasons) Reset() {
 	*x = ListSeasonsResponse_Seasons{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5518,7 +5753,7 @@ func (x *ListSeasonsResponse_Seasons) String() string {
 func (*ListSeasonsResponse_Seasons) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5577,14 +5812,18 @@ type ListUserScoresResponse_BoardScore struct {
 	Degraded bool                   `protobuf:"varint,8,opt,name=degraded,proto3" json:"degraded,omitempty"`
 	Sealed   bool                   `protobuf:"varint,9,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	// True if the board is linked and filling: see Board.
-	Filling       *bool `protobuf:"varint,10,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	Filling *bool `protobuf:"varint,10,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
+	// As in Entry.
+	ScoreExact *string `protobuf:"bytes,11,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
+	// On DECAY boards: the time for which the score is computed, as in GetUserScore.
+	ScoredAt      *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListUserScoresResponse_BoardScore) Reset() {
 	*x = ListUserScoresResponse_BoardScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5596,7 +5835,7 @@ func (x *ListUserScoresResponse_BoardScore) String() string {
 func (*ListUserScoresResponse_BoardScore) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5682,6 +5921,20 @@ func (x *ListUserScoresResponse_BoardScore) GetFilling() bool {
 	return false
 }
 
+func (x *ListUserScoresResponse_BoardScore) GetScoreExact() string {
+	if x != nil && x.ScoreExact != nil {
+		return *x.ScoreExact
+	}
+	return ""
+}
+
+func (x *ListUserScoresResponse_BoardScore) GetScoredAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ScoredAt
+	}
+	return nil
+}
+
 // The user's entries.
 type ListUserScoresResponse_UserScores struct {
 	state  protoimpl.MessageState               `protogen:"open.v1"`
@@ -5700,7 +5953,7 @@ type ListUserScoresResponse_UserScores struct {
 
 func (x *ListUserScoresResponse_UserScores) Reset() {
 	*x = ListUserScoresResponse_UserScores{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5712,7 +5965,7 @@ func (x *ListUserScoresResponse_UserScores) String() string {
 func (*ListUserScoresResponse_UserScores) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5773,7 +6026,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
 	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
 	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\x12&\n" +
-	"\x0einclude_linked\x18\x05 \x01(\bR\x0einclude_linked\"\xd2\x05\n" +
+	"\x0einclude_linked\x18\x05 \x01(\bR\x0einclude_linked\"\x87\a\n" +
 	"\x13SubmitScoreResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -5791,7 +6044,11 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\rpersonal_best\x18\r \x01(\bH\x05R\rpersonal_best\x88\x01\x01\x12\x1b\n" +
 	"\x06stands\x18\x0e \x01(\bH\x06R\x06stands\x88\x01\x01\x12\x1b\n" +
 	"\x06detail\x18\x0f \x01(\tH\aR\x06detail\x88\x01\x01\x12<\n" +
-	"\x06linked\x18\x10 \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linkedB\f\n" +
+	"\x06linked\x18\x10 \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linked\x12-\n" +
+	"\x0fnew_score_exact\x18\x11 \x01(\tH\bR\x0fnew_score_exact\x88\x01\x01\x12\x1b\n" +
+	"\x06method\x18\x12 \x01(\tH\tR\x06method\x88\x01\x01\x120\n" +
+	"\x05as_of\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12\x16\n" +
+	"\x06sealed\x18\x14 \x01(\bR\x06sealedB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rankB\t\n" +
@@ -5800,7 +6057,9 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0e_previous_rankB\x10\n" +
 	"\x0e_personal_bestB\t\n" +
 	"\a_standsB\t\n" +
-	"\a_detail\"\xda\x01\n" +
+	"\a_detailB\x12\n" +
+	"\x10_new_score_exactB\t\n" +
+	"\a_method\"\xda\x01\n" +
 	"\x18BatchSubmitScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x120\n" +
 	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
@@ -5826,7 +6085,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\adry_run\x18\a \x01(\bR\adry_run\x124\n" +
 	"\x15include_previous_rank\x18\b \x01(\bR\x15include_previous_rank\x12&\n" +
 	"\x0einclude_linked\x18\t \x01(\bR\x0einclude_linkedB\v\n" +
-	"\t_revision\"\x9b\x04\n" +
+	"\t_revision\"\xd0\x05\n" +
 	"\x15RetractResultResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -5840,12 +6099,18 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0eprevious_score\x18\n" +
 	" \x01(\x03H\x02R\x0eprevious_score\x88\x01\x01\x12)\n" +
 	"\rprevious_rank\x18\v \x01(\x03H\x03R\rprevious_rank\x88\x01\x01\x12<\n" +
-	"\x06linked\x18\f \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linkedB\f\n" +
+	"\x06linked\x18\f \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linked\x12-\n" +
+	"\x0fnew_score_exact\x18\r \x01(\tH\x04R\x0fnew_score_exact\x88\x01\x01\x12\x1b\n" +
+	"\x06method\x18\x0e \x01(\tH\x05R\x06method\x88\x01\x01\x120\n" +
+	"\x05as_of\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12\x16\n" +
+	"\x06sealed\x18\x10 \x01(\bR\x06sealedB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rankB\x11\n" +
 	"\x0f_previous_scoreB\x10\n" +
-	"\x0e_previous_rank\"\xe1\x02\n" +
+	"\x0e_previous_rankB\x12\n" +
+	"\x10_new_score_exactB\t\n" +
+	"\a_method\"\xe1\x02\n" +
 	"\x1aBatchRetractResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12H\n" +
 	"\aresults\x18\x02 \x03(\v2..leaderboard.v1.BatchRetractResultsRequest.KeyR\aresults\x12\x16\n" +
@@ -5960,7 +6225,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
 	"\t_revisionB\b\n" +
 	"\x06_scoreB\t\n" +
-	"\a_points\"\xb0\x05\n" +
+	"\a_points\"\xe5\x06\n" +
 	"\x15CorrectResultResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -5977,14 +6242,20 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\rprevious_rank\x18\f \x01(\x03H\x04R\rprevious_rank\x88\x01\x01\x12)\n" +
 	"\rpersonal_best\x18\r \x01(\bH\x05R\rpersonal_best\x88\x01\x01\x12<\n" +
 	"\x06linked\x18\x0e \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linked\x128\n" +
-	"\x06effect\x18\x0f \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effectB\f\n" +
+	"\x06effect\x18\x0f \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\x12-\n" +
+	"\x0fnew_score_exact\x18\x10 \x01(\tH\x06R\x0fnew_score_exact\x88\x01\x01\x12\x1b\n" +
+	"\x06method\x18\x11 \x01(\tH\aR\x06method\x88\x01\x01\x120\n" +
+	"\x05as_of\x18\x12 \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12\x16\n" +
+	"\x06sealed\x18\x13 \x01(\bR\x06sealedB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rankB\t\n" +
 	"\a_reasonB\x11\n" +
 	"\x0f_previous_scoreB\x10\n" +
 	"\x0e_previous_rankB\x10\n" +
-	"\x0e_personal_best\"\xbe\x01\n" +
+	"\x0e_personal_bestB\x12\n" +
+	"\x10_new_score_exactB\t\n" +
+	"\a_method\"\xbe\x01\n" +
 	"\x10GetResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
@@ -6049,7 +6320,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"_max_score\"]\n" +
 	"\x12ListScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
-	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\x8c\x02\n" +
+	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xb7\x02\n" +
 	"\x13GetUserScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x16\n" +
@@ -6057,27 +6328,39 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bdivision\x18\x04 \x01(\tR\bdivision\x12\x16\n" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12!\n" +
 	"\tneighbors\x18\x06 \x01(\x05H\x00R\tneighbors\x88\x01\x01\x12*\n" +
-	"\x10include_metadata\x18\a \x01(\bR\x10include_metadata\x12\x1c\n" +
+	"\x10include_metadata\x18\a \x01(\bR\x10include_metadata\x12\x1d\n" +
+	"\ato_rank\x18\b \x01(\x03H\x01R\ato_rank\x88\x01\x01\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\f\n" +
 	"\n" +
-	"_neighbors\"\xf0\a\n" +
+	"_neighborsB\n" +
+	"\n" +
+	"\b_to_rank\"\xa8\n" +
+	"\n" +
 	"\x14GetUserScoreResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12B\n" +
-	"\x04data\x18\x02 \x01(\v2..leaderboard.v1.GetUserScoreResponse.UserScoreR\x04data\x1a\xfb\x06\n" +
+	"\x04data\x18\x02 \x01(\v2..leaderboard.v1.GetUserScoreResponse.UserScoreR\x04data\x1a\x97\x01\n" +
+	"\x06ToRank\x12\x12\n" +
+	"\x04rank\x18\x01 \x01(\x03R\x04rank\x12\x19\n" +
+	"\x05score\x18\x02 \x01(\x03H\x00R\x05score\x88\x01\x01\x12\x15\n" +
+	"\x03gap\x18\x03 \x01(\x03H\x01R\x03gap\x88\x01\x01\x12%\n" +
+	"\vscore_exact\x18\x04 \x01(\tH\x02R\vscore_exact\x88\x01\x01B\b\n" +
+	"\x06_scoreB\x06\n" +
+	"\x04_gapB\x0e\n" +
+	"\f_score_exact\x1a\x99\b\n" +
 	"\tUserScore\x12\x18\n" +
-	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
-	"\x05score\x18\x02 \x01(\x03R\x05score\x12\x17\n" +
-	"\x04rank\x18\x03 \x01(\x03H\x00R\x04rank\x88\x01\x01\x12<\n" +
+	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x19\n" +
+	"\x05score\x18\x02 \x01(\x03H\x00R\x05score\x88\x01\x01\x12\x17\n" +
+	"\x04rank\x18\x03 \x01(\x03H\x01R\x04rank\x88\x01\x01\x12<\n" +
 	"\vachieved_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12(\n" +
 	"\ftie_breakers\x18\x05 \x03(\x03B\x04\x88\xb5\x18\x01R\ftie_breakers\x123\n" +
 	"\tneighbors\x18\x06 \x03(\v2\x15.leaderboard.v1.EntryR\tneighbors\x128\n" +
 	"\x17neighbors_clipped_above\x18\a \x01(\bR\x17neighbors_clipped_above\x128\n" +
 	"\x17neighbors_clipped_below\x18\b \x01(\bR\x17neighbors_clipped_below\x12#\n" +
 	"\n" +
-	"percentile\x18\t \x01(\x01H\x01R\n" +
+	"percentile\x18\t \x01(\x01H\x02R\n" +
 	"percentile\x88\x01\x01\x12\x19\n" +
 	"\x05total\x18\n" +
-	" \x01(\x03H\x02R\x05total\x88\x01\x01\x12\x14\n" +
+	" \x01(\x03H\x03R\x05total\x88\x01\x01\x12\x14\n" +
 	"\x05board\x18\v \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\f \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\r \x01(\tR\bdivision\x12\x16\n" +
@@ -6086,16 +6369,22 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bdegraded\x18\x10 \x01(\bR\bdegraded\x12\x16\n" +
 	"\x06sealed\x18\x11 \x01(\bR\x06sealed\x128\n" +
 	"\tscored_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x12\x1f\n" +
-	"\bmatch_id\x18\x12 \x01(\tH\x03R\bmatch_id\x88\x01\x01\x123\n" +
+	"\bmatch_id\x18\x12 \x01(\tH\x04R\bmatch_id\x88\x01\x01\x123\n" +
 	"\bmetadata\x18\x13 \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\"\n" +
 	"\tdivisions\x18\x14 \x03(\tB\x04\x88\xb5\x18\x01R\tdivisions\x12\x1d\n" +
-	"\afilling\x18\x16 \x01(\bH\x04R\afilling\x88\x01\x01B\a\n" +
+	"\afilling\x18\x16 \x01(\bH\x05R\afilling\x88\x01\x01\x12%\n" +
+	"\vscore_exact\x18\x17 \x01(\tH\x06R\vscore_exact\x88\x01\x01\x12J\n" +
+	"\ato_rank\x18\x18 \x01(\v2+.leaderboard.v1.GetUserScoreResponse.ToRankH\aR\ato_rank\x88\x01\x01B\b\n" +
+	"\x06_scoreB\a\n" +
 	"\x05_rankB\r\n" +
 	"\v_percentileB\b\n" +
 	"\x06_totalB\v\n" +
 	"\t_match_idB\n" +
 	"\n" +
-	"\b_filling\"\xb1\x01\n" +
+	"\b_fillingB\x0e\n" +
+	"\f_score_exactB\n" +
+	"\n" +
+	"\b_to_rank\"\xb1\x01\n" +
 	"\x13LookupScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
 	"\buser_ids\x18\x02 \x03(\tR\buser_ids\x12\x16\n" +
@@ -6118,7 +6407,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05_rankB\b\n" +
 	"\x06_scoreB\n" +
 	"\n" +
-	"\b_buckets\"\xe8\x06\n" +
+	"\b_buckets\"\xf1\a\n" +
 	"\x10GetStatsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12:\n" +
 	"\x04data\x18\x02 \x01(\v2&.leaderboard.v1.GetStatsResponse.StatsR\x04data\x1aJ\n" +
@@ -6131,7 +6420,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"percentile\x18\x01 \x01(\x01R\n" +
 	"percentile\x12\x14\n" +
-	"\x05score\x18\x02 \x01(\x03R\x05score\x1a\xef\x04\n" +
+	"\x05score\x18\x02 \x01(\x03R\x05score\x1a\xf8\x05\n" +
 	"\x05Stats\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -6149,26 +6438,29 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\rscore_at_rank\x18\v \x01(\x03H\x02R\rscore_at_rank\x88\x01\x01\x12)\n" +
 	"\rrank_of_score\x18\f \x01(\x03H\x03R\rrank_of_score\x88\x01\x01\x12\x16\n" +
 	"\x06sealed\x18\r \x01(\bR\x06sealed\x12\x1d\n" +
-	"\afilling\x18\x0e \x01(\bH\x04R\afilling\x88\x01\x01B\r\n" +
+	"\afilling\x18\x0e \x01(\bH\x04R\afilling\x88\x01\x01\x128\n" +
+	"\tscored_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x125\n" +
+	"\x13score_at_rank_exact\x18\x10 \x01(\tH\x05R\x13score_at_rank_exact\x88\x01\x01B\r\n" +
 	"\v_best_scoreB\x0e\n" +
 	"\f_worst_scoreB\x10\n" +
 	"\x0e_score_at_rankB\x10\n" +
 	"\x0e_rank_of_scoreB\n" +
 	"\n" +
-	"\b_filling\"o\n" +
+	"\b_fillingB\x16\n" +
+	"\x14_score_at_rank_exact\"o\n" +
 	"\x12ListSeasonsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x19\n" +
 	"\x05limit\x18\x02 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\n" +
 	"page_tokenB\b\n" +
-	"\x06_limit\"\xbc\a\n" +
+	"\x06_limit\"\xee\a\n" +
 	"\x13ListSeasonsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12?\n" +
 	"\x04data\x18\x02 \x01(\v2+.leaderboard.v1.ListSeasonsResponse.SeasonsR\x04data\x1aO\n" +
 	"\tAmendment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xce\x04\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\x80\x05\n" +
 	"\x06Season\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -6186,7 +6478,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bended_at\x18\n" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\bended_at\x12\x1f\n" +
 	"\bchecksum\x18\v \x01(\tH\x01R\bchecksum\x88\x01\x01\x12\x1d\n" +
-	"\afilling\x18\f \x01(\bH\x02R\afilling\x88\x01\x01B\v\n" +
+	"\afilling\x18\f \x01(\bH\x02R\afilling\x88\x01\x01\x120\n" +
+	"\x05as_of\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05as_ofB\v\n" +
 	"\t_entrantsB\v\n" +
 	"\t_checksumB\n" +
 	"\n" +
@@ -6280,10 +6573,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06erased\x18\x02 \x01(\bR\x06erased\"I\n" +
 	"\x15ListUserScoresRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\"\xbd\x05\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\"\xae\x06\n" +
 	"\x16ListUserScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12E\n" +
-	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xe6\x02\n" +
+	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xd7\x03\n" +
 	"\n" +
 	"BoardScore\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
@@ -6296,11 +6589,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bdegraded\x18\b \x01(\bR\bdegraded\x12\x16\n" +
 	"\x06sealed\x18\t \x01(\bR\x06sealed\x12\x1d\n" +
 	"\afilling\x18\n" +
-	" \x01(\bH\x02R\afilling\x88\x01\x01B\a\n" +
+	" \x01(\bH\x02R\afilling\x88\x01\x01\x12%\n" +
+	"\vscore_exact\x18\v \x01(\tH\x03R\vscore_exact\x88\x01\x01\x128\n" +
+	"\tscored_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tscored_atB\a\n" +
 	"\x05_rankB\b\n" +
 	"\x06_totalB\n" +
 	"\n" +
-	"\b_filling\x1a\xda\x01\n" +
+	"\b_fillingB\x0e\n" +
+	"\f_score_exact\x1a\xda\x01\n" +
 	"\n" +
 	"UserScores\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12I\n" +
@@ -6360,7 +6656,7 @@ func file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 72)
+var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
 var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(GetResultResponse_Status)(0),             // 0: leaderboard.v1.GetResultResponse.Status
 	(*SubmitScoreRequest)(nil),                // 1: leaderboard.v1.SubmitScoreRequest
@@ -6426,176 +6722,184 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*ListUserScoresResponse)(nil),            // 61: leaderboard.v1.ListUserScoresResponse
 	(*BatchRetractResultsRequest_Key)(nil),    // 62: leaderboard.v1.BatchRetractResultsRequest.Key
 	nil,                                       // 63: leaderboard.v1.CorrectResultRequest.AttributesEntry
-	(*GetUserScoreResponse_UserScore)(nil),    // 64: leaderboard.v1.GetUserScoreResponse.UserScore
-	(*GetStatsResponse_Bucket)(nil),           // 65: leaderboard.v1.GetStatsResponse.Bucket
-	(*GetStatsResponse_Percentile)(nil),       // 66: leaderboard.v1.GetStatsResponse.Percentile
-	(*GetStatsResponse_Stats)(nil),            // 67: leaderboard.v1.GetStatsResponse.Stats
-	(*ListSeasonsResponse_Amendment)(nil),     // 68: leaderboard.v1.ListSeasonsResponse.Amendment
-	(*ListSeasonsResponse_Season)(nil),        // 69: leaderboard.v1.ListSeasonsResponse.Season
-	(*ListSeasonsResponse_Seasons)(nil),       // 70: leaderboard.v1.ListSeasonsResponse.Seasons
-	(*ListUserScoresResponse_BoardScore)(nil), // 71: leaderboard.v1.ListUserScoresResponse.BoardScore
-	(*ListUserScoresResponse_UserScores)(nil), // 72: leaderboard.v1.ListUserScoresResponse.UserScores
-	(*Result)(nil),                            // 73: leaderboard.v1.Result
-	(Outcome_Status)(0),                       // 74: leaderboard.v1.Outcome.Status
-	(*timestamppb.Timestamp)(nil),             // 75: google.protobuf.Timestamp
-	(*Outcome_Linked)(nil),                    // 76: leaderboard.v1.Outcome.Linked
-	(*Outcome)(nil),                           // 77: leaderboard.v1.Outcome
-	(*RetractionEffect)(nil),                  // 78: leaderboard.v1.RetractionEffect
-	(*structpb.Struct)(nil),                   // 79: google.protobuf.Struct
-	(*Act)(nil),                               // 80: leaderboard.v1.Act
-	(*Leaderboard)(nil),                       // 81: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 82: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 83: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 84: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 85: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 86: leaderboard.v1.Entry
+	(*GetUserScoreResponse_ToRank)(nil),       // 64: leaderboard.v1.GetUserScoreResponse.ToRank
+	(*GetUserScoreResponse_UserScore)(nil),    // 65: leaderboard.v1.GetUserScoreResponse.UserScore
+	(*GetStatsResponse_Bucket)(nil),           // 66: leaderboard.v1.GetStatsResponse.Bucket
+	(*GetStatsResponse_Percentile)(nil),       // 67: leaderboard.v1.GetStatsResponse.Percentile
+	(*GetStatsResponse_Stats)(nil),            // 68: leaderboard.v1.GetStatsResponse.Stats
+	(*ListSeasonsResponse_Amendment)(nil),     // 69: leaderboard.v1.ListSeasonsResponse.Amendment
+	(*ListSeasonsResponse_Season)(nil),        // 70: leaderboard.v1.ListSeasonsResponse.Season
+	(*ListSeasonsResponse_Seasons)(nil),       // 71: leaderboard.v1.ListSeasonsResponse.Seasons
+	(*ListUserScoresResponse_BoardScore)(nil), // 72: leaderboard.v1.ListUserScoresResponse.BoardScore
+	(*ListUserScoresResponse_UserScores)(nil), // 73: leaderboard.v1.ListUserScoresResponse.UserScores
+	(*Result)(nil),                            // 74: leaderboard.v1.Result
+	(Outcome_Status)(0),                       // 75: leaderboard.v1.Outcome.Status
+	(*timestamppb.Timestamp)(nil),             // 76: google.protobuf.Timestamp
+	(*Outcome_Linked)(nil),                    // 77: leaderboard.v1.Outcome.Linked
+	(*Outcome)(nil),                           // 78: leaderboard.v1.Outcome
+	(*RetractionEffect)(nil),                  // 79: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                   // 80: google.protobuf.Struct
+	(*Act)(nil),                               // 81: leaderboard.v1.Act
+	(*Leaderboard)(nil),                       // 82: leaderboard.v1.Leaderboard
+	(*Board)(nil),                             // 83: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),             // 84: google.protobuf.FieldMask
+	(*Ban)(nil),                               // 85: leaderboard.v1.Ban
+	(*BanEffect)(nil),                         // 86: leaderboard.v1.BanEffect
+	(*Entry)(nil),                             // 87: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	73,  // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	74,  // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	75,  // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	76,  // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	73,  // 4: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	77,  // 5: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	73,  // 6: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
-	77,  // 7: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	74,  // 8: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	78,  // 9: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	76,  // 10: leaderboard.v1.RetractResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	62,  // 11: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
-	77,  // 12: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	78,  // 13: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	75,  // 14: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
-	75,  // 15: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
-	77,  // 16: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	78,  // 17: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	78,  // 18: leaderboard.v1.VoidMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	78,  // 19: leaderboard.v1.RestoreMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	75,  // 20: leaderboard.v1.Match.changed_at:type_name -> google.protobuf.Timestamp
-	17,  // 21: leaderboard.v1.ListMatchesResponse.matches:type_name -> leaderboard.v1.Match
-	17,  // 22: leaderboard.v1.GetMatchResponse.match:type_name -> leaderboard.v1.Match
-	25,  // 23: leaderboard.v1.GetMatchResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	75,  // 24: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	63,  // 25: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	79,  // 26: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	74,  // 27: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	73,  // 28: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	76,  // 29: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	78,  // 30: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	0,   // 31: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	73,  // 32: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	80,  // 33: leaderboard.v1.GetResultResponse.history:type_name -> leaderboard.v1.Act
-	25,  // 34: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	81,  // 35: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	64,  // 36: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	81,  // 37: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	67,  // 38: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	70,  // 39: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	69,  // 40: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	75,  // 41: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
-	75,  // 42: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
-	69,  // 43: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	75,  // 44: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
-	81,  // 45: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	82,  // 46: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	82,  // 47: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	82,  // 48: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	82,  // 49: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	82,  // 50: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	83,  // 51: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	82,  // 52: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	75,  // 53: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	84,  // 54: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	85,  // 55: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	84,  // 56: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	85,  // 57: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	72,  // 58: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	75,  // 59: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	86,  // 60: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	75,  // 61: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	75,  // 62: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	79,  // 63: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	75,  // 64: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	65,  // 65: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	66,  // 66: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	75,  // 67: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	75,  // 68: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	75,  // 69: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	75,  // 70: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	68,  // 71: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	75,  // 72: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	75,  // 73: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	75,  // 74: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	69,  // 75: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	75,  // 76: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	75,  // 77: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	71,  // 78: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	84,  // 79: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	3,   // 80: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,   // 81: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,   // 82: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,   // 83: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11,  // 84: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13,  // 85: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	15,  // 86: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	18,  // 87: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
-	20,  // 88: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
-	22,  // 89: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	24,  // 90: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	26,  // 91: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	32,  // 92: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	34,  // 93: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	36,  // 94: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	38,  // 95: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	40,  // 96: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	42,  // 97: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	44,  // 98: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	46,  // 99: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	48,  // 100: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	50,  // 101: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	52,  // 102: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	54,  // 103: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	56,  // 104: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	58,  // 105: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	60,  // 106: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	1,   // 107: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	30,  // 108: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	28,  // 109: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	4,   // 110: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,   // 111: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,   // 112: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10,  // 113: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12,  // 114: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14,  // 115: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	16,  // 116: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	19,  // 117: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
-	21,  // 118: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
-	23,  // 119: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	25,  // 120: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	27,  // 121: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	33,  // 122: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	35,  // 123: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	37,  // 124: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	39,  // 125: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	41,  // 126: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	43,  // 127: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	45,  // 128: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	47,  // 129: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	49,  // 130: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	51,  // 131: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	53,  // 132: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	55,  // 133: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	57,  // 134: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	59,  // 135: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	61,  // 136: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	2,   // 137: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	31,  // 138: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	29,  // 139: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	110, // [110:140] is the sub-list for method output_type
-	80,  // [80:110] is the sub-list for method input_type
-	80,  // [80:80] is the sub-list for extension type_name
-	80,  // [80:80] is the sub-list for extension extendee
-	0,   // [0:80] is the sub-list for field type_name
+	74,  // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	75,  // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	76,  // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	77,  // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	76,  // 4: leaderboard.v1.SubmitScoreResponse.as_of:type_name -> google.protobuf.Timestamp
+	74,  // 5: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	78,  // 6: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	74,  // 7: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	78,  // 8: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	75,  // 9: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	79,  // 10: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	77,  // 11: leaderboard.v1.RetractResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	76,  // 12: leaderboard.v1.RetractResultResponse.as_of:type_name -> google.protobuf.Timestamp
+	62,  // 13: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
+	78,  // 14: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	79,  // 15: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	76,  // 16: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
+	76,  // 17: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
+	78,  // 18: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	79,  // 19: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	79,  // 20: leaderboard.v1.VoidMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	79,  // 21: leaderboard.v1.RestoreMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	76,  // 22: leaderboard.v1.Match.changed_at:type_name -> google.protobuf.Timestamp
+	17,  // 23: leaderboard.v1.ListMatchesResponse.matches:type_name -> leaderboard.v1.Match
+	17,  // 24: leaderboard.v1.GetMatchResponse.match:type_name -> leaderboard.v1.Match
+	25,  // 25: leaderboard.v1.GetMatchResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	76,  // 26: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	63,  // 27: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	80,  // 28: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	75,  // 29: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	74,  // 30: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	77,  // 31: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	79,  // 32: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	76,  // 33: leaderboard.v1.CorrectResultResponse.as_of:type_name -> google.protobuf.Timestamp
+	0,   // 34: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	74,  // 35: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	81,  // 36: leaderboard.v1.GetResultResponse.history:type_name -> leaderboard.v1.Act
+	25,  // 37: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	82,  // 38: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	65,  // 39: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	82,  // 40: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	68,  // 41: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	71,  // 42: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	70,  // 43: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	76,  // 44: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	76,  // 45: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
+	70,  // 46: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	76,  // 47: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	82,  // 48: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	83,  // 49: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	83,  // 50: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	83,  // 51: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	83,  // 52: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	83,  // 53: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	84,  // 54: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	83,  // 55: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	76,  // 56: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	85,  // 57: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	86,  // 58: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	85,  // 59: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	86,  // 60: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	73,  // 61: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	76,  // 62: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	87,  // 63: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	76,  // 64: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	76,  // 65: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	80,  // 66: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	64,  // 67: leaderboard.v1.GetUserScoreResponse.UserScore.to_rank:type_name -> leaderboard.v1.GetUserScoreResponse.ToRank
+	76,  // 68: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	66,  // 69: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	67,  // 70: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	76,  // 71: leaderboard.v1.GetStatsResponse.Stats.scored_at:type_name -> google.protobuf.Timestamp
+	76,  // 72: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	76,  // 73: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	76,  // 74: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	76,  // 75: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	69,  // 76: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	76,  // 77: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	76,  // 78: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	76,  // 79: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	76,  // 80: leaderboard.v1.ListSeasonsResponse.Season.as_of:type_name -> google.protobuf.Timestamp
+	70,  // 81: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	76,  // 82: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	76,  // 83: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	76,  // 84: leaderboard.v1.ListUserScoresResponse.BoardScore.scored_at:type_name -> google.protobuf.Timestamp
+	72,  // 85: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	85,  // 86: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	3,   // 87: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	5,   // 88: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	7,   // 89: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	9,   // 90: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	11,  // 91: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	13,  // 92: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	15,  // 93: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	18,  // 94: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
+	20,  // 95: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
+	22,  // 96: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	24,  // 97: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	26,  // 98: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	32,  // 99: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	34,  // 100: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	36,  // 101: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	38,  // 102: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	40,  // 103: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	42,  // 104: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	44,  // 105: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	46,  // 106: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	48,  // 107: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	50,  // 108: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	52,  // 109: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	54,  // 110: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	56,  // 111: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	58,  // 112: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	60,  // 113: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	1,   // 114: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	30,  // 115: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	28,  // 116: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	4,   // 117: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	6,   // 118: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	8,   // 119: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	10,  // 120: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	12,  // 121: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	14,  // 122: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	16,  // 123: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	19,  // 124: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
+	21,  // 125: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
+	23,  // 126: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	25,  // 127: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	27,  // 128: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	33,  // 129: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	35,  // 130: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	37,  // 131: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	39,  // 132: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	41,  // 133: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	43,  // 134: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	45,  // 135: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	47,  // 136: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	49,  // 137: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	51,  // 138: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	53,  // 139: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	55,  // 140: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	57,  // 141: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	59,  // 142: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	61,  // 143: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	2,   // 144: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	31,  // 145: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	29,  // 146: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	117, // [117:147] is the sub-list for method output_type
+	87,  // [87:117] is the sub-list for method input_type
+	87,  // [87:87] is the sub-list for extension type_name
+	87,  // [87:87] is the sub-list for extension extendee
+	0,   // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -6622,17 +6926,18 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[35].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[41].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[63].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[66].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[68].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[70].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[64].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[67].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[69].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[71].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[72].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_leaderboard_service_proto_rawDesc), len(file_leaderboard_v1_leaderboard_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   72,
+			NumMessages:   73,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

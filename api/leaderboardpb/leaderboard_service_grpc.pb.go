@@ -57,7 +57,8 @@ const (
 //
 // Submits results, reads rankings and manages boards. In a request, an absent
 // board is the default board, an absent season is the current season, and an
-// absent division is the overall ranking.
+// absent division is the overall ranking. A division ranks users, not results: see
+// divisions in Board.
 type LeaderboardServiceClient interface {
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.
@@ -471,7 +472,8 @@ func (c *leaderboardServiceClient) ListScores(ctx context.Context, in *ListScore
 //
 // Submits results, reads rankings and manages boards. In a request, an absent
 // board is the default board, an absent season is the current season, and an
-// absent division is the overall ranking.
+// absent division is the overall ranking. A division ranks users, not results: see
+// divisions in Board.
 type LeaderboardServiceServer interface {
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.

@@ -313,12 +313,17 @@ type Board struct {
 	Season   *Board_Schedule `protobuf:"bytes,9,opt,name=season,proto3" json:"season,omitempty"`
 	// The attributes whose values form divisions, at most 8. An element may also cross two
 	// or three attributes: in gender+age, each combination of their values forms a division.
+	// A division ranks users, not results: each user is in the division that the user's latest
+	// result with the attribute names, with the entry that follows from all results. To rank
+	// only the results with one value, link a board with match: see Source.
 	Divisions []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	// The least and the greatest score (or points) that one result may have, within
 	// ±2^53.
 	MinScore *int64 `protobuf:"varint,11,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore *int64 `protobuf:"varint,12,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
-	// On SUM boards: a result that would lower a sum below the floor is rejected.
+	// On SUM boards: a result or correction that would lower a sum below the floor is rejected.
+	// Retractions, void matches and early ends of seasons may lower a sum below the floor. Then
+	// only results that raise the sum are applied.
 	Floor *int64 `protobuf:"varint,13,opt,name=floor,proto3,oneof" json:"floor,omitempty"`
 	// How long a season's data is kept after it is sealed; forever if absent.
 	Retention *durationpb.Duration `protobuf:"bytes,14,opt,name=retention,proto3" json:"retention,omitempty"`
@@ -573,7 +578,9 @@ type BoardEffect struct {
 	RemovedCount int64 `protobuf:"varint,4,opt,name=removed_count,proto3" json:"removed_count,omitempty"`
 	// True if shards would change from 1 to more. Seasons of a distributed server then have no
 	// dense ranks until they are sealed.
-	LosesDense    bool `protobuf:"varint,5,opt,name=loses_dense,proto3" json:"loses_dense,omitempty"`
+	LosesDense bool `protobuf:"varint,5,opt,name=loses_dense,proto3" json:"loses_dense,omitempty"`
+	// The time when the server began to compute the effect.
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=as_of,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -641,6 +648,13 @@ func (x *BoardEffect) GetLosesDense() bool {
 		return x.LosesDense
 	}
 	return false
+}
+
+func (x *BoardEffect) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
 }
 
 // What a game server reports about one user in one match.
@@ -837,7 +851,17 @@ type Outcome struct {
 	// With include_linked: the seasons of linked boards in which the result counts, or in
 	// which an older revision of the result counted. Only boards that the caller may see.
 	// Empty if the status is ACCEPTED.
-	Linked        []*Outcome_Linked `protobuf:"bytes,16,rep,name=linked,proto3" json:"linked,omitempty"`
+	Linked []*Outcome_Linked `protobuf:"bytes,16,rep,name=linked,proto3" json:"linked,omitempty"`
+	// On DECAY boards: new_score before it is rounded, as score_exact in Entry.
+	NewScoreExact *string `protobuf:"bytes,17,opt,name=new_score_exact,proto3,oneof" json:"new_score_exact,omitempty"`
+	// The method of rank, previous_rank and the ranks in linked: competition. method and as_of
+	// are absent while the outcome has neither a score nor a rank.
+	Method *string `protobuf:"bytes,18,opt,name=method,proto3,oneof" json:"method,omitempty"`
+	// The time of the last change that new_score and rank include. Without a rank, the time
+	// when the server received the call.
+	AsOf *timestamppb.Timestamp `protobuf:"bytes,19,opt,name=as_of,proto3" json:"as_of,omitempty"`
+	// True if the season is over and the rank is final, until a correction or retraction.
+	Sealed        bool `protobuf:"varint,20,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -984,6 +1008,34 @@ func (x *Outcome) GetLinked() []*Outcome_Linked {
 	return nil
 }
 
+func (x *Outcome) GetNewScoreExact() string {
+	if x != nil && x.NewScoreExact != nil {
+		return *x.NewScoreExact
+	}
+	return ""
+}
+
+func (x *Outcome) GetMethod() string {
+	if x != nil && x.Method != nil {
+		return *x.Method
+	}
+	return ""
+}
+
+func (x *Outcome) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *Outcome) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
+}
+
 // One user's standing in one board, season and division.
 type Entry struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1006,7 +1058,10 @@ type Entry struct {
 	// With include_metadata: the user's divisions, each as "attribute:value". A crossed
 	// division has the form "gender+age:F+30-34"; in its values, a backslash precedes each
 	// "+" and each backslash.
-	Divisions     []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
+	Divisions []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
+	// On DECAY boards: the score before it is rounded to an integer, as a decimal number of up
+	// to 51 digits, such as 99.5 or, for tiny scores, 3.2e-41. Ranks follow this value.
+	ScoreExact    *string `protobuf:"bytes,11,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1109,6 +1164,13 @@ func (x *Entry) GetDivisions() []string {
 		return x.Divisions
 	}
 	return nil
+}
+
+func (x *Entry) GetScoreExact() string {
+	if x != nil && x.ScoreExact != nil {
+		return *x.ScoreExact
+	}
+	return ""
 }
 
 // A list of entries of one ranking, in standing order.
@@ -1481,7 +1543,11 @@ type BanEffect struct {
 	BoardCount  int64 `protobuf:"varint,3,opt,name=board_count,proto3" json:"board_count,omitempty"`
 	SeasonCount int64 `protobuf:"varint,4,opt,name=season_count,proto3" json:"season_count,omitempty"`
 	// The rank index is unavailable, so ranks are absent.
-	Degraded      bool `protobuf:"varint,5,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	Degraded bool `protobuf:"varint,5,opt,name=degraded,proto3" json:"degraded,omitempty"`
+	// The method of the ranks: competition.
+	Method string `protobuf:"bytes,6,opt,name=method,proto3" json:"method,omitempty"`
+	// The time when the server began to compute the effect.
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=as_of,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1551,6 +1617,20 @@ func (x *BanEffect) GetDegraded() bool {
 	return false
 }
 
+func (x *BanEffect) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *BanEffect) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
 // What retractions would change.
 type RetractionEffect struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1562,7 +1642,11 @@ type RetractionEffect struct {
 	// True if more entries would change than the field entries contains.
 	Truncated bool `protobuf:"varint,3,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	// The number of entries that would change.
-	ChangedCount  int64 `protobuf:"varint,4,opt,name=changed_count,proto3" json:"changed_count,omitempty"`
+	ChangedCount int64 `protobuf:"varint,4,opt,name=changed_count,proto3" json:"changed_count,omitempty"`
+	// The method of the ranks: competition.
+	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	// The time when the server began to compute the effect.
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=as_of,proto3" json:"as_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1623,6 +1707,20 @@ func (x *RetractionEffect) GetChangedCount() int64 {
 		return x.ChangedCount
 	}
 	return 0
+}
+
+func (x *RetractionEffect) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *RetractionEffect) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
 }
 
 // An integer that each result has. It ranks users with equal scores.
@@ -1764,7 +1862,9 @@ func (x *Board_Schedule) GetDays() int32 {
 type Board_Source struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	BoardId string                 `protobuf:"bytes,1,opt,name=board_id,proto3" json:"board_id,omitempty"`
-	// Only results with all of these attributes count; all results if absent.
+	// Only results with all of these attributes count; all results if absent. With
+	// {"mods":"DT"}, the linked board ranks results, while the division mods:DT of the
+	// source ranks users by all of their results.
 	Match         map[string]string `protobuf:"bytes,2,rep,name=match,proto3" json:"match,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1992,7 +2092,11 @@ type Outcome_Linked struct {
 	Rank *int64 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	// SEASON_CLOSED if the result came too late for the season, and does not count in it.
 	// Otherwise absent.
-	Skipped       *string `protobuf:"bytes,5,opt,name=skipped,proto3,oneof" json:"skipped,omitempty"`
+	Skipped *string `protobuf:"bytes,5,opt,name=skipped,proto3,oneof" json:"skipped,omitempty"`
+	// As in the Outcome.
+	NewScoreExact *string                `protobuf:"bytes,6,opt,name=new_score_exact,proto3,oneof" json:"new_score_exact,omitempty"`
+	AsOf          *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=as_of,proto3" json:"as_of,omitempty"`
+	Sealed        bool                   `protobuf:"varint,8,opt,name=sealed,proto3" json:"sealed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2060,6 +2164,27 @@ func (x *Outcome_Linked) GetSkipped() string {
 		return *x.Skipped
 	}
 	return ""
+}
+
+func (x *Outcome_Linked) GetNewScoreExact() string {
+	if x != nil && x.NewScoreExact != nil {
+		return *x.NewScoreExact
+	}
+	return ""
+}
+
+func (x *Outcome_Linked) GetAsOf() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOf
+	}
+	return nil
+}
+
+func (x *Outcome_Linked) GetSealed() bool {
+	if x != nil {
+		return x.Sealed
+	}
+	return false
 }
 
 // An overall entry of the user that would appear or disappear.
@@ -2324,13 +2449,14 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\b_fillingB\n" +
 	"\n" +
 	"\b_matchesB\t\n" +
-	"\a_shards\"\xe2\x04\n" +
+	"\a_shards\"\x94\x05\n" +
 	"\vBoardEffect\x12<\n" +
 	"\aseasons\x18\x01 \x03(\v2\".leaderboard.v1.BoardEffect.SeasonR\aseasons\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12$\n" +
 	"\rchanged_count\x18\x03 \x01(\x03R\rchanged_count\x12$\n" +
 	"\rremoved_count\x18\x04 \x01(\x03R\rremoved_count\x12 \n" +
-	"\vloses_dense\x18\x05 \x01(\bR\vloses_dense\x1a\x88\x03\n" +
+	"\vloses_dense\x18\x05 \x01(\bR\vloses_dense\x120\n" +
+	"\x05as_of\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x1a\x88\x03\n" +
 	"\x06Season\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05added\x18\x02 \x01(\bR\x05added\x12@\n" +
@@ -2362,7 +2488,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06_scoreB\t\n" +
 	"\a_pointsB\v\n" +
 	"\t_board_idB\t\n" +
-	"\a_season\"\xfc\a\n" +
+	"\a_season\"\xbe\n" +
+	"\n" +
 	"\aOutcome\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x126\n" +
@@ -2380,18 +2507,26 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06season\x18\b \x01(\tR\x06season\x12<\n" +
 	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12\x1f\n" +
 	"\bboard_id\x18\x0f \x01(\tH\x06R\bboard_id\x88\x01\x01\x12<\n" +
-	"\x06linked\x18\x10 \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linked\x1a\xba\x01\n" +
+	"\x06linked\x18\x10 \x03(\v2\x1e.leaderboard.v1.Outcome.LinkedB\x04\x88\xb5\x18\x01R\x06linked\x12-\n" +
+	"\x0fnew_score_exact\x18\x11 \x01(\tH\aR\x0fnew_score_exact\x88\x01\x01\x12\x1b\n" +
+	"\x06method\x18\x12 \x01(\tH\bR\x06method\x88\x01\x01\x120\n" +
+	"\x05as_of\x18\x13 \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12\x16\n" +
+	"\x06sealed\x18\x14 \x01(\bR\x06sealed\x1a\xc7\x02\n" +
 	"\x06Linked\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12!\n" +
 	"\tnew_score\x18\x03 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
 	"\x04rank\x18\x04 \x01(\x03H\x01R\x04rank\x88\x01\x01\x12\x1d\n" +
-	"\askipped\x18\x05 \x01(\tH\x02R\askipped\x88\x01\x01B\f\n" +
+	"\askipped\x18\x05 \x01(\tH\x02R\askipped\x88\x01\x01\x12-\n" +
+	"\x0fnew_score_exact\x18\x06 \x01(\tH\x03R\x0fnew_score_exact\x88\x01\x01\x120\n" +
+	"\x05as_of\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12\x16\n" +
+	"\x06sealed\x18\b \x01(\bR\x06sealedB\f\n" +
 	"\n" +
 	"_new_scoreB\a\n" +
 	"\x05_rankB\n" +
 	"\n" +
-	"\b_skipped\"\x82\x01\n" +
+	"\b_skippedB\x12\n" +
+	"\x10_new_score_exact\"\x82\x01\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\r\n" +
@@ -2410,7 +2545,9 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x0e_previous_rankB\x10\n" +
 	"\x0e_personal_bestB\t\n" +
 	"\a_standsB\v\n" +
-	"\t_board_id\"\xbc\x03\n" +
+	"\t_board_idB\x12\n" +
+	"\x10_new_score_exactB\t\n" +
+	"\a_method\"\xf3\x03\n" +
 	"\x05Entry\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x03R\x05score\x12\x17\n" +
@@ -2422,12 +2559,14 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\bmatch_id\x18\b \x01(\tH\x03R\bmatch_id\x88\x01\x01\x123\n" +
 	"\bmetadata\x18\t \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\"\n" +
 	"\tdivisions\x18\n" +
-	" \x03(\tB\x04\x88\xb5\x18\x01R\tdivisionsB\a\n" +
+	" \x03(\tB\x04\x88\xb5\x18\x01R\tdivisions\x12%\n" +
+	"\vscore_exact\x18\v \x01(\tH\x04R\vscore_exact\x88\x01\x01B\a\n" +
 	"\x05_rankB\x12\n" +
 	"\x10_is_current_userB\f\n" +
 	"\n" +
 	"_list_rankB\v\n" +
-	"\t_match_id\"\xa6\x04\n" +
+	"\t_match_idB\x0e\n" +
+	"\f_score_exact\"\xa6\x04\n" +
 	"\vLeaderboard\x127\n" +
 	"\vleaderboard\x18\x01 \x03(\v2\x15.leaderboard.v1.EntryR\vleaderboard\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x19\n" +
@@ -2462,13 +2601,15 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x05actor\x18\x05 \x01(\tR\x05actor\x12*\n" +
 	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
 	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x03R\brevision\"\xff\x02\n" +
+	"\brevision\x18\b \x01(\x03R\brevision\"\xc9\x03\n" +
 	"\tBanEffect\x129\n" +
 	"\aentries\x18\x01 \x03(\v2\x1f.leaderboard.v1.BanEffect.EntryR\aentries\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12 \n" +
 	"\vboard_count\x18\x03 \x01(\x03R\vboard_count\x12\"\n" +
 	"\fseason_count\x18\x04 \x01(\x03R\fseason_count\x12\x1a\n" +
-	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x1a\xb6\x01\n" +
+	"\bdegraded\x18\x05 \x01(\bR\bdegraded\x12\x16\n" +
+	"\x06method\x18\x06 \x01(\tR\x06method\x120\n" +
+	"\x05as_of\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x1a\xb6\x01\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x14\n" +
@@ -2478,12 +2619,14 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"rank_after\x18\x05 \x01(\x03H\x01R\n" +
 	"rank_after\x88\x01\x01B\x0e\n" +
 	"\f_rank_beforeB\r\n" +
-	"\v_rank_after\"\xe2\x03\n" +
+	"\v_rank_after\"\xac\x04\n" +
 	"\x10RetractionEffect\x12@\n" +
 	"\aentries\x18\x01 \x03(\v2&.leaderboard.v1.RetractionEffect.EntryR\aentries\x12\x1a\n" +
 	"\bdegraded\x18\x02 \x01(\bR\bdegraded\x12\x1c\n" +
 	"\ttruncated\x18\x03 \x01(\bR\ttruncated\x12$\n" +
-	"\rchanged_count\x18\x04 \x01(\x03R\rchanged_count\x1a\xab\x02\n" +
+	"\rchanged_count\x18\x04 \x01(\x03R\rchanged_count\x12\x16\n" +
+	"\x06method\x18\x05 \x01(\tR\x06method\x120\n" +
+	"\x05as_of\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x1a\xab\x02\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12'\n" +
@@ -2554,38 +2697,43 @@ var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	5,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
 	16, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
 	19, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
-	25, // 10: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	20, // 11: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	26, // 12: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
-	3,  // 13: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	25, // 14: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	21, // 15: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
-	25, // 16: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	26, // 17: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
-	8,  // 18: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	25, // 19: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	25, // 20: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	27, // 21: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
-	25, // 22: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	25, // 23: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	22, // 24: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
-	23, // 25: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
-	0,  // 26: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 27: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	24, // 28: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	17, // 29: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	18, // 30: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
-	25, // 31: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	25, // 32: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	25, // 33: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
-	25, // 34: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
-	25, // 35: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
-	25, // 36: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	25, // 10: leaderboard.v1.BoardEffect.as_of:type_name -> google.protobuf.Timestamp
+	25, // 11: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	20, // 12: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	26, // 13: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	3,  // 14: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
+	25, // 15: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	21, // 16: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
+	25, // 17: leaderboard.v1.Outcome.as_of:type_name -> google.protobuf.Timestamp
+	25, // 18: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	26, // 19: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	8,  // 20: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
+	25, // 21: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	25, // 22: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	27, // 23: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
+	25, // 24: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	25, // 25: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	22, // 26: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	25, // 27: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
+	23, // 28: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
+	25, // 29: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 30: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 31: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	24, // 32: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	17, // 33: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	18, // 34: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
+	25, // 35: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	25, // 36: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	25, // 37: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	25, // 38: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	25, // 39: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	25, // 40: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	25, // 41: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }

@@ -94,7 +94,8 @@ func banObject(b *leaderboard.Ban) string {
 }
 
 func fromBanPreview(p *ranking.BanPreview) *pb.BanEffect {
-	effect := &pb.BanEffect{Truncated: p.Truncated, BoardCount: int64(p.Boards), SeasonCount: int64(p.Seasons), Degraded: p.Degraded}
+	effect := &pb.BanEffect{Truncated: p.Truncated, BoardCount: int64(p.Boards), SeasonCount: int64(p.Seasons), Degraded: p.Degraded,
+		Method: leaderboard.Competition.String(), AsOf: protoconv.Timestamp(p.AsOf)}
 	for i := range p.Entries {
 		e := &p.Entries[i]
 		effect.Entries = append(effect.Entries, &pb.BanEffect_Entry{

@@ -135,7 +135,8 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 
 func (s *Server) fromBoardPreview(ctx context.Context, p *ranking.BoardPreview) *pb.Board {
 	b := s.fromBoard(ctx, &p.Board)
-	b.Effect = &pb.BoardEffect{Truncated: p.Truncated, ChangedCount: int64(p.Changed), RemovedCount: int64(p.Removed), LosesDense: p.LosesDense}
+	b.Effect = &pb.BoardEffect{Truncated: p.Truncated, ChangedCount: int64(p.Changed), RemovedCount: int64(p.Removed), LosesDense: p.LosesDense,
+		AsOf: protoconv.Timestamp(p.AsOf)}
 	for i := range p.Seasons {
 		e := &p.Seasons[i]
 		b.Effect.Seasons = append(b.Effect.Seasons, &pb.BoardEffect_Season{

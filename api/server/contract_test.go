@@ -319,7 +319,7 @@ func TestDivisionsPagesAndLookup(t *testing.T) {
 	if get(seasons, "current") != "all" || get(seasons, "seasons", 0, "status") != "open" || get(seasons, "seasons", 0, "entrants") != number(25) {
 		t.Errorf("seasons: %v, want the open season \"all\" with 25 entrants", seasons)
 	}
-	if diff := cmp.Diff([]string{"amendments", "entrants", "id", "status"}, keysOf(get(seasons, "seasons", 0))); diff != "" {
+	if diff := cmp.Diff([]string{"amendments", "as_of", "entrants", "id", "status"}, keysOf(get(seasons, "seasons", 0))); diff != "" {
 		t.Errorf("fields of a season without bounds (-want +got):\n%s", diff)
 	}
 }

@@ -72,6 +72,7 @@ func retractResponse(b *leaderboard.Board, user leaderboard.UserID, receipt *ran
 	return &pb.RetractResultResponse{
 		Success: succeeded(o) || o.GetStands(), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, Effect: effect, PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, Linked: o.Linked,
+		NewScoreExact: o.NewScoreExact, Method: o.Method, AsOf: o.AsOf, Sealed: o.Sealed,
 	}, nil
 }
 
@@ -231,6 +232,7 @@ func correctResponse(o *pb.Outcome, result *pb.Result) *pb.CorrectResultResponse
 		Success: succeeded(o) || o.GetStands(), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, Result: result,
 		PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, PersonalBest: o.PersonalBest, Linked: o.Linked,
+		NewScoreExact: o.NewScoreExact, Method: o.Method, AsOf: o.AsOf, Sealed: o.Sealed,
 	}
 	if o.GetReason() != "" {
 		res.Reason = &o.Reason

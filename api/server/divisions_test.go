@@ -147,3 +147,32 @@ func TestPatchOfDivisions(t *testing.T) {
 		t.Errorf("the board is %v, want no divisions", board)
 	}
 }
+
+// Ann's best result has no mods, and her latest result has the mod DT. So she leads the division mods:DT with a
+// score that she reached without it. A linked board with match ranks only results with DT.
+func TestDivisionsRankUsersAndLinkedBoardsResults(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"map","policy":"BEST","divisions":["mods"]}`)
+	h.createBoard(`{"board_id":"map-DT","policy":"BEST","source":{"board_id":"map","match":{"mods":"DT"}}}`)
+	for _, r := range []string{
+		`{"user_id":"ann","match_id":"1","score":850000,"achieved_at":"2026-11-20T10:00:00Z","attributes":{"mods":"none"}}`,
+		`{"user_id":"ann","match_id":"2","score":400000,"achieved_at":"2026-11-20T11:00:00Z","attributes":{"mods":"DT"}}`,
+		`{"user_id":"bob","match_id":"1","score":700000,"achieved_at":"2026-11-20T10:00:00Z","attributes":{"mods":"DT"}}`,
+	} {
+		h.must("submit", "POST", "/v1/boards/map/scores", r)
+	}
+	for path, want := range map[string]string{
+		"/v1/boards/map/scores?division=mods:DT":   "ann 850000 bob 700000",
+		"/v1/boards/map/scores?division=mods:none": "",
+		"/v1/boards/map-DT/scores":                 "bob 700000 ann 400000",
+	} {
+		var got []string
+		list, _ := get(h.must("read", "GET", path, nil), "data", "leaderboard").([]any)
+		for _, e := range list {
+			got = append(got, fmt.Sprint(get(e, "user_id"), " ", get(e, "score")))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s has %q, want %q", path, got, want)
+		}
+	}
+}

@@ -56,7 +56,7 @@ type service interface {
 	UserResults(context.Context, *leaderboard.Board, ranking.ResultsQuery) (ranking.ResultsPage, error)
 
 	Page(context.Context, ranking.PageQuery) (ranking.Page, error)
-	User(context.Context, ranking.Query, leaderboard.UserID, int, bool) (ranking.UserPage, error)
+	UserToRank(context.Context, ranking.Query, leaderboard.UserID, int, bool, int64) (ranking.UserPage, error)
 	Lookup(context.Context, ranking.Query, []leaderboard.UserID) (ranking.LookupPage, error)
 	Stats(context.Context, ranking.StatsQuery) (ranking.Stats, error)
 	Seasons(context.Context, *leaderboard.Board, ranking.SeasonsQuery) (ranking.SeasonsPage, error)
@@ -185,7 +185,10 @@ func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) 
 	if err != nil {
 		return nil, err
 	}
-	page, err := s.service.User(ctx, q, leaderboard.UserID(req.GetUserId()), orDefault(req.Neighbors, defaultNeighbors), req.GetIncludeMetadata())
+	if req.ToRank != nil && req.GetToRank() < 1 {
+		return nil, &leaderboard.FieldError{Field: "to_rank", Problem: "must be at least 1"}
+	}
+	page, err := s.service.UserToRank(ctx, q, leaderboard.UserID(req.GetUserId()), orDefault(req.Neighbors, defaultNeighbors), req.GetIncludeMetadata(), req.GetToRank())
 	if err != nil {
 		return nil, err
 	}
@@ -314,6 +317,7 @@ func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresReque
 		data.Scores = append(data.Scores, &pb.ListUserScoresResponse_BoardScore{
 			Board: string(sc.Board.ID), Season: string(sc.Season.ID), Score: int64(sc.Score), Rank: rankOrNil(sc.Rank), Total: totalOrNil(&sc.About),
 			AchievedAt: protoconv.Timestamp(sc.AchievedAt), AsOf: protoconv.Timestamp(sc.AsOf), Degraded: sc.Degraded, Sealed: sc.Sealed, Filling: trueOrNil(sc.Filling),
+			ScoreExact: textOrNil(sc.Exact), ScoredAt: scoredAt(&sc.About),
 		})
 	}
 	return &pb.ListUserScoresResponse{Status: success, Data: data}, nil

@@ -125,7 +125,7 @@ func retractable[T any](plan *ranking.Retractions, list []T) []T {
 
 // fromEffects omits the boards that the caller's key does not allow.
 func fromEffects(ctx context.Context, e *ranking.Effects) *pb.RetractionEffect {
-	effect := &pb.RetractionEffect{Degraded: e.Degraded}
+	effect := &pb.RetractionEffect{Degraded: e.Degraded, Method: leaderboard.Competition.String(), AsOf: protoconv.Timestamp(e.AsOf)}
 	for board, n := range e.Changed {
 		if allows(ctx, board) {
 			effect.ChangedCount += int64(n)

@@ -41,6 +41,7 @@ func submitResponse(o *pb.Outcome) *pb.SubmitScoreResponse {
 		Success: succeeded(o), NewScore: o.NewScore, Rank: o.Rank, Status: o.Status, UserId: o.UserId, MatchId: o.MatchId,
 		Revision: o.Revision, Season: o.Season, AchievedAt: o.AchievedAt,
 		PreviousScore: o.PreviousScore, PreviousRank: o.PreviousRank, PersonalBest: o.PersonalBest, Stands: o.Stands, Linked: o.Linked,
+		NewScoreExact: o.NewScoreExact, Method: o.Method, AsOf: o.AsOf, Sealed: o.Sealed,
 	}
 	if o.GetReason() != "" {
 		res.Reason = &o.Reason

@@ -67,9 +67,16 @@ func rankOrNil(rank int64) *int64 {
 	return &rank
 }
 
+func textOrNil(text string) *string {
+	if text == "" {
+		return nil
+	}
+	return &text
+}
+
 func fromLine(l *ranking.Line) *pb.Entry {
 	e := &pb.Entry{
-		UserId: string(l.User), Score: int64(l.Score), Rank: rankOrNil(l.Rank),
+		UserId: string(l.User), Score: int64(l.Score), ScoreExact: textOrNil(l.Exact), Rank: rankOrNil(l.Rank),
 		AchievedAt: protoconv.Timestamp(l.AchievedAt), TieBreakers: l.TieBreakers,
 	}
 	if l.Entry != nil {
@@ -116,15 +123,21 @@ func fromPage(a *ranking.About, lines []ranking.Line) *pb.Leaderboard {
 func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 	e := fromLine(&p.Line)
 	u := &pb.GetUserScoreResponse_UserScore{
-		UserId: e.UserId, Score: e.Score, Rank: e.Rank, AchievedAt: e.AchievedAt, TieBreakers: e.TieBreakers,
+		UserId: e.UserId, ScoreExact: e.ScoreExact, Rank: e.Rank, AchievedAt: e.AchievedAt, TieBreakers: e.TieBreakers,
 		MatchId: e.MatchId, Metadata: e.Metadata, Divisions: e.Divisions,
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
 		Total: totalOrNil(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
 		Method: p.Method.String(), AsOf: protoconv.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),
 		Filling: trueOrNil(p.Filling),
 	}
-	if !p.Degraded {
+	if !p.NoEntry {
+		u.Score = &e.Score
+	}
+	if !p.Degraded && !p.NoEntry {
 		u.Percentile = &p.Percentile
+	}
+	if t := p.Target; t != nil {
+		u.ToRank = &pb.GetUserScoreResponse_ToRank{Rank: t.Rank, Score: (*int64)(t.Score), Gap: (*int64)(t.Gap), ScoreExact: textOrNil(t.Exact)}
 	}
 	for i := range p.Neighbors {
 		n := fromLine(&p.Neighbors[i])
@@ -139,7 +152,7 @@ func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
 		Board: string(s.Board.ID), Season: string(s.Season.ID), Division: s.Division.String(), Method: s.Method.String(),
 		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed, Filling: trueOrNil(s.Filling),
 		BestScore: (*int64)(s.Best), WorstScore: (*int64)(s.Worst),
-		ScoreAtRank: (*int64)(s.ScoreAtRank), RankOfScore: rankOrNil(s.RankOfScore),
+		ScoreAtRank: (*int64)(s.ScoreAtRank), ScoreAtRankExact: textOrNil(s.ExactAtRank), RankOfScore: rankOrNil(s.RankOfScore), ScoredAt: scoredAt(&s.About),
 	}
 	for _, b := range s.Histogram {
 		stats.Histogram = append(stats.Histogram, &pb.GetStatsResponse_Bucket{Lower: int64(b.From), Upper: int64(b.To), Count: b.Count})
@@ -154,7 +167,7 @@ func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
 	season := &pb.ListSeasonsResponse_Season{
 		Id: string(s.ID), Start: protoconv.Timestamp(s.Start), End: protoconv.Timestamp(s.End), Status: string(s.Phase), Entrants: s.Total,
 		SealedAt: protoconv.Timestamp(s.SealedAt), ClosesAt: protoconv.Timestamp(s.ClosesAt), RemovedAt: protoconv.Timestamp(s.RemovedAt),
-		EndedAt: protoconv.Timestamp(s.EndedAt), Filling: trueOrNil(s.Filling),
+		EndedAt: protoconv.Timestamp(s.EndedAt), Filling: trueOrNil(s.Filling), AsOf: protoconv.Timestamp(s.AsOf),
 	}
 	for _, a := range s.Amendments {
 		season.Amendments = append(season.Amendments, &pb.ListSeasonsResponse_Amendment{At: protoconv.Timestamp(a.At), Reason: a.Reason})
@@ -169,13 +182,17 @@ func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Recei
 		PreviousScore: (*int64)(r.Previous), PreviousRank: rankOrNil(r.PreviousRank), PersonalBest: r.PersonalBest,
 	}
 	if r.HasScore {
-		o.NewScore = (*int64)(&r.Score)
+		o.NewScore, o.NewScoreExact = (*int64)(&r.Score), textOrNil(r.Exact)
+	}
+	if !r.AsOf.IsZero() {
+		o.Method, o.AsOf, o.Sealed = new(leaderboard.Competition.String()), protoconv.Timestamp(r.AsOf), r.Sealed
 	}
 	if r.Banned && r.Reason == "" {
 		o.Reason = reasonBanned
 	}
 	for _, l := range r.Linked {
-		linked := &pb.Outcome_Linked{BoardId: string(l.Board.ID), Season: string(l.Season), NewScore: (*int64)(l.Score), Rank: rankOrNil(l.Rank)}
+		linked := &pb.Outcome_Linked{BoardId: string(l.Board.ID), Season: string(l.Season), NewScore: (*int64)(l.Score), NewScoreExact: textOrNil(l.Exact), Rank: rankOrNil(l.Rank),
+			AsOf: protoconv.Timestamp(l.AsOf), Sealed: l.Sealed}
 		if l.Skipped != "" {
 			linked.Skipped = new(string(l.Skipped))
 		}
@@ -185,7 +202,7 @@ func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Recei
 	case r.Err != nil:
 		o.Detail = messageOf(r.Err)
 		if r.Reason == "" {
-			o.Status, o.NewScore, o.Rank = pb.Outcome_FAILED, nil, nil
+			o.Status, o.NewScore, o.NewScoreExact, o.Rank = pb.Outcome_FAILED, nil, nil, nil
 		}
 	case r.Status == leaderboard.Rejected:
 		o.Detail = refusalMessage(b, r)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -611,6 +612,45 @@ func TestStatsAndFriends(t *testing.T) {
 		t.Errorf("stats --json prints %v, want the status success", answer)
 	}
 	s.fails(t, exitUsage, []string{"USER is missing"}, "friends")
+	checkContains(t, s.ok(t, "rank", "dan", "--board", "run", "--to-rank", "2"), "dan has 2:01:40, rank 4", "rank 2 needs 1:58:20, better by ", "3:20")
+	nobody := s.ok(t, "rank", "zed", "--board", "run", "--to-rank", "2")
+	checkContains(t, nobody, "zed has no entry\n", "rank 2 needs 1:58:20")
+	if strings.Contains(nobody, "better by") {
+		t.Errorf("rank of a user without an entry in a race prints a gap, want none:\n%s", nobody)
+	}
+	checkContains(t, s.ok(t, "rank", "zed", "--board", "run", "--to-rank", "9"), "any score has rank 9 or better")
+	s.fails(t, exitFailure, []string{"entry not found"}, "rank", "zed", "--board", "run")
+	s.fails(t, exitFailure, []string{"to_rank"}, "rank", "dan", "--board", "run", "--to-rank", "0")
+}
+
+// Equal scores with different ranks are shown with the digits that differ.
+func TestTopShowsExactScoresThatDiffer(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "trend", "--policy", "decay", "--half-life", "87600h")
+	at := time.Now().UTC().Add(-time.Hour)
+	submit := func(user string, points int, at time.Time) {
+		s.ok(t, "submit", user, "--board", "trend", "--points", strconv.Itoa(points), "--achieved-at", at.Format(time.RFC3339Nano))
+	}
+	submit("ada", 500, at)
+	submit("eve", 900, at)
+	if out := s.ok(t, "top", "--board", "trend"); strings.Contains(out, "exact") {
+		t.Errorf("top shows exact scores although all shown scores differ:\n%s", out)
+	}
+	submit("bob", 500, at.Add(time.Second))
+	out := s.ok(t, "top", "--board", "trend")
+	rows := regexp.MustCompile(`(?m)^.*(bob|ada)\s+500\s+(49\d\.\d+)\s`).FindAllStringSubmatch(out, -1)
+	if len(rows) != 2 || rows[0][1] != "bob" || rows[0][2] <= rows[1][2] || len(rows[0][2]) > 14 {
+		t.Errorf("top prints the exact scores %q, want those of bob and ada, with few digits that differ:\n%s", rows, out)
+	}
+}
+
+func TestHelpOnDivisions(t *testing.T) {
+	for command, want := range map[string]string{
+		"board create": "ranks users, not results", "board update": "ranks users, not results", "top": "latest result with this attribute", "submit": "latest attribute",
+	} {
+		s := startInsecure(t)
+		checkContains(t, strings.Join(strings.Fields(s.ok(t, append(strings.Fields(command), "--help")...)), " "), want)
+	}
 }
 
 func TestCompletionOffersValuesFromTheServer(t *testing.T) {

@@ -153,6 +153,6 @@ func (r *Reader) SeasonInfo(ctx context.Context, b *leaderboard.Board, id leader
 		return SeasonInfo{}, err
 	}
 	info := seasonInfo(b, season, &record, r.now())
-	info.Total, err = r.total(ctx, b, season.ID)
+	info.Total, info.AsOf, err = r.total(ctx, b, season.ID)
 	return info, err
 }

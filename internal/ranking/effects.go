@@ -6,6 +6,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -27,6 +28,7 @@ type Effects struct {
 	Changed map[leaderboard.BoardID]int // the number of entries whose rank key would change
 	// Degraded means that the rank index cannot answer: at least one rank is unknown.
 	Degraded bool
+	AsOf     time.Time // when the computation began
 }
 
 func (e *Effects) add(effects []ScoreEffect, changes []leaderboard.Change) {
@@ -148,11 +150,12 @@ func (s *Submitter) isHidden(ctx context.Context, b *leaderboard.Board, user lea
 }
 
 func (s *Submitter) effectsOf(ctx context.Context, changes []leaderboard.Change) ([]ScoreEffect, Effects, error) {
+	asOf := leaderboard.Truncate(s.now())
 	effects, degraded, err := s.scoreEffects(ctx, changes)
 	if err != nil {
 		return nil, Effects{}, err
 	}
-	all := Effects{Degraded: degraded}
+	all := Effects{Degraded: degraded, AsOf: asOf}
 	all.add(effects, changes)
 	return effects, all, nil
 }

@@ -3,6 +3,7 @@ package ranking
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -71,37 +72,38 @@ func readConsistently(read func() (ok bool, err error)) error {
 	return fmt.Errorf("ranking: the season was amended during each of %d reads; retry: %w", tries, leaderboard.ErrUnavailable)
 }
 
-type emptyRanker struct{}
+// emptyRanker answers for a season without users, whose last change was at asOf.
+type emptyRanker struct{ asOf time.Time }
 
 var _ leaderboard.Ranker = emptyRanker{}
 
-func (emptyRanker) Standings(_ context.Context, _ leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+func (e emptyRanker) Standings(_ context.Context, _ leaderboard.Ladder, users []leaderboard.UserID, _ ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
 	standings := make([]leaderboard.Standing, len(users))
 	for i, u := range users {
 		standings[i].User = u
 	}
-	return standings, leaderboard.View{}, nil
+	return standings, leaderboard.View{AsOf: e.asOf}, nil
 }
 
-func (emptyRanker) Page(context.Context, leaderboard.Ladder, int64, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	return nil, leaderboard.View{}, nil
+func (e emptyRanker) Page(context.Context, leaderboard.Ladder, int64, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	return nil, leaderboard.View{AsOf: e.asOf}, nil
 }
 
-func (emptyRanker) PageAfter(context.Context, leaderboard.Ladder, leaderboard.SortKey, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
-	return nil, leaderboard.View{}, nil
+func (e emptyRanker) PageAfter(context.Context, leaderboard.Ladder, leaderboard.SortKey, int, ...leaderboard.Method) ([]leaderboard.Standing, leaderboard.View, error) {
+	return nil, leaderboard.View{AsOf: e.asOf}, nil
 }
 
-func (emptyRanker) Around(context.Context, leaderboard.Ladder, leaderboard.UserID, int, int, ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
-	return leaderboard.Neighborhood{}, leaderboard.View{}, leaderboard.ErrEntryNotFound
+func (e emptyRanker) Around(context.Context, leaderboard.Ladder, leaderboard.UserID, int, int, ...leaderboard.Method) (leaderboard.Neighborhood, leaderboard.View, error) {
+	return leaderboard.Neighborhood{}, leaderboard.View{AsOf: e.asOf}, leaderboard.ErrEntryNotFound
 }
 
-func (emptyRanker) Count(_ context.Context, _ leaderboard.Ladder, keys []leaderboard.RankKey, _ ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
-	return make([]leaderboard.Counts, len(keys)), leaderboard.View{}, nil
+func (e emptyRanker) Count(_ context.Context, _ leaderboard.Ladder, keys []leaderboard.RankKey, _ ...leaderboard.Method) ([]leaderboard.Counts, leaderboard.View, error) {
+	return make([]leaderboard.Counts, len(keys)), leaderboard.View{AsOf: e.asOf}, nil
 }
 
-func (emptyRanker) Survey(_ context.Context, _ leaderboard.Ladder, q leaderboard.SurveyQuery, _ ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
+func (e emptyRanker) Survey(_ context.Context, _ leaderboard.Ladder, q leaderboard.SurveyQuery, _ ...leaderboard.Method) (leaderboard.Survey, leaderboard.View, error) {
 	return leaderboard.Survey{
 		Positions: make([]leaderboard.RankKey, len(q.Positions)), Percents: make([]leaderboard.RankKey, len(q.Percents)),
 		Counts: make([]leaderboard.Counts, len(q.Keys)),
-	}, leaderboard.View{}, nil
+	}, leaderboard.View{AsOf: e.asOf}, nil
 }

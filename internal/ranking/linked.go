@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -15,8 +16,12 @@ type LinkedReceipt struct {
 	Season leaderboard.SeasonID
 	// Score is nil if none of the user's results counts in the season.
 	Score *leaderboard.Score
+	Exact string // Score without rounding, on decay boards
 	// Rank is the competition rank, or 0 if it is unknown or the user is banned.
 	Rank int64
+	// AsOf and Sealed are as in [Receipt].
+	AsOf   time.Time
+	Sealed bool
 	// Skipped is the reason why the season refused the result, which came too late. It is empty
 	// if the season accepted the result.
 	Skipped leaderboard.Reason
@@ -58,25 +63,29 @@ func (s *Submitter) linkedStandings(ctx context.Context, key leaderboard.SeasonK
 	if err != nil {
 		return err
 	}
+	asOf, sealed := leaderboard.Truncate(s.now()), s.hasSeal(ctx, b, key.Season)
 	var ranked []leaderboard.Entry
 	for _, e := range slices.Backward(entries) { // the newest entry of a user comes last
-		entryKey, standing := leaderboard.EntryKey{SeasonKey: key, User: e.User}, LinkedReceipt{Board: b, Season: key.Season}
+		entryKey, standing := leaderboard.EntryKey{SeasonKey: key, User: e.User}, LinkedReceipt{Board: b, Season: key.Season, AsOf: asOf, Sealed: sealed}
 		if _, known := standings[entryKey]; known {
 			continue
 		}
 		if e.Key != "" {
-			score := b.ScoreOf(e.Key, scoreTime(b, key.Season, s.now()))
-			standing.Score, ranked = &score, append(ranked, e)
+			scoredAt := scoreTime(b, key.Season, s.now())
+			score := b.ScoreOf(e.Key, scoredAt)
+			standing.Score, standing.Exact, ranked = &score, b.ExactScoreOf(e.Key, scoredAt), append(ranked, e)
 		}
 		standings[entryKey] = standing
 	}
 	if len(ranked) == 0 {
 		return nil
 	}
-	return s.eachRanked(ctx, b, key.Season, ranked, func(i int, score leaderboard.Score, rank int64) {
+	return s.eachRanked(ctx, b, key.Season, ranked, func(i int, asOf time.Time, l Line) {
 		entryKey := leaderboard.EntryKey{SeasonKey: key, User: ranked[i].User}
 		e := standings[entryKey]
-		e.Score, e.Rank = &score, rank
+		if e.AsOf = asOf; l.Rank > 0 {
+			e.Score, e.Exact, e.Rank = &l.Score, l.Exact, l.Rank
+		}
 		standings[entryKey] = e
 	})
 }

@@ -24,6 +24,7 @@ type BanPreview struct {
 	Boards, Seasons int
 	// Degraded means that at least one rank is unknown.
 	Degraded bool
+	AsOf     time.Time // when the computation began
 }
 
 // EntryEffect is an entry of an overall ladder that would appear or disappear. A rank is 0 if the
@@ -39,6 +40,7 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 	if err := a.completeBan(ctx, &ban); err != nil {
 		return BanPreview{}, err
 	}
+	asOf := leaderboard.Truncate(a.now())
 	bans, err := a.store.UserBans(ctx, ban.User)
 	if err != nil {
 		return BanPreview{}, err
@@ -48,7 +50,7 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 		stored := bans[i]
 		current, bans = &stored, slices.Delete(bans, i, i+1)
 	}
-	var p BanPreview
+	p := BanPreview{AsOf: asOf}
 	p.Ban, _ = leaderboard.MergeBan(current, ban, time.Time{})
 	bans = append(bans, p.Ban)
 	keys, err := a.store.UserSeasons(ctx, ban.User)
@@ -125,6 +127,7 @@ type BoardPreview struct {
 	// LosesDense means that the number of shards would change from 1 to more. In an index with shards,
 	// seasons would then have no dense ranks before they are sealed.
 	LosesDense bool
+	AsOf       time.Time // when the computation began
 }
 
 // SeasonEffect is a season that would change. A zero time means never.
@@ -141,7 +144,7 @@ type SeasonEffect struct {
 // scores: [leaderboard.Board.Amend] rejects changes that would affect scores. Errors: those of
 // AmendBoard.
 func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (BoardPreview, error) {
-	var p BoardPreview
+	p := BoardPreview{AsOf: leaderboard.Truncate(a.now())}
 	records, b, amended, err := a.checkAmendment(ctx, id, change)
 	if err != nil {
 		return BoardPreview{}, err
@@ -162,7 +165,7 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 		if p.Truncated = i >= maxEffects; p.Truncated {
 			continue
 		}
-		if e.Total, err = a.reader.total(ctx, &p.Board, e.ID); err != nil {
+		if e.Total, _, err = a.reader.total(ctx, &p.Board, e.ID); err != nil {
 			return BoardPreview{}, err
 		}
 		p.Seasons = append(p.Seasons, *e)

@@ -11,7 +11,7 @@ import (
 )
 
 // ScoreRange selects the entries with scores from Min to Max, both included. A nil bound does
-// not limit the range. On decay boards, scores are those at the time of the read.
+// not limit the range. On decay boards, scores are the exact ones at the time of the read.
 type ScoreRange struct{ Min, Max *leaderboard.Score }
 
 func (s ScoreRange) isSet() bool { return s.Min != nil || s.Max != nil }
@@ -40,19 +40,19 @@ type edges struct {
 }
 
 func (v *view) edges(s ScoreRange) edges {
-	best, worst, step := s.Max, s.Min, leaderboard.Score(-1)
+	best, worst := s.Max, s.Min
 	if v.board.Order == leaderboard.LowerFirst {
-		best, worst, step = s.Min, s.Max, 1
+		best, worst = s.Min, s.Max
 	}
 	var e edges
 	if best != nil {
-		e.first = v.board.ScorePrefix(*best, v.scoredAt)
+		e.first, _ = v.board.ScoreBounds(*best, v.scoredAt)
 		// All results have later times, so the user id "0" does not matter.
 		padding := strings.Repeat("\x00", v.board.RankKeyBytes()-len(e.first))
 		e.before = leaderboard.MakeSortKey(e.first+leaderboard.RankKey(padding), time.UnixMicro(math.MinInt64), "0")
 	}
 	if worst != nil {
-		e.beyond = v.board.ScorePrefix(*worst+step, v.scoredAt)
+		_, e.beyond = v.board.ScoreBounds(*worst, v.scoredAt)
 	}
 	return e
 }

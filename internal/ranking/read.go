@@ -96,9 +96,9 @@ type About struct {
 	Method leaderboard.Method
 	// Total is the number of users in the ladder, or 0 if Degraded is true.
 	Total int64
-	// AsOf is the time of the last change in the answer, or zero if there was none. In a
-	// sealed season, it is the time of the seal or of the last amendment. If Degraded is true,
-	// it is the time when the store was read.
+	// AsOf is the time of the last change in the answer. In a season without changes, it is the
+	// time when the board was created. In a sealed season, it is the time of the seal or of the
+	// last amendment. If Degraded is true, it is the time when the store was read.
 	AsOf time.Time
 	// ScoredAt is the time for which scores are computed. It affects only decay boards.
 	ScoredAt time.Time
@@ -116,6 +116,7 @@ type About struct {
 type Line struct {
 	User        leaderboard.UserID
 	Score       leaderboard.Score
+	Exact       string // Score without rounding, on decay boards
 	TieBreakers []int64
 	AchievedAt  time.Time
 	Rank        int64
@@ -226,7 +227,14 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 		}
 	}
 	r.forgetSeason(v.ladder.SeasonKey)
-	v.Ranker = emptyRanker{}
+	changedAt, err := r.store.ChangedAt(ctx, v.ladder.SeasonKey)
+	if err != nil {
+		return err
+	}
+	if changedAt.Before(b.CreatedAt) {
+		changedAt = b.CreatedAt
+	}
+	v.Ranker = emptyRanker{changedAt}
 	return f(v)
 }
 
@@ -252,7 +260,7 @@ func (v *view) unranked(e *leaderboard.Entry) Line {
 
 func (v *view) line(st *leaderboard.Standing) Line {
 	return Line{
-		User: st.User, Score: v.board.ScoreOf(st.Key, v.scoredAt), TieBreakers: v.board.TieBreakersOf(st.Key),
+		User: st.User, Score: v.board.ScoreOf(st.Key, v.scoredAt), Exact: v.board.ExactScoreOf(st.Key, v.scoredAt), TieBreakers: v.board.TieBreakersOf(st.Key),
 		AchievedAt: st.AchievedAt, Rank: st.Ranks.By(v.method),
 	}
 }

@@ -277,6 +277,7 @@ func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board
 		r, result := &p.receipts[p.receiptOf[i]], &p.results[i]
 		r.Match, r.Revision, r.Season = result.Match, result.Revision, result.Season
 		s.setOutcome(b, r, &outcomes[i], true)
+		r.AsOf, r.Sealed = all.AsOf, s.hasSeal(ctx, b, r.Season)
 		if n, ok := changeOf[leaderboard.EntryKey{SeasonKey: result.SeasonKey, User: result.User}]; ok {
 			r.Rank = effects[n].RankAfter
 		}

@@ -37,7 +37,8 @@ type SeasonInfo struct {
 	RemovedAt  time.Time
 	Filling    bool // the season may lack results of the source
 	Amendments []leaderboard.Amendment
-	Total      *int64 // users in the overall ladder; nil if unknown
+	Total      *int64    // users in the overall ladder; nil if unknown
+	AsOf       time.Time // of Total, as in About
 }
 
 // SeasonsQuery asks for a page of the seasons of a board.
@@ -144,7 +145,7 @@ func (r *Reader) seasonInfo(ctx context.Context, b *leaderboard.Board, s *knownS
 		r.putSeason(record)
 	}
 	info = seasonInfo(b, s.Season, &record, r.now())
-	if info.Total, err = r.total(ctx, b, s.ID); err != nil {
+	if info.Total, info.AsOf, err = r.total(ctx, b, s.ID); err != nil {
 		return SeasonInfo{}, false, err
 	}
 	return info, s.scheduled || info.Phase == Sealed || info.Total == nil || *info.Total > 0, nil
@@ -193,7 +194,7 @@ func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leader
 		if r.now().Before(b.Season.Begins(season)) {
 			continue
 		}
-		total, err := r.total(ctx, b, season.ID)
+		total, _, err := r.total(ctx, b, season.ID)
 		if err != nil {
 			return leaderboard.Season{}, err
 		}
@@ -217,17 +218,19 @@ func newestFirst(x, y leaderboard.Season) int {
 	return cmp.Or(y.End.Compare(x.End), strings.Compare(string(y.ID), string(x.ID)))
 }
 
-func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, error) {
-	var total int64
+// total returns the number of users in the overall ladder of a season, and the time of the last change that it
+// includes. It returns nil and the zero time if the rank index cannot answer.
+func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, time.Time, error) {
+	var ladderView leaderboard.View
 	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
-		_, ladderView, err := v.Page(ctx, v.ladder, 1, 1, leaderboard.Ordinal)
-		total = ladderView.Size
+		var err error
+		_, ladderView, err = v.Page(ctx, v.ladder, 1, 1, leaderboard.Ordinal)
 		return err
 	})
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
-		return nil, nil
+		return nil, time.Time{}, nil
 	}
-	return &total, err
+	return &ladderView.Size, ladderView.AsOf, err
 }
 
 func phaseOf(b *leaderboard.Board, info *SeasonInfo, now time.Time) SeasonPhase {

@@ -49,11 +49,13 @@ type Stats struct {
 	Histogram   []Bucket           // from the smallest score to the greatest
 	Percentiles []Percentile       // for 99, 95, 90, 75, 50, 25 and 10 percent
 	// RankOfScore is the best rank that a new entry with the score StatsQuery.Score could
-	// have. Tie-breakers, or the method Ordinal, may give a worse rank.
+	// have. Tie-breakers, or the method Ordinal, may give a worse rank. On decay boards, the
+	// score is exact.
 	RankOfScore int64
 	// ScoreAtRank is the score at the position StatsQuery.Rank, or nil if the ladder has fewer
 	// users.
 	ScoreAtRank *leaderboard.Score
+	ExactAtRank string // ScoreAtRank without rounding, on decay boards
 }
 
 var statPercents = []float64{99, 95, 90, 75, 50, 25, 10}
@@ -86,7 +88,8 @@ func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 		query.Positions = []int64{q.Rank}
 	}
 	if q.Score != nil {
-		query.Keys = []leaderboard.RankKey{v.board.ScorePrefix(*q.Score, v.scoredAt)}
+		first, _ := v.board.ScoreBounds(*q.Score, v.scoredAt)
+		query.Keys = []leaderboard.RankKey{first}
 	}
 	survey, ladderView, err := v.Survey(ctx, v.ladder, query, v.method)
 	if err != nil {
@@ -100,7 +103,9 @@ func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 		}
 	}
 	for _, key := range survey.Positions {
-		stats.ScoreAtRank = v.score(key)
+		if stats.ScoreAtRank = v.score(key); key != "" {
+			stats.ExactAtRank = v.board.ExactScoreOf(key, v.scoredAt)
+		}
 	}
 	if stats.Best == nil || stats.Worst == nil {
 		return stats, nil

@@ -69,6 +69,7 @@ type Receipt struct {
 	// false if none of the user's results counts.
 	Score    leaderboard.Score
 	HasScore bool
+	Exact    string // Score without rounding, on decay boards
 	// Rank is the competition rank. It is 0 if ranks are unavailable, if the user is banned,
 	// or if a later result of the same Submit changed the score.
 	Rank int64
@@ -85,6 +86,11 @@ type Receipt struct {
 	// Replaced is the result that stood directly before a correction or retraction, or nil. Only
 	// [Submitter.Correct], [Submitter.Retract] and [Submitter.RetractAll] set it.
 	Replaced *leaderboard.MatchResult
+	// AsOf is the time of the last change that Score and Rank include. If the rank index did not
+	// answer, AsOf is a time before the results were sent. It is zero if the result is not applied.
+	AsOf time.Time
+	// Sealed means that the season has final standings.
+	Sealed bool
 	// Linked is set by [Submitter.AddLinked].
 	Linked []LinkedReceipt
 
@@ -224,6 +230,7 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 	if len(results) == 0 {
 		return nil
 	}
+	asOf := leaderboard.Truncate(s.now())
 	outcomes, err := send(ctx, b, results)
 	if err != nil {
 		return err
@@ -237,6 +244,9 @@ func (s *Submitter) deliver(ctx context.Context, b *leaderboard.Board, results [
 		r, result := &receipts[receiptOf[i]], &results[i]
 		r.Match, r.Revision, r.Season = result.Match, result.Revision, result.Season
 		s.setOutcome(b, r, &outcomes[i], last[leaderboard.EntryKey{SeasonKey: result.SeasonKey, User: result.User}] == i)
+		if r.Err == nil && r.Status != leaderboard.Accepted {
+			r.AsOf, r.Sealed = asOf, s.hasSeal(ctx, b, r.Season)
+		}
 		if outcomes[i].Status == leaderboard.Duplicate && result.Assigned {
 			if record, err := s.store.Result(ctx, result.ResultKey); err == nil && record.Result != nil {
 				r.AchievedAt = record.Result.AchievedAt // the time that the first submit assigned
@@ -280,7 +290,7 @@ func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.
 		key = o.Entry.Key
 	}
 	if r.HasScore = key != ""; r.HasScore {
-		r.Score = b.ScoreOf(key, scoredAt)
+		r.Score, r.Exact = b.ScoreOf(key, scoredAt), b.ExactScoreOf(key, scoredAt)
 	}
 	if o.Before != "" && o.Changed() {
 		score := b.ScoreOf(o.Before, scoredAt)
@@ -289,6 +299,16 @@ func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.
 	if best, ok := b.PersonalBest(o); ok {
 		r.PersonalBest = &best
 	}
+}
+
+// hasSeal reports whether a season is known to be sealed.
+func (s *Submitter) hasSeal(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID) bool {
+	season, err := b.Season.ByID(id)
+	if err != nil {
+		return false
+	}
+	_, sealed, err := s.seasonRecord(ctx, b, season)
+	return err == nil && sealed
 }
 
 // AddPreviousRanks sets the PreviousRank of each receipt that has a Previous, if ranks are
@@ -329,8 +349,11 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 		}
 	}
 	for season, entries := range entries {
-		if err := s.eachRanked(ctx, b, season, entries, func(i int, score leaderboard.Score, rank int64) {
-			receiptsOf[season][i].Score, receiptsOf[season][i].Rank = score, rank
+		if err := s.eachRanked(ctx, b, season, entries, func(i int, asOf time.Time, l Line) {
+			r := receiptsOf[season][i]
+			if r.AsOf = asOf; l.Rank > 0 {
+				r.Score, r.Exact, r.Rank = l.Score, l.Exact, l.Rank
+			}
 		}); err != nil {
 			return err
 		}
@@ -338,20 +361,20 @@ func (s *Submitter) setRanks(ctx context.Context, b *leaderboard.Board, results 
 	return nil
 }
 
-// eachRanked calls the function set for each entry i whose rank is known, with the score and
-// competition rank at one moment. If another result has changed the entry, score and rank are
-// those of the new entry.
+// eachRanked calls the function set for each entry i that the ladder includes, with the time of the ladder's
+// last change. The Line has the score and competition rank at that moment, or is empty if the user has no
+// standing. If another result has changed the entry, they are those of the new entry.
 //
 // The process that applied a result may have failed to update the index. eachRanked then updates
 // the index, so that later reads see the result.
-func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, score leaderboard.Score, rank int64)) error {
+func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, entries []leaderboard.Entry, set func(i int, asOf time.Time, l Line)) error {
 	key := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	users := make([]leaderboard.UserID, len(entries))
 	for i := range entries {
 		users[i] = entries[i].User
 	}
 	err := s.reader.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
-		standings, _, err := v.Standings(ctx, v.ladder, users, leaderboard.Competition)
+		standings, ladderView, err := v.Standings(ctx, v.ladder, users, leaderboard.Competition)
 		if err != nil {
 			return err
 		}
@@ -360,13 +383,17 @@ func (s *Submitter) eachRanked(ctx context.Context, b *leaderboard.Board, season
 			if err := s.index.tryUpdate(ctx, key, leaderboard.Truncate(s.now()), missing); err != nil {
 				return err
 			}
-			if standings, _, err = v.Standings(ctx, v.ladder, users, leaderboard.Competition); err != nil {
+			if standings, ladderView, err = v.Standings(ctx, v.ladder, users, leaderboard.Competition); err != nil {
 				return err
 			}
 		}
 		for i, st := range standings {
-			if st.Key != "" && st.Key == current[i] {
-				set(i, b.ScoreOf(st.Key, v.scoredAt), st.Ranks.Competition)
+			switch {
+			case st.Key != current[i]:
+			case st.Key == "":
+				set(i, ladderView.AsOf, Line{})
+			default:
+				set(i, ladderView.AsOf, v.line(&st))
 			}
 		}
 		return nil

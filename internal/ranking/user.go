@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sort"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -29,12 +30,36 @@ type UserPage struct {
 	// that the ladder has fewer neighbors above or below the user than requested.
 	Neighbors                  []Line
 	ClippedAbove, ClippedBelow bool
+	// Target is nil if the query has no rank, or if Degraded is true.
+	Target *Target
+	// NoEntry means that the user has no entry, so that Line has only the User. Percentile and
+	// Neighbors are then empty.
+	NoEntry bool
+}
+
+// Target is how far a user is from a rank.
+type Target struct {
+	Rank int64 // by the query's method
+	// Score is the least score that has this rank or a better one, if tie-breakers do not decide.
+	// It is nil if the ladder has too few users, so that any score has.
+	Score *leaderboard.Score
+	Exact string // Score without rounding, on decay boards
+	// Gap is as of [leaderboard.Board.Gap]. The score of a user without an entry is 0. Gap is nil if
+	// such a user needs a low score of one result.
+	Gap *leaderboard.Score
 }
 
 // User returns a user's entry, and on each side at most the given number of neighbors. If the
 // rank index cannot answer, Degraded is set and there are no neighbors. Errors:
 // [leaderboard.ErrEntryNotFound].
 func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool) (UserPage, error) {
+	return r.UserToRank(ctx, q, user, neighbors, details, 0)
+}
+
+// UserToRank is [Reader.User], with the Target for a rank. Unless the rank is 0, a user without an entry
+// is no error, but [leaderboard.ErrRankUnavailable] is, if the user has no entry and the rank index cannot
+// answer. The rank must not be negative.
+func (r *Reader) UserToRank(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool, rank int64) (UserPage, error) {
 	if neighbors < 0 || neighbors > maxNeighbors {
 		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", maxNeighbors, neighbors)}
 	}
@@ -51,6 +76,17 @@ func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, nei
 	err = r.read(ctx, b, q, func(v *view) error {
 		last, standing = v, leaderboard.Standing{}
 		page, standing, err = v.user(ctx, user, neighbors)
+		if rank == 0 || err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
+			return err
+		}
+		if err != nil {
+			_, ladderView, err := v.Page(ctx, v.ladder, 1, 1, leaderboard.Ordinal)
+			if err != nil {
+				return err
+			}
+			page = UserPage{About: v.about(ladderView), Line: Line{User: user}, NoEntry: true}
+		}
+		page.Target, err = v.target(ctx, rank, standing.Key)
 		return err
 	})
 	if (err == nil || errors.Is(err, leaderboard.ErrEntryNotFound)) && last != nil && !last.sealed && r.isBehind(ctx, last.ladder, user, &standing) {
@@ -58,11 +94,14 @@ func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, nei
 	}
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		page, err = r.userFromStore(ctx, b, q, user)
+		if rank > 0 && errors.Is(err, leaderboard.ErrEntryNotFound) {
+			err = fmt.Errorf("ranking: user %q has no entry, and the distance to rank %d is unknown: %w", user, rank, leaderboard.ErrRankUnavailable)
+		}
 	}
 	if errors.Is(err, leaderboard.ErrEntryNotFound) {
 		return UserPage{}, noEntryError(b, q, user)
 	}
-	if err == nil && details {
+	if err == nil && details && !page.NoEntry {
 		lines := []Line{page.Line}
 		err = r.addEntries(ctx, leaderboard.SeasonKey{Board: b.ID, Season: page.Season.ID}, lines)
 		page.Line = lines[0]
@@ -93,6 +132,48 @@ func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int)
 	page.ClippedBelow = len(n.Standings)-1-n.Of < neighbors
 	page.Percentile = percent(ladderView.Size-n.NotWorse, ladderView.Size)
 	return page, n.Standings[n.Of], nil
+}
+
+func (v *view) target(ctx context.Context, rank int64, from leaderboard.RankKey) (*Target, error) {
+	key, err := v.keyAt(ctx, rank)
+	if err != nil {
+		return nil, err
+	}
+	t := &Target{Rank: rank, Score: v.score(key), Gap: new(leaderboard.Score)}
+	if key == "" {
+		return t, nil
+	}
+	t.Exact = v.board.ExactScoreOf(key, v.scoredAt)
+	if *t.Gap = v.board.Gap(from, key, v.scoredAt); from == "" && v.board.Order == leaderboard.LowerFirst && !v.board.AddsUp() {
+		t.Gap = nil
+	}
+	return t, nil
+}
+
+// keyAt returns the worst rank key that has the given rank or a better one, or "" if every key has.
+func (v *view) keyAt(ctx context.Context, rank int64) (leaderboard.RankKey, error) {
+	survey, ladderView, err := v.Survey(ctx, v.ladder, leaderboard.SurveyQuery{Positions: []int64{rank}}, v.method)
+	if err != nil {
+		return "", err
+	}
+	if v.method != leaderboard.Dense {
+		return survey.Positions[0], nil
+	}
+	// Dense ranks grow by at most 1 with each position.
+	var key leaderboard.RankKey
+	sort.Search(int(max(ladderView.Size-rank+1, 0)), func(i int) bool {
+		if err != nil {
+			return true
+		}
+		var page []leaderboard.Standing
+		page, _, err = v.Page(ctx, v.ladder, rank+int64(i), 1, leaderboard.Dense)
+		if err != nil || len(page) == 0 || page[0].Ranks.Dense < rank {
+			return err != nil || len(page) == 0
+		}
+		key = page[0].Key
+		return true
+	})
+	return key, err
 }
 
 // isBehind reports whether the index lacks a change that an earlier answer from the store may

@@ -77,6 +77,32 @@ var applyTests = []test{
 		f.equal("reason of a replay after the sum has grown", leaderboard.ReasonFloor, f.apply(board, spend).Outcomes[0].Reason)
 		f.equal("score", "100", f.score(board, firstSeason(board), "u"))
 	}},
+	{"a retraction or a void may lower a sum below the floor, and then only results that raise the sum are applied", func(f *fixture) {
+		b := matchBoard()
+		floor := leaderboard.Score(0)
+		b.Floor = &floor
+		board := f.create(b)
+		s := firstSeason(board)
+		submit := func(match leaderboard.MatchID, revision int64, points leaderboard.Score, want string) {
+			f.Helper()
+			o := f.apply(board, f.result(board, "u", match, revision, points)).Outcomes[0]
+			f.equal(fmt.Sprintf("%d points in match %s", points, match), want, fmt.Sprint(o.Status, o.Reason, f.score(board, s, "u")))
+		}
+		submit("m", 0, 10, "APPLIED10")
+		submit("prize", 0, 3, "APPLIED13")
+		submit("spend", 0, -8, "APPLIED5")
+		f.setVoids(board, 1)
+		f.equal("score while the match is void", "-5", f.score(board, s, "u"))
+		f.setVoids(board, 2)
+		f.equal("score after the void", "5", f.score(board, s, "u"))
+		f.equal("retraction", leaderboard.Applied, f.apply(board, f.retraction(board, "u", "m", 1)).Outcomes[0].Status)
+		f.equal("score after the retraction", "-5", f.score(board, s, "u"))
+		submit("more", 0, -1, "REJECTEDFLOOR-5")
+		submit("prize", 1, 2, "REJECTEDFLOOR-5")
+		submit("work", 0, 2, "APPLIED-3")
+		submit("spend", 1, -6, "APPLIED-1")
+		submit("work", 1, 9, "APPLIED6")
+	}},
 	{"ReceivedAt decides whether a result is too late", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		closes := b.Season.Windows[0].End.Add(grace)

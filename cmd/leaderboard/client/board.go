@@ -156,8 +156,8 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` of the schedule")
 	fs.StringVar(&f.source, "source", "", "link the new board to this `board`, whose results then count on both")
 	annotate(fs, "source", boardValues)
-	fs.StringToStringVar(&f.match, "match", nil, "with --source: count only results with this `attribute=value`; repeat the flag for more")
-	scoreFlag(fs, &f.floor, "floor", "on sum boards: reject results that take a sum below this `score`")
+	fs.StringToStringVar(&f.match, "match", nil, "with --source: count only results with this `attribute=value`, so that the board ranks results, and not users as a division does; repeat the flag for more")
+	scoreFlag(fs, &f.floor, "floor", "on sum boards: reject results that lower a sum below this `score`; a retraction may lower it further")
 }
 
 func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
@@ -166,7 +166,7 @@ func (f *boardFlags) addSettings(fs *pflag.FlagSet) {
 	fs.StringVar(&f.unit, "unit", "", "`unit` to display, such as points or s")
 	fs.Int32Var(&f.decimals, "decimals", 0, "number of `decimals` to display: with 2, a score of 1234 is shown as 12.34")
 	fs.DurationVar(&f.grace, "grace", 24*time.Hour, "how long after its end a season accepts late results")
-	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results; each of its values is a division with its own ranks; gender+age crosses two attributes")
+	fs.StringArrayVar(&f.divisions, "division", nil, "`attribute` of results whose values are divisions; a division ranks users, not results: each user is in the division that the latest result with the attribute names, with the entry from all results; gender+age crosses two attributes")
 	fs.StringArrayVar(&f.windows, "window", nil, "explicit season, as `id=start/end`, such as 2026=2026-01-01/2027-01-01; repeat the flag for more")
 	scoreFlag(fs, &f.min, "min", "minimum `score` or points of a result")
 	scoreFlag(fs, &f.max, "max", "maximum `score` or points of a result")

@@ -35,15 +35,22 @@ type EntryTable struct {
 
 func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
 	header := table.Row{"", "rank", "user", t.Unit.Header()}
+	exact := exactScores(entries)
+	if exact != nil {
+		header = append(header, "exact")
+	}
 	for _, name := range t.TieBreakers {
 		header = append(header, name)
 	}
-	w := cli.NewTable(append(header, "achieved (UTC)"), append([]string{"rank", t.Unit.Header()}, t.TieBreakers...)...)
+	w := cli.NewTable(append(header, "achieved (UTC)"), append([]string{"rank", t.Unit.Header(), "exact"}, t.TieBreakers...)...)
 	if t.Colors {
 		w.Style().Color.Header = text.Colors{text.Bold}
 	}
-	for _, e := range entries {
+	for n, e := range entries {
 		row := table.Row{cli.Styled(t.paint(t.symbol(e))), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore())}
+		if exact != nil {
+			row = append(row, exact[n])
+		}
 		for i := range t.TieBreakers {
 			if i < len(e.GetTieBreakers()) {
 				row = append(row, e.GetTieBreakers()[i])
@@ -54,6 +61,39 @@ func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
 		w.AppendRow(append(row, formatTime(e.GetAchievedAt())))
 	}
 	return w
+}
+
+// exactScores returns the exact scores of entries on a DECAY board, with as many digits as tell apart
+// neighbors whose rounded scores are equal, although their ranks differ. Without such neighbors, it
+// returns nil.
+func exactScores(entries []*pb.Entry) []string {
+	const digits = 2 // at least, after the decimal point
+	shorten := func(text string, n int) string {
+		mantissa, exponent, hasExponent := strings.Cut(text, "e")
+		if hasExponent {
+			exponent = "e" + exponent
+		}
+		return mantissa[:min(len(mantissa), n)] + exponent
+	}
+	n := 0
+	for i := range entries[min(1, len(entries)):] {
+		a, b := entries[i], entries[i+1]
+		if a.GetScore() != b.GetScore() || a.GetRank() == b.GetRank() || a.GetScoreExact() == b.GetScoreExact() {
+			continue
+		}
+		n = max(n, len(strconv.FormatInt(a.GetScore(), 10))+1+digits)
+		for shorten(a.GetScoreExact(), n) == shorten(b.GetScoreExact(), n) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	exact := make([]string, len(entries))
+	for i, e := range entries {
+		exact[i] = shorten(e.GetScoreExact(), n)
+	}
+	return exact
 }
 
 func (t *EntryTable) paint(symbol string) string {

@@ -36,7 +36,7 @@ func addSeasonFlag(cmd *cobra.Command, season *string) {
 func (q *query) addFlags(cmd *cobra.Command) {
 	AddBoardFlag(cmd, &q.board)
 	addSeasonFlag(cmd, &q.season)
-	cmd.Flags().FuncP("division", "d", "division, as `attribute:value`, such as gender:F; repeat the flag for a crossed division (if omitted, overall)", q.addDivision)
+	cmd.Flags().FuncP("division", "d", "division, as `attribute:value`, such as gender:F: the users whose latest result with this attribute has this value; repeat the flag for a crossed division (if omitted, overall)", q.addDivision)
 	cmd.Flags().StringVarP(&q.method, "method", "m", "", "`method` of ranking: competition (1-2-2-4), dense (1-2-2-3) or ordinal (1-2-3-4); if omitted, competition")
 	annotate(cmd.Flags(), "division", divisionValues)
 	annotate(cmd.Flags(), "method", methodValues)
@@ -111,7 +111,7 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 	f.StringVarP(&season, "season", "s", "", "`season` to which the result must belong; without --achieved-at, the match must already have a result in this season, and keeps the time of that result")
 	annotate(f, "season", seasonValues)
 	f.Int64SliceVar(&ties, "tie-breakers", nil, "`values` of the tie-breakers in the board's order, such as 1,0")
-	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`, which places the user in a division")
+	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`; the user's latest attribute places the user, with all results, in a division")
 	f.StringVar(&meta, "metadata", "", "JSON `object` to store with the result")
 	f.BoolVar(&noWait, "no-wait", false, "return when the result is stored durably, without waiting until it is applied")
 	addLinkedFlag(f, &linked)
@@ -315,41 +315,66 @@ func writePage(c *Client, req *pb.ListScoresRequest, page *pb.Leaderboard, t *En
 func rankCommand(app *cli.App) *cobra.Command {
 	var q query
 	var neighbors int32
+	var toRank int64
 	var metadata bool
 	cmd := &cobra.Command{
 		Use: "rank USER", Short: "Show a user's rank and neighbors", Args: cli.Exactly("USER"),
 		Example: `  leaderboard rank ada
+  leaderboard rank ada --to-rank 100
   leaderboard rank b2014-3416 --board marathon --neighbors 2 --method ordinal`,
 	}
 	q.addFlags(cmd)
 	cmd.Flags().Int32Var(&neighbors, "neighbors", 4, "`number` of entries above and below, 0 to 50")
+	cmd.Flags().Int64Var(&toRank, "to-rank", 0, "also show how far the user is from this `rank`, even if the user has no entry")
 	cmd.Flags().BoolVar(&metadata, "include-metadata", false, "with --json: include the match, metadata and divisions of the user")
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		res, err := c.Scores.GetUserScore(ctx, &pb.GetUserScoreRequest{
+		req := &pb.GetUserScoreRequest{
 			UserId: args[0], Board: q.board, Season: q.season, Division: q.division, Method: q.method,
 			Neighbors: &neighbors, IncludeMetadata: metadata,
-		})
+		}
+		if cmd.Flags().Changed("to-rank") {
+			req.ToRank = &toRank
+		}
+		res, err := c.Scores.GetUserScore(ctx, req)
 		if err != nil {
 			return err
 		}
 		t := c.entryTable(ctx, q.board)
 		return c.print(res, func() {
 			d := res.GetData()
-			cli.WriteTable(c.Stdout, t.table(d.GetNeighbors()))
-			line := scoreLine(d.GetUserId(), &d.Score, d.Rank, t.Unit)
-			if d.Total != nil {
+			if len(d.GetNeighbors()) > 0 {
+				cli.WriteTable(c.Stdout, t.table(d.GetNeighbors()))
+			}
+			line := d.GetUserId() + " has no entry"
+			if d.Score != nil {
+				line = scoreLine(d.GetUserId(), d.Score, d.Rank, t.Unit)
+			}
+			if d.Score != nil && d.Total != nil {
 				line += " of " + strconv.FormatInt(d.GetTotal(), 10)
 			}
 			if d.Percentile != nil {
 				line += fmt.Sprintf(", ahead of %.1f %%", d.GetPercentile())
 			}
 			c.Println(line)
+			if d.ToRank != nil {
+				c.Println(gapLine(d.GetToRank(), t.Unit))
+			}
 			c.Println(describe(&pb.Leaderboard{
 				Board: d.GetBoard(), Season: d.GetSeason(), Division: d.GetDivision(), Method: d.GetMethod(),
 				AsOf: d.GetAsOf(), Sealed: d.GetSealed(), Degraded: d.GetDegraded(), Filling: d.Filling,
 			}))
 		})
 	})
+}
+
+func gapLine(r *pb.GetUserScoreResponse_ToRank, u cli.Unit) string {
+	switch {
+	case r.Score == nil:
+		return fmt.Sprintf("any score has rank %d or better", r.GetRank())
+	case r.Gap == nil:
+		return fmt.Sprintf("rank %d needs %s", r.GetRank(), u.FormatWithUnit(r.GetScore()))
+	}
+	return fmt.Sprintf("rank %d needs %s, better by %s", r.GetRank(), u.FormatWithUnit(r.GetScore()), u.FormatWithUnit(r.GetGap()))
 }
 
 func userCommand(app *cli.App) *cobra.Command {

@@ -64,7 +64,7 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.AchievedAt, "achieved-at", "achieved_at", "`column` of the time of the event; if the column is absent, the server uses the time of receipt")
 	f.StringVar(&m.TimeFormat, "time-format", "rfc3339", "`format` of times: rfc3339 (or a date without a time), unix, unix_ms, or a Go layout such as 2006-01-02 15:04:05")
 	f.StringVar(&m.TimeZone, "time-zone", "UTC", "IANA time `zone` of times without a zone")
-	f.StringToStringVar(&m.Attributes, "attribute", nil, "`name=column` of an attribute, which places the user in divisions")
+	f.StringToStringVar(&m.Attributes, "attribute", nil, "`name=column` of an attribute; the user's latest attribute places the user, with all results, in a division")
 	f.StringToStringVar(&m.TieBreakers, "tie-breaker", nil, "`name=column` of a tie-breaker of the board")
 	f.StringToStringVar(&m.Metadata, "metadata", nil, "`name=column` of metadata to store with the result")
 	f.StringArrayVar(&m.Constants, "const", nil, "`field=value` for every row: revision=1, achieved_at=…, attributes.gender=F, tie_breakers.wins=1, metadata.source=…")
