@@ -313,11 +313,18 @@ type SeasonStore interface {
 	// is set.
 	Season(ctx context.Context, s SeasonKey) (SeasonRecord, error)
 	// ChangedAt returns the time of the last change of a season's entries, or the zero time
-	// if no entry changed or the store does not keep the time. The time is the latest of:
+	// if no entry changed. The time is the latest of:
 	//   - ReceivedAt of each result that Apply stored
 	//   - At of each ban that SetBan stored
 	//   - the time of each Erase that removed an entry
+	//
+	// If many processes write a season, a store may instead keep only the times that the
+	// callers of NoteChange give.
 	ChangedAt(ctx context.Context, s SeasonKey) (time.Time, error)
+	// NoteChange states that entries of a season changed at a time. A caller that changes entries must call it
+	// after the change, and before it acknowledges the change. A store that keeps the times of
+	// changes itself ignores the call. Without data of the season, NoteChange does nothing.
+	NoteChange(ctx context.Context, s SeasonKey, at time.Time) error
 	// DeletedAt returns the time at which the season, or a board with the season's board id,
 	// was last deleted. Without deletions, it returns the zero time.
 	DeletedAt(ctx context.Context, s SeasonKey) (time.Time, error)

@@ -213,6 +213,12 @@ func (o *store) ChangedAt(ctx context.Context, s leaderboard.SeasonKey) (_ time.
 	return o.inner.ChangedAt(ctx, s)
 }
 
+func (o *store) NoteChange(ctx context.Context, s leaderboard.SeasonKey, at time.Time) (err error) {
+	ctx, call := o.calls.begin(ctx, "NoteChange", s.Board)
+	defer call.end(&err)
+	return o.inner.NoteChange(ctx, s, at)
+}
+
 func (o *store) DeletedAt(ctx context.Context, s leaderboard.SeasonKey) (_ time.Time, err error) {
 	ctx, call := o.calls.begin(ctx, "DeletedAt", s.Board)
 	defer call.end(&err)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/open-leaderboard/leaderboard"
 )
 
@@ -95,7 +97,11 @@ func (w *rankWriter) updateSeason(ctx context.Context, key leaderboard.SeasonKey
 		}
 		if len(updates) > 0 {
 			defer w.hub.notify(key)
-			if err := w.index.tryUpdate(ctx, key, leaderboard.Truncate(w.now()), updates); err != nil {
+			at := leaderboard.Truncate(w.now())
+			var group errgroup.Group
+			group.Go(func() error { return w.store.NoteChange(ctx, key, at) })
+			group.Go(func() error { return w.index.tryUpdate(ctx, key, at, updates) })
+			if err := group.Wait(); err != nil {
 				return err
 			}
 		}

@@ -32,5 +32,5 @@ func TestModelHistories(t *testing.T) {
 
 var limits = storagetest.Limits{
 	EntriesFollow: "results and entries are in different partitions, and no atomic write covers two partitions",
-	NoChangedAt:   "to store the time, all writers of a season would have to write one row; the index in Redis stores the time",
+	NotedChanges:  "to store the time of each change, all writers of a season would have to write one row for each user of a batch",
 }

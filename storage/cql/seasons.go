@@ -2,7 +2,9 @@ package cql
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -77,10 +79,39 @@ func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (le
 	return x.record(seasonKey, inc), err
 }
 
-// ChangedAt returns the zero time. To keep the time, all writers of a season would have to
-// write the same row.
-func (s *Store) ChangedAt(ctx context.Context, _ leaderboard.SeasonKey) (time.Time, error) {
-	return time.Time{}, ctx.Err()
+// ChangedAt returns the latest time of NoteChange. Apply does not write this time: a caller that applies
+// many batches at once notes them together.
+func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) (time.Time, error) {
+	var number *int
+	var cell []byte
+	q := op{selectChange, []any{string(seasonKey.Board), string(seasonKey.Season)}}
+	if err := s.conn.read(ctx, q, []any{&number, &cell}, func() bool { return true }); err != nil {
+		return time.Time{}, fmt.Errorf("cql: last change of season %q of board %q: %w", seasonKey.Season, seasonKey.Board, err)
+	}
+	if cell == nil {
+		return time.Time{}, nil
+	}
+	if len(cell) != changeCellBytes {
+		return time.Time{}, errFormat("time of a change")
+	}
+	if int(binary.BigEndian.Uint32(cell)) != orZero(number) {
+		return time.Time{}, nil // of an earlier incarnation
+	}
+	return time.UnixMicro(int64(binary.BigEndian.Uint64(cell[4:]))).UTC(), nil
+}
+
+// changeCellBytes is the length of a cell of the column `changed`: the number of the incarnation, and the time in
+// Unix microseconds. The time is also the cell's timestamp, so the latest time remains.
+const changeCellBytes = 12
+
+// NoteChange writes the time into the season's row.
+func (s *Store) NoteChange(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
+	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
+	if err != nil || !inc.open {
+		return err
+	}
+	cell := binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(nil, uint32(inc.number)), uint64(at.UnixMicro()))
+	return s.conn.write(ctx, op{noteChange, []any{at.UnixMicro(), cell, string(seasonKey.Board), string(seasonKey.Season)}})
 }
 
 // DeletedAt returns the time of the last deletion of a season or of its board.

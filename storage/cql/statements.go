@@ -21,6 +21,8 @@ const (
 	selectBuckets  = `SELECT buckets FROM seasons WHERE board = ? AND season = ?`
 	endIncarnation = `UPDATE seasons USING TIMESTAMP ? SET incarnation = ? WHERE board = ? AND season = ?`
 	setRules       = `UPDATE seasons USING TIMESTAMP ? SET rules = ? WHERE board = ? AND season = ?`
+	selectChange   = `SELECT incarnation, changed FROM seasons WHERE board = ? AND season = ?`
+	noteChange     = `UPDATE seasons USING TIMESTAMP ? SET changed = ? WHERE board = ? AND season = ?`
 	sweptSeason    = `UPDATE seasons USING TIMESTAMP ? SET swept = ? WHERE board = ? AND season = ?`
 
 	selectUser      = `SELECT match_id, kind, item, payload, high, low, WRITETIME(payload) FROM match_results WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`

@@ -22,6 +22,8 @@
 //     (marks.go).
 //   - A row of user_entries without an entry registers a user: the user has data in the
 //     season, or will soon have data.
+//   - The column `changed` of table seasons has the time of the season's last change
+//     (NoteChange).
 //   - If the column `season` of table seasons begins with a tab, the row records deletions
 //     (deletionRow).
 package cql

@@ -108,8 +108,9 @@ var seasonTests = []test{
 		s := firstSeason(b)
 		check := func(moment string, at time.Time) {
 			f.Helper()
-			if f.limits.NoChangedAt != "" {
-				at = time.Time{}
+			if !at.IsZero() {
+				f.ok("NoteChange", f.NoteChange(f.ctx, s, at))
+				f.ok("NoteChange", f.NoteChange(f.ctx, s, at.Add(-time.Hour)))
 			}
 			got, err := f.ChangedAt(f.ctx, s)
 			f.ok("ChangedAt", err)
@@ -132,6 +133,35 @@ var seasonTests = []test{
 		check("after an erasure", bannedAt.Add(time.Minute))
 		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, time.Time{}))
 		check("after the deletion of the season", time.Time{})
+	}},
+	{"NoteChange does nothing without data of the season, or if the store keeps the times of changes", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		s := firstSeason(b)
+		check := func(moment string, want time.Time) {
+			f.Helper()
+			got, err := f.ChangedAt(f.ctx, s)
+			f.ok("ChangedAt", err)
+			f.equal(moment, want, got)
+		}
+		later := f.clock.Add(time.Hour)
+		f.ok("NoteChange", f.NoteChange(f.ctx, s, later))
+		check("without results", time.Time{})
+		ids, err := f.SeasonIDs(f.ctx, b.ID)
+		f.ok("SeasonIDs", err)
+		f.equal("seasons", 0, len(ids))
+		r := f.result(b, "u", "m", 0, 5)
+		f.apply(b, r)
+		f.ok("NoteChange", f.NoteChange(f.ctx, s, later))
+		if f.limits.NotedChanges != "" {
+			check("after a note", later)
+		} else {
+			check("after a note that the store ignores", r.ReceivedAt)
+		}
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, s, time.Time{}))
+		f.apply(b, f.result(b, "u", "n", 0, 5))
+		if f.limits.NotedChanges != "" {
+			check("in a later incarnation of the season", time.Time{})
+		}
 	}},
 	{"Amend replaces the final standings of a sealed season and appends the amendment", func(f *fixture) {
 		b := f.create(bestBoard("b"))

@@ -18,8 +18,8 @@ type Limits struct {
 	// applies the results again or calls Recount. Two groups still become visible together: the
 	// results of one user in one Apply, and an entry with its row in the overall ladder.
 	EntriesFollow string
-	// NoChangedAt means that ChangedAt always returns the zero time.
-	NoChangedAt string
+	// NotedChanges means that ChangedAt returns the latest time that NoteChange received.
+	NotedChanges string
 	// NoRankChanges means that RankChanges yields nothing.
 	NoRankChanges string
 }

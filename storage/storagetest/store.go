@@ -81,7 +81,8 @@ var storeTests = []test{
 			"FinishRankChange": func() error {
 				return f.FinishRankChange(ctx, leaderboard.RankChange{ID: "1", User: "u"}, func([]leaderboard.Entry) error { return nil })
 			},
-			"ChangedAt": func() error { _, err := f.ChangedAt(ctx, s); return err },
+			"NoteChange": func() error { return f.NoteChange(ctx, s, f.clock) },
+			"ChangedAt":  func() error { _, err := f.ChangedAt(ctx, s); return err },
 		} {
 			f.wantErr(name, call(), context.Canceled)
 		}

@@ -328,6 +328,14 @@ func (s *Store) ChangedAt(ctx context.Context, key leaderboard.SeasonKey) (at ti
 	return s.Store.ChangedAt(ctx, key)
 }
 
+// NoteChange implements [leaderboard.Store].
+func (s *Store) NoteChange(ctx context.Context, key leaderboard.SeasonKey, at time.Time) error {
+	if err := s.check(ctx, "NoteChange", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.NoteChange(ctx, key, at)
+}
+
 // DeletedAt implements [leaderboard.Store].
 func (s *Store) DeletedAt(ctx context.Context, key leaderboard.SeasonKey) (at time.Time, err error) {
 	if err = s.check(ctx, "DeletedAt", leaderboard.ErrUnavailable); err != nil {
