@@ -177,7 +177,7 @@ func TestBoards(t *testing.T) {
 		t.Errorf("update with an unknown path in the mask: %v, want INVALID_ARGUMENT", err)
 	}
 
-	if a := h.do("admin", "DELETE", "/v1/boards/marathon", nil); a.status != http.StatusOK || a.raw != "{}" {
+	if a := h.do("admin", "DELETE", "/v1/boards/marathon", nil); a.status != http.StatusOK || a.raw != "{}\n" {
 		t.Errorf("DELETE: %d %s, want 200 {}", a.status, a.raw)
 	}
 	for _, method := range []string{"GET", "DELETE"} {
@@ -517,7 +517,7 @@ func TestRESTAndGRPCAnswerAlike(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := h.do("read", "GET", path, nil).raw; got != string(want) {
+		if got := h.do("read", "GET", path, nil).raw; got != string(want)+"\n" {
 			t.Errorf("GET %s and its gRPC method answer differently:\nREST %s\ngRPC %s", path, got, want)
 		}
 	}

@@ -127,7 +127,7 @@ func (h *faultyHarness) ask(r readCase) (int, string, string) {
 		}
 		return a.status, a.reason(), a.raw
 	}
-	if want := mustJSON(h.t, m); a.raw != want {
+	if want := mustJSON(h.t, m) + "\n"; a.raw != want {
 		h.t.Errorf("REST and gRPC answer %s differently:\nREST %s\ngRPC %s", r.path, a.raw, want)
 	}
 	return a.status, "", a.raw
