@@ -93,8 +93,12 @@ func TestWatchOverREST(t *testing.T) {
 	h := newHarness(t, Options{})
 	watch := h.watch("/v1/boards/default/watch?limit=3")
 	first, ok := watch.next()
-	if !ok || first.name != "" || first.id != "0" || first.data["count"] != number(0) || first.data["season"] == "" || first.data["method"] != "competition" {
-		t.Fatalf("the first event is %+v, want the id 0 and no entries", first)
+	created, err := time.Parse(time.RFC3339Nano, get(h.must("read", "GET", "/v1/boards/default", nil), "created_at").(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !ok || first.name != "" || first.id != fmt.Sprint(created.UnixMicro()) || first.data["count"] != number(0) || first.data["season"] == "" || first.data["method"] != "competition" {
+		t.Fatalf("the first event is %+v, want the time of the board's creation as id, and no entries", first)
 	}
 	last := ""
 	for i := 1; i <= 5; i++ {
