@@ -6606,7 +6606,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
 	"\a_banned2\xed\"\n" +
 	"\x12LeaderboardService\x12\xbb\x01\n" +
-	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"Q\x92\xb5\x18\t\b\x02\x10\x03\x18\x80\x80\x80\b\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x90\x02\x00\x12\x99\x01\n" +
+	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"Q\x92\xb5\x18\t\b\x02\x10\x06\x18\x80\x80\x80\b\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x90\x02\x00\x12\x99\x01\n" +
 	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\",\x92\xb5\x18\t\b\x02\x10\x05\x18\x80\x80\x80\b\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x90\x02\x00\x12\xab\x01\n" +
 	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"M\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x90\x02\x02\x12\xad\x01\n" +
 	"\x13BatchRetractResults\x12*.leaderboard.v1.BatchRetractResultsRequest\x1a+.leaderboard.v1.BatchRetractResultsResponse\"=\x92\xb5\x18\t\b\x02\x10\x03\x18\x80\x80\x80\x04\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/boards/{board}/results:retract\x90\x02\x02\x12\x9b\x01\n" +
@@ -6618,7 +6618,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\"E\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x00\x12\x94\x01\n" +
 	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"B\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x01\x12\x9b\x01\n" +
 	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\"7\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x90\x02\x01\x12\xae\x01\n" +
-	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"S\x92\xb5\x18\t\b\x01\x10\x03\x18\x80\x80\x80\x02\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x90\x02\x01\x12z\n" +
+	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"S\x92\xb5\x18\t\b\x01\x10\x06\x18\x80\x80\x80\x02\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x90\x02\x01\x12z\n" +
 	"\bGetStats\x12\x1f.leaderboard.v1.GetStatsRequest\x1a .leaderboard.v1.GetStatsResponse\"+\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/stats\x90\x02\x01\x12\x85\x01\n" +
 	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"-\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x90\x02\x01\x12\x88\x01\n" +
 	"\tGetSeason\x12 .leaderboard.v1.GetSeasonRequest\x1a!.leaderboard.v1.GetSeasonResponse\"6\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02%\x12#/v1/boards/{board}/seasons/{season}\x90\x02\x01\x12\x8f\x01\n" +
@@ -6636,11 +6636,11 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tUnbanUser\x12 .leaderboard.v1.UnbanUserRequest\x1a!.leaderboard.v1.UnbanUserResponse\"/\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:unban\x90\x02\x02\x12\x81\x01\n" +
 	"\tEraseUser\x12 .leaderboard.v1.EraseUserRequest\x1a!.leaderboard.v1.EraseUserResponse\"/\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:erase\x90\x02\x02\x12\x8e\x01\n" +
 	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"-\x92\xb5\x18\x04\b\x01\x10\x02\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scores\x90\x02\x01\x12\xa2\x01\n" +
-	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"J\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
+	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"J\x92\xb5\x18\x04\b\x02\x10\x06\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x90\x02\x00\x12\xa9\x01\n" +
-	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"N\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x90\x02\x01\x12\x8f\x01\n" +
+	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"N\x92\xb5\x18\x04\b\x01\x10\x06\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x90\x02\x01\x12\x8f\x01\n" +
 	"\n" +
-	"ListScores\x12!.leaderboard.v1.ListScoresRequest\x1a\".leaderboard.v1.ListScoresResponse\":\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02)Z\x1b\x12\x19/v1/boards/{board}/scores\x12\n" +
+	"ListScores\x12!.leaderboard.v1.ListScoresRequest\x1a\".leaderboard.v1.ListScoresResponse\":\x92\xb5\x18\x04\b\x01\x10\x06\x82\xd3\xe4\x93\x02)Z\x1b\x12\x19/v1/boards/{board}/scores\x12\n" +
 	"/v1/scores\x90\x02\x01B;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (

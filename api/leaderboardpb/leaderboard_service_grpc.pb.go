@@ -55,10 +55,11 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Submits results, reads rankings and manages boards. In a request, an absent
-// board is the default board, an absent season is the current season, and an
-// absent division is the overall ranking. A division ranks users, not results: see
-// divisions in Board.
+// Submits results, reads rankings and manages boards. In a request, an absent season is
+// the current season, and an absent division is the overall ranking. An absent board is
+// the default board in the methods whose path may be /v1/scores, /v1/scores/{user_id},
+// /v1/scores:batch or /v1/scores:lookup. Other methods for one board require the board.
+// A division ranks users, not results: see divisions in Board.
 type LeaderboardServiceClient interface {
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.
@@ -470,10 +471,11 @@ func (c *leaderboardServiceClient) ListScores(ctx context.Context, in *ListScore
 // All implementations must embed UnimplementedLeaderboardServiceServer
 // for forward compatibility.
 //
-// Submits results, reads rankings and manages boards. In a request, an absent
-// board is the default board, an absent season is the current season, and an
-// absent division is the overall ranking. A division ranks users, not results: see
-// divisions in Board.
+// Submits results, reads rankings and manages boards. In a request, an absent season is
+// the current season, and an absent division is the overall ranking. An absent board is
+// the default board in the methods whose path may be /v1/scores, /v1/scores/{user_id},
+// /v1/scores:batch or /v1/scores:lookup. Other methods for one board require the board.
+// A division ranks users, not results: see divisions in Board.
 type LeaderboardServiceServer interface {
 	// Submits up to 5,000 results. The answer has an outcome for each, in the order
 	// of the request.

@@ -84,13 +84,15 @@ const (
 	Door_EVERY_BOARD Door_Reach = 1
 	// The boards that the caller may see. The answer omits other boards.
 	Door_SEEN_BOARDS Door_Reach = 2
-	// The board that the request names, or the default board.
+	// The board that the request names. A request without a board is invalid.
 	Door_ONE_BOARD Door_Reach = 3
 	// The board that the request names, or all boards.
 	Door_GIVEN_BOARD Door_Reach = 4
-	// The boards that the results name. A result that names no board is for the default
-	// board.
+	// The boards that the results name. A result that names no board is invalid.
 	Door_RESULT_BOARDS Door_Reach = 5
+	// The board that the request names, or the default board. Only methods with a REST route
+	// that has no board have this reach.
+	Door_DEFAULT_BOARD Door_Reach = 6
 )
 
 // Enum value maps for Door_Reach.
@@ -102,6 +104,7 @@ var (
 		3: "ONE_BOARD",
 		4: "GIVEN_BOARD",
 		5: "RESULT_BOARDS",
+		6: "DEFAULT_BOARD",
 	}
 	Door_Reach_value = map[string]int32{
 		"REACH_UNSPECIFIED": 0,
@@ -110,6 +113,7 @@ var (
 		"ONE_BOARD":         3,
 		"GIVEN_BOARD":       4,
 		"RESULT_BOARDS":     5,
+		"DEFAULT_BOARD":     6,
 	}
 )
 
@@ -254,7 +258,7 @@ var File_leaderboard_v1_options_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto\"\xd3\x02\n" +
+	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto\"\xe7\x02\n" +
 	"\x04Door\x120\n" +
 	"\x05scope\x18\x01 \x01(\x0e2\x1a.leaderboard.v1.Door.ScopeR\x05scope\x120\n" +
 	"\x05reach\x18\x02 \x01(\x0e2\x1a.leaderboard.v1.Door.ReachR\x05reach\x12\x1b\n" +
@@ -265,14 +269,15 @@ const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\x04READ\x10\x01\x12\n" +
 	"\n" +
 	"\x06SUBMIT\x10\x02\x12\t\n" +
-	"\x05ADMIN\x10\x03\"s\n" +
+	"\x05ADMIN\x10\x03\"\x86\x01\n" +
 	"\x05Reach\x12\x15\n" +
 	"\x11REACH_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vEVERY_BOARD\x10\x01\x12\x0f\n" +
 	"\vSEEN_BOARDS\x10\x02\x12\r\n" +
 	"\tONE_BOARD\x10\x03\x12\x0f\n" +
 	"\vGIVEN_BOARD\x10\x04\x12\x11\n" +
-	"\rRESULT_BOARDS\x10\x05:>\n" +
+	"\rRESULT_BOARDS\x10\x05\x12\x11\n" +
+	"\rDEFAULT_BOARD\x10\x06:>\n" +
 	"\n" +
 	"omit_empty\x12\x1d.google.protobuf.FieldOptions\x18ц\x03 \x01(\bR\tomitEmpty:J\n" +
 	"\x04door\x12\x1e.google.protobuf.MethodOptions\x18҆\x03 \x01(\v2\x14.leaderboard.v1.DoorR\x04doorB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"

@@ -683,7 +683,7 @@ type Result struct {
 	// arrays are allowed, up to 32 levels including the object itself. Numbers are stored
 	// as doubles; a number that a double cannot hold exactly is rejected.
 	Metadata *structpb.Struct `protobuf:"bytes,9,opt,name=metadata,proto3" json:"metadata,omitempty"`
-	// The board of the result, for BatchSubmitResults; the default board if absent. In other
+	// The board of the result. BatchSubmitResults requires it. In other
 	// requests it must be absent, or the board of the request.
 	BoardId *string `protobuf:"bytes,10,opt,name=board_id,proto3,oneof" json:"board_id,omitempty"`
 	// In submits: the season to which the result must belong. If achieved_at is given, it must

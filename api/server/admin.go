@@ -216,7 +216,7 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
 	ctx, send, stop := prepareStream(s, stream, "")
 	defer stop()
-	b, err := s.board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, leaderboard.BoardID(req.GetBoard()))
 	if err != nil {
 		return err
 	}

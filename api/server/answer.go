@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"net/http"
 	"reflect"
@@ -91,31 +92,56 @@ func writeErrorBody(w http.ResponseWriter, status int, s *status.Status) {
 }
 
 func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, httpStatus int) {
+	path := r.URL.EscapedPath()
 	if httpStatus != http.StatusMethodNotAllowed {
-		writeErrorBody(w, http.StatusNotFound, status.New(codes.NotFound, "no such route; /openapi.json lists the routes"))
+		err := newStatus(codes.NotFound, "no such route; /openapi.json lists the routes", errorInfo("NO_SUCH_ROUTE"))
+		if name := gw.emptyParameter(path); name != "" {
+			err = newStatus(codes.NotFound, fmt.Sprintf("the %s in the path is empty; an id has at least one character", name), errorInfo("EMPTY_ID"))
+		}
+		writeErrorBody(w, http.StatusNotFound, status.Convert(err))
 		return
 	}
 	var allowed []string
 	for key := range gw.routes {
 		verb, pattern, _ := strings.Cut(key, " ")
-		if matches(pattern, r.URL.EscapedPath()) && !slices.Contains(allowed, verb) {
+		if _, ok := match(pattern, path); ok && !slices.Contains(allowed, verb) {
 			allowed = append(allowed, verb)
 		}
 	}
 	slices.Sort(allowed)
 	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	writeErrorBody(w, httpStatus, status.New(codes.Unimplemented, fmt.Sprintf("%s is not allowed on this route; the allowed methods are %s", r.Method, strings.Join(allowed, ", "))))
+	message := fmt.Sprintf("%s is not allowed on this route; the allowed methods are %s", r.Method, strings.Join(allowed, ", "))
+	writeErrorBody(w, httpStatus, status.Convert(newStatus(codes.Unimplemented, message, errorInfo("METHOD_NOT_ALLOWED"))))
 }
 
-func matches(pattern, path string) bool {
-	pattern, suffix, hasSuffix := strings.Cut(pattern, ":")
-	if hasSuffix {
-		var ok bool
-		if path, ok = strings.CutSuffix(path, ":"+suffix); !ok {
-			return false
+// emptyParameter returns the name of the first parameter that is empty in path, or "".
+func (gw *gateway) emptyParameter(path string) string {
+	for _, key := range slices.Sorted(maps.Keys(gw.routes)) {
+		_, pattern, _ := strings.Cut(key, " ")
+		values, ok := match(pattern, path)
+		if !ok {
+			continue
+		}
+		for i, segment := range strings.Split(pattern, "/") {
+			if strings.HasPrefix(segment, "{") && values[i] == "" {
+				name, _, _ := strings.Cut(segment[1:], "=")
+				return name[strings.LastIndexByte(name, '.')+1:]
+			}
 		}
 	}
-	return slices.EqualFunc(strings.Split(pattern, "/"), strings.Split(path, "/"), func(segment, value string) bool {
+	return ""
+}
+
+// match returns the segments of path, without the suffix of the pattern such as ":end".
+func match(pattern, path string) (values []string, ok bool) {
+	pattern, suffix, hasSuffix := strings.Cut(pattern, ":")
+	if hasSuffix {
+		if path, ok = strings.CutSuffix(path, ":"+suffix); !ok {
+			return nil, false
+		}
+	}
+	values = strings.Split(path, "/")
+	return values, slices.EqualFunc(strings.Split(pattern, "/"), values, func(segment, value string) bool {
 		return segment == value || strings.HasPrefix(segment, "{")
 	})
 }

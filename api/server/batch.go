@@ -87,7 +87,11 @@ func (s *Server) BatchSubmitResults(ctx context.Context, req *pb.BatchSubmitResu
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if b := batches[boardID(r.GetBoardId())]; b.err == nil {
+		id := leaderboard.BoardID(r.GetBoardId())
+		if id == "" {
+			batches[id] = &batch{err: &leaderboard.FieldError{Field: "board_id", Problem: "is required"}}
+		}
+		if b := batches[id]; b.err == nil {
 			res.Outcomes[i] = b.add(i, r)
 		}
 	}
@@ -105,7 +109,7 @@ func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes
 	written := false
 	var failure error
 	for i, r := range results {
-		id := boardID(r.GetBoardId())
+		id := leaderboard.BoardID(r.GetBoardId())
 		name, err := string(id), batches[id].err
 		if outcomes[i] == nil {
 			receipt := ranking.Receipt{Match: leaderboard.MatchID(r.GetMatchId()), Revision: r.GetRevision(), Err: err}

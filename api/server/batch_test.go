@@ -87,7 +87,7 @@ func TestBadBatchesAcrossBoards(t *testing.T) {
 		{"a number as the board", "submit", "/v1/results:batch", `{"results":[{"board_id":7}]}`, http.StatusBadRequest, "board_id"},
 		{"the scope read", "read", "/v1/results:batch", `{"results":[` + ada + `]}`, http.StatusForbidden, "scope"},
 		{"no key", "", "/v1/results:batch", `{"results":[` + ada + `]}`, http.StatusUnauthorized, ""},
-		{"a board that the key is not for", "bound", "/v1/results:batch", `{"results":[` + ada + `,{"user_id":"bob","points":1}]}`, http.StatusForbidden, "default"},
+		{"a board that the key is not for", "bound", "/v1/results:batch", `{"results":[` + ada + `,{"board_id":"default","user_id":"bob","points":1}]}`, http.StatusForbidden, "default"},
 		{"a result that names another board than the request", "submit", "/v1/scores", ada, http.StatusBadRequest, "board_id"},
 		{"an unknown parameter", "submit", "/v1/results:batch?points=3", `{"results":[` + ada + `]}`, http.StatusBadRequest, "points"},
 	} {
@@ -123,7 +123,7 @@ func (f failingService) Submit(ctx context.Context, b *leaderboard.Board, result
 func TestBatchAcrossBoardsWithFaults(t *testing.T) {
 	base := newHarness(t, Options{})
 	base.createBoard(`{"board_id":"cup","policy":"SUM"}`)
-	const body = `{"results":[{"board_id":"cup","user_id":"u","match_id":"m","points":1},{"user_id":"u","match_id":"m","points":1},{"board_id":"nowhere","user_id":"u","points":1}]}`
+	const body = `{"results":[{"board_id":"cup","user_id":"u","match_id":"m","points":1},{"board_id":"default","user_id":"u","match_id":"m","points":1},{"board_id":"nowhere","user_id":"u","points":1}]}`
 	down := fmt.Errorf("cql: hunter2: %w", leaderboard.ErrUnavailable)
 	h := serve(t, failingService{base.service, func(id leaderboard.BoardID) error {
 		if id == "cup" {
@@ -154,7 +154,7 @@ func TestBatchAcrossBoardsWithFaults(t *testing.T) {
 		if a := h.do("submit", "POST", "/v1/results:batch", body); a.status != tt.status || strings.Contains(a.raw, "hunter2") {
 			t.Errorf("%s: %d %s, want %d without the cause", name, a.status, a.raw, tt.status)
 		}
-		_, err := h.client().BatchSubmitResults(h.as("submit"), &pb.BatchSubmitResultsRequest{Results: []*pb.Result{{UserId: "u", Points: proto.Int64(1)}}})
+		_, err := h.client().BatchSubmitResults(h.as("submit"), &pb.BatchSubmitResultsRequest{Results: []*pb.Result{{BoardId: proto.String("default"), UserId: "u", Points: proto.Int64(1)}}})
 		if status.Code(err) != tt.code {
 			t.Errorf("%s over gRPC: %v, want %v", name, err, tt.code)
 		}
@@ -166,7 +166,7 @@ func TestBatchAcrossBoardsWithoutWaiting(t *testing.T) {
 	base.createBoard(`{"board_id":"cup","policy":"SUM"}`)
 	log := &fixedOutcomes{submit: leaderboard.Applied, accept: leaderboard.Accepted}
 	h := serve(t, ranking.New(base.store, nil, ranking.Options{Results: log}), base.store, Options{})
-	a := h.do("submit", "POST", "/v1/results:batch?no_wait=true", `{"results":[{"board_id":"cup","user_id":"u","points":1},{"user_id":"u","points":1}]}`)
+	a := h.do("submit", "POST", "/v1/results:batch?no_wait=true", `{"results":[{"board_id":"cup","user_id":"u","points":1},{"board_id":"default","user_id":"u","points":1}]}`)
 	if want := []string{"cup ACCEPTED", "default ACCEPTED"}; a.status != http.StatusAccepted || !slices.Equal(statuses(a.body), want) {
 		t.Errorf("batch with no_wait: %d %s, want 202 and %q", a.status, a.raw, want)
 	}

@@ -154,7 +154,7 @@ func (discardCodec) Unmarshal(mem.BufferSlice, any) error { return nil }
 
 func (h *harness) watchGRPC(ctx context.Context, sent *atomic.Int64) {
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+h.keys["read"])
-	stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{}, grpc.ForceCodecV2(discardCodec{encoding.GetCodecV2("proto")}))
+	stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{Board: "default"}, grpc.ForceCodecV2(discardCodec{encoding.GetCodecV2("proto")}))
 	for err == nil {
 		if _, err = stream.Recv(); err == nil {
 			sent.Add(1)

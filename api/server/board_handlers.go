@@ -33,7 +33,7 @@ func (s *Server) ListBoards(ctx context.Context, _ *pb.ListBoardsRequest) (*pb.L
 
 // GetBoard returns a board.
 func (s *Server) GetBoard(ctx context.Context, req *pb.GetBoardRequest) (*pb.GetBoardResponse, error) {
-	b, err := s.board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, leaderboard.BoardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 		*b = amended
 		return err
 	}
-	id := boardID(req.GetBoard().GetBoardId())
+	id := leaderboard.BoardID(req.GetBoard().GetBoardId())
 	if req.GetDryRun() {
 		p, err := s.service.PreviewAmendment(ctx, id, change)
 		if err != nil {
@@ -186,7 +186,7 @@ func applyMask(dst, src protoreflect.Message, paths []string) error {
 
 // DeleteBoard deletes a board and its results.
 func (s *Server) DeleteBoard(ctx context.Context, req *pb.DeleteBoardRequest) (*pb.DeleteBoardResponse, error) {
-	id := leaderboard.BoardID(req.GetBoard()) // an empty id must not mean the default board
+	id := leaderboard.BoardID(req.GetBoard())
 	if err := id.Validate(); err != nil {
 		return nil, err
 	}

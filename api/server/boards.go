@@ -20,7 +20,9 @@ func boardsOf(r pb.Door_Reach, req any) []leaderboard.BoardID {
 	var ids []leaderboard.BoardID
 	if req, ok := req.(interface{ GetResults() []*pb.Result }); ok {
 		for _, result := range req.GetResults() {
-			ids = append(ids, boardID(result.GetBoardId()))
+			if id := result.GetBoardId(); id != "" { // BatchSubmitResults rejects the other results
+				ids = append(ids, leaderboard.BoardID(id))
+			}
 		}
 	}
 	slices.Sort(ids)
@@ -35,14 +37,14 @@ func boardOf(r pb.Door_Reach, req any) leaderboard.BoardID {
 	case interface{ GetBoard() *pb.Board }:
 		name = req.GetBoard().GetBoardId()
 	}
-	if r == pb.Door_ONE_BOARD {
+	if r == pb.Door_DEFAULT_BOARD {
 		return boardID(name)
 	}
 	return leaderboard.BoardID(name)
 }
 
-// checkBoards checks that the caller may call a method for the boards of the request. Errors:
-// [auth.BoardError] if the caller's key is for other boards; [leaderboard.ErrBoardNotFound] if the
+// checkBoards checks that the caller may call a method for the boards of the request. Errors: a
+// [leaderboard.FieldError] if the request must name a board and does not; [auth.BoardError] if the caller's key is for other boards; [leaderboard.ErrBoardNotFound] if the
 // caller may not see a board.
 func (s *Server) checkBoards(ctx context.Context, d *door, req any) error {
 	a := admissionFrom(ctx)
@@ -50,6 +52,12 @@ func (s *Server) checkBoards(ctx context.Context, d *door, req any) error {
 		return nil
 	}
 	for _, id := range boardsOf(d.reach, req) {
+		if _, creates := req.(*pb.CreateBoardRequest); creates && id == "" {
+			continue // CreateBoard reports all faults of the board
+		}
+		if id == "" && d.reach == pb.Door_ONE_BOARD {
+			return &leaderboard.FieldError{Field: boardField(req), Problem: "is required"}
+		}
 		if err := s.checkBoard(ctx, a, d.reach, id); err != nil {
 			return err
 		}
@@ -71,6 +79,13 @@ func (s *Server) checkBoard(ctx context.Context, a *admission, r pb.Door_Reach, 
 	b, err := s.publicBoard(ctx, id)
 	a.board = b
 	return err
+}
+
+func boardField(req any) string {
+	if _, ok := req.(interface{ GetBoard() *pb.Board }); ok {
+		return "board_id"
+	}
+	return "board"
 }
 
 func (s *Server) seesAll(a *admission) bool { return s.options.Insecure || !a.anonymous() }

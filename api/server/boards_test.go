@@ -56,11 +56,11 @@ func TestEveryMethodHasAReach(t *testing.T) {
 		if d.scope <= auth.Read && d.reach == pb.Door_EVERY_BOARD {
 			t.Errorf("%s needs only the scope read: want a reach other than EVERY_BOARD", method)
 		}
-		switch named := d.reach == pb.Door_ONE_BOARD || d.reach == pb.Door_GIVEN_BOARD; {
+		switch named := d.reach == pb.Door_ONE_BOARD || d.reach == pb.Door_DEFAULT_BOARD || d.reach == pb.Door_GIVEN_BOARD; {
 		case named && !hasBoard:
 			t.Errorf("%s has the reach %v, but its request has no field board: want another reach", method, d.reach)
 		case !named && hasBoard:
-			t.Errorf("%s has the reach %v, but its request has the field board: want ONE_BOARD or GIVEN_BOARD", method, d.reach)
+			t.Errorf("%s has the reach %v, but its request has the field board: want ONE_BOARD, DEFAULT_BOARD or GIVEN_BOARD", method, d.reach)
 		case named && boardOf(d.reach, req) != "x":
 			t.Errorf("boardOf(%v) = %q, want \"x\"", req, boardOf(d.reach, req))
 		}
@@ -118,7 +118,16 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 			case *pb.LookupScoresRequest:
 				req.UserIds = []string{"u"}
 			}
-			checkDenied(fmt.Sprintf("%s for %q", method, id), h.invokeWith("bound admin", method, md, req), names)
+			err := h.invokeWith("bound admin", method, md, req)
+			switch reach := doorOf(method).reach; {
+			case id == "" && reach == pb.Door_RESULT_BOARDS: // the outcome of the result has the error
+			case id == "" && reach == pb.Door_ONE_BOARD:
+				if status.Code(err) != codes.InvalidArgument {
+					t.Errorf("%s without a board: %v, want INVALID_ARGUMENT", method, err)
+				}
+			default:
+				checkDenied(fmt.Sprintf("%s for %q", method, id), err, names)
+			}
 		}
 		if doorOf(method).reach == pb.Door_EVERY_BOARD || method == pb.LeaderboardService_DeleteBoard_FullMethodName {
 			return
@@ -164,7 +173,7 @@ func TestBoundKeysOverREST(t *testing.T) {
 		{"bound submit", "POST", "/v1/boards/other/results/u/m:retract", `{}`, 403},
 		{"bound admin", "POST", "/v1/boards", `{"board_id":"eu-2"}`, 200},
 		{"bound admin", "POST", "/v1/boards", `{"board_id":"us-2"}`, 403},
-		{"bound admin", "POST", "/v1/boards", `{}`, 403},
+		{"bound admin", "POST", "/v1/boards", `{}`, 400},
 		{"bound admin", "PATCH", "/v1/boards/eu-2", `{"title":"t"}`, 200},
 		{"bound admin", "PATCH", "/v1/boards/other", `{"title":"t"}`, 403},
 		{"bound admin", "DELETE", "/v1/boards/other", "", 403},

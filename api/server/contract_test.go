@@ -505,9 +505,11 @@ func TestRESTAndGRPCAnswerAlike(t *testing.T) {
 			return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "u"})
 		},
 		"/v1/boards/default/results/u/m": func() (proto.Message, error) {
-			return c.GetResult(h.as("read"), &pb.GetResultRequest{UserId: "u", MatchId: "m"})
+			return c.GetResult(h.as("read"), &pb.GetResultRequest{Board: "default", UserId: "u", MatchId: "m"})
 		},
-		"/v1/boards/default/seasons": func() (proto.Message, error) { return c.ListSeasons(h.as("read"), &pb.ListSeasonsRequest{}) },
+		"/v1/boards/default/seasons": func() (proto.Message, error) {
+			return c.ListSeasons(h.as("read"), &pb.ListSeasonsRequest{Board: "default"})
+		},
 	} {
 		m, err := call()
 		if err != nil {

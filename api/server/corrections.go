@@ -17,7 +17,7 @@ import (
 
 // RetractResult undoes a result. A dry run writes nothing and returns the effect.
 func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest) (*pb.RetractResultResponse, error) {
-	b, err := s.board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, leaderboard.BoardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +169,7 @@ func resultObject(b *leaderboard.Board, r *leaderboard.MatchResult, status strin
 
 // CorrectResult changes fields of a stored result. A dry run writes nothing and returns the effect.
 func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest) (*pb.CorrectResultResponse, error) {
-	b, err := s.board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, leaderboard.BoardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}

@@ -77,23 +77,23 @@ var reads = map[string]readCase{
 		return c.LookupScores(h.as("read"), &pb.LookupScoresRequest{UserIds: []string{"u", "v", "w"}})
 	}},
 	"statistics": {"GET", "/v1/boards/default/stats", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
-		return c.GetStats(h.as("read"), &pb.GetStatsRequest{})
+		return c.GetStats(h.as("read"), &pb.GetStatsRequest{Board: "default"})
 	}},
 	"seasons": {"GET", "/v1/boards/default/seasons", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
-		return c.ListSeasons(h.as("read"), &pb.ListSeasonsRequest{})
+		return c.ListSeasons(h.as("read"), &pb.ListSeasonsRequest{Board: "default"})
 	}},
 	"a user on all boards": {"GET", "/v1/users/u/scores", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.ListUserScores(h.as("read"), &pb.ListUserScoresRequest{UserId: "u"})
 	}},
 	"a result": {"GET", "/v1/boards/default/results/u/m", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
-		return c.GetResult(h.as("read"), &pb.GetResultRequest{UserId: "u", MatchId: "m"})
+		return c.GetResult(h.as("read"), &pb.GetResultRequest{Board: "default", UserId: "u", MatchId: "m"})
 	}},
 	"a board": {"GET", "/v1/boards/default", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
-		m, err := c.GetBoard(h.as("read"), &pb.GetBoardRequest{})
+		m, err := c.GetBoard(h.as("read"), &pb.GetBoardRequest{Board: "default"})
 		return m.GetBoard(), err
 	}},
 	"a watch": {"GET", "/v1/boards/default/watch", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
-		stream, err := c.WatchScores(h.as("read"), &pb.WatchScoresRequest{})
+		stream, err := c.WatchScores(h.as("read"), &pb.WatchScoresRequest{Board: "default"})
 		if err != nil {
 			return nil, err
 		}

@@ -130,6 +130,11 @@ func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.RawPath = u.EscapedPath()
 	r = r.WithContext(r.Context())
 	r.URL = &u
+	// The ServeMux would match an empty segment with a path parameter.
+	if strings.Contains(u.RawPath, "//") || strings.HasSuffix(u.RawPath, "/") {
+		gw.writeRoutingError(r.Context(), nil, nil, w, r, http.StatusNotFound)
+		return
+	}
 	gw.ServeMux.ServeHTTP(w, r)
 }
 

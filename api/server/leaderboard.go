@@ -101,7 +101,7 @@ func orDefault[T, D int | int32](p *T, d D) int {
 
 func resultKey(board, season, user, match string) leaderboard.ResultKey {
 	return leaderboard.ResultKey{
-		SeasonKey: leaderboard.SeasonKey{Board: boardID(board), Season: leaderboard.SeasonID(season)},
+		SeasonKey: leaderboard.SeasonKey{Board: leaderboard.BoardID(board), Season: leaderboard.SeasonID(season)},
 		User:      leaderboard.UserID(user), Match: leaderboard.MatchID(match),
 	}
 }
@@ -242,7 +242,7 @@ const defaultSeasons = 100
 
 // ListSeasons returns a page of the seasons of a board.
 func (s *Server) ListSeasons(ctx context.Context, req *pb.ListSeasonsRequest) (*pb.ListSeasonsResponse, error) {
-	b, err := s.board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, leaderboard.BoardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}

@@ -353,7 +353,7 @@ func TestWatchersAreLimitedPerCaller(t *testing.T) {
 	}
 	for _, scope := range []string{"submit", ""} {
 		ctx := h.as(scope)
-		stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{})
+		stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{Board: "default"})
 		if err == nil {
 			_, err = stream.Recv()
 		}
@@ -421,7 +421,7 @@ func TestAnonymousStreamsHaveTheirOwnPool(t *testing.T) {
 			return err
 		},
 		"scores": func(ctx context.Context) error {
-			stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{})
+			stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{Board: "default"})
 			if err == nil {
 				_, err = stream.Recv()
 			}
@@ -481,7 +481,7 @@ func TestAnonymousStreamsExpire(t *testing.T) {
 		_, err = health.Recv()
 	}
 	expired("health watch", err)
-	scores, err := h.client().WatchScores(t.Context(), &pb.WatchScoresRequest{})
+	scores, err := h.client().WatchScores(t.Context(), &pb.WatchScoresRequest{Board: "default"})
 	for err == nil {
 		_, err = scores.Recv()
 	}
@@ -489,7 +489,7 @@ func TestAnonymousStreamsExpire(t *testing.T) {
 	if a := h.do("", "GET", "/v1/boards/default/watch", nil); !strings.Contains(a.raw, "event: reconnect\nretry: ") {
 		t.Errorf("the events of a watch without a key are %q, want the event reconnect at the end", a.raw)
 	}
-	keyed, err := h.client().WatchScores(h.as("read"), &pb.WatchScoresRequest{})
+	keyed, err := h.client().WatchScores(h.as("read"), &pb.WatchScoresRequest{Board: "default"})
 	if err == nil {
 		_, err = keyed.Recv()
 	}

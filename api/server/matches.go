@@ -41,7 +41,7 @@ type voidRequest interface {
 // [leaderboard.ErrMatchNotFound], unless allowUnknown is true.
 func (s *Server) setVoid(ctx context.Context, req voidRequest, void, allowUnknown bool) (leaderboard.MatchKey, *pb.RetractionEffect, error) {
 	key := leaderboard.MatchKey{
-		SeasonKey: leaderboard.SeasonKey{Board: boardID(req.GetBoard()), Season: leaderboard.SeasonID(req.GetSeason())}, Match: leaderboard.MatchID(req.GetMatchId()),
+		SeasonKey: leaderboard.SeasonKey{Board: leaderboard.BoardID(req.GetBoard()), Season: leaderboard.SeasonID(req.GetSeason())}, Match: leaderboard.MatchID(req.GetMatchId()),
 	}
 	b, err := s.service.Board(ctx, key.Board)
 	if err == nil {

@@ -105,8 +105,11 @@ func (rt *route) checkQuery(raw string) (url.Values, error) {
 func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 	switch fd.Kind() {
 	case protoreflect.StringKind:
-		if !utf8.ValidString(value) {
+		switch {
+		case !utf8.ValidString(value):
 			return "is not valid UTF-8"
+		case value == "" && fd.Name() == "board": // such as ?board=$BOARD in a script without this variable
+			return "is empty; name a board, or leave the parameter out"
 		}
 	case protoreflect.BoolKind:
 		if value != "true" && value != "false" {

@@ -12,7 +12,7 @@ import (
 // BatchRetractResults undoes many results. Each result has an outcome, even a result that cannot be
 // undone.
 func (s *Server) BatchRetractResults(ctx context.Context, req *pb.BatchRetractResultsRequest) (*pb.BatchRetractResultsResponse, error) {
-	b, err := s.board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, leaderboard.BoardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +46,7 @@ func (s *Server) PurgeResults(ctx context.Context, req *pb.PurgeResultsRequest) 
 	case !to.IsZero() && !from.Before(to):
 		return nil, &leaderboard.FieldError{Field: "to", Problem: "must be after from"}
 	}
-	b, err := s.board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, leaderboard.BoardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}

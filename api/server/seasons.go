@@ -13,7 +13,7 @@ import (
 
 // GetSeason returns a season, on request with its checksum.
 func (s *Server) GetSeason(ctx context.Context, req *pb.GetSeasonRequest) (*pb.GetSeasonResponse, error) {
-	b, err := s.board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, leaderboard.BoardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}
@@ -34,7 +34,7 @@ func (s *Server) GetSeason(ctx context.Context, req *pb.GetSeasonRequest) (*pb.G
 
 // EndSeason ends a season before its time. A dry run returns what would change.
 func (s *Server) EndSeason(ctx context.Context, req *pb.EndSeasonRequest) (*pb.EndSeasonResponse, error) {
-	b, err := s.board(ctx, boardID(req.GetBoard()))
+	b, err := s.board(ctx, leaderboard.BoardID(req.GetBoard()))
 	if err != nil {
 		return nil, err
 	}

@@ -656,7 +656,7 @@ func TestServeStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	watch, err := pb.NewLeaderboardServiceClient(conn).WatchScores(h.as("read"), &pb.WatchScoresRequest{})
+	watch, err := pb.NewLeaderboardServiceClient(conn).WatchScores(h.as("read"), &pb.WatchScoresRequest{Board: "default"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -871,7 +871,7 @@ func TestStreamsEndWithTheirKey(t *testing.T) {
 		}
 	}
 	node.keys["valid"] = valid
-	continuing, err := node.client().WatchScores(node.as("valid"), &pb.WatchScoresRequest{})
+	continuing, err := node.client().WatchScores(node.as("valid"), &pb.WatchScoresRequest{Board: "default"})
 	if err == nil {
 		_, err = continuing.Recv()
 	}
@@ -899,7 +899,7 @@ func (h *harness) watchBriefly(client pb.LeaderboardServiceClient, credential fu
 	h.t.Helper()
 	for life := 3 * time.Second; ; life *= 2 {
 		h.keys["stream"] = credential(time.Now().Add(life))
-		stream, err := client.WatchScores(h.as("stream"), &pb.WatchScoresRequest{})
+		stream, err := client.WatchScores(h.as("stream"), &pb.WatchScoresRequest{Board: "default"})
 		if err == nil {
 			_, err = stream.Recv()
 		}
@@ -927,8 +927,8 @@ func TestUnreadStreamsEndWithTheirKey(t *testing.T) {
 
 	c := dialH2(t, address) // c grants the server 64 KiB and reads nothing
 	limit := int32(largest)
-	c.call(1, pb.LeaderboardService_WatchScores_FullMethodName, key, &pb.WatchScoresRequest{Limit: &limit})
-	c.call(3, pb.AdminService_ExportResults_FullMethodName, key, &pb.ExportResultsRequest{})
+	c.call(1, pb.LeaderboardService_WatchScores_FullMethodName, key, &pb.WatchScoresRequest{Board: "default", Limit: &limit})
+	c.call(3, pb.AdminService_ExportResults_FullMethodName, key, &pb.ExportResultsRequest{Board: "default"})
 	waiting := func() int {
 		stacks := make([]byte, 16<<20)
 		return strings.Count(string(stacks[:runtime.Stack(stacks, true)]), "transport.(*writeQuota).get")

@@ -160,7 +160,7 @@ func TestWatchErrors(t *testing.T) {
 func TestWatchOverGRPC(t *testing.T) {
 	h := newHarness(t, Options{})
 	ctx, cancel := context.WithCancel(h.as("read"))
-	stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{})
+	stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{Board: "default"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestWatchersShareTheEncoding(t *testing.T) {
 	var streams []sentMessages
 	for range 3 {
 		stream := sentMessages{ctx: ctx, sent: make(chan any, 1)}
-		watchers.Go(func() { _ = h.WatchScores(&pb.WatchScoresRequest{}, stream) })
+		watchers.Go(func() { _ = h.WatchScores(&pb.WatchScoresRequest{Board: "default"}, stream) })
 		<-stream.sent // the page without entries
 		streams = append(streams, stream)
 	}
@@ -247,7 +247,7 @@ func TestWatchersAreCounted(t *testing.T) {
 	counts(1)
 	ctx, cancel := context.WithCancel(h.as("read"))
 	defer cancel()
-	stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{})
+	stream, err := h.client().WatchScores(ctx, &pb.WatchScoresRequest{Board: "default"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -417,7 +417,7 @@ func TestPanicsOfRechecksEndTheStream(t *testing.T) {
 	base := newHarness(t, Options{})
 	service := faultyBoards{base.service, &atomic.Bool{}}
 	h := serve(t, service, base.store, Options{PublicRead: true})
-	stream, err := h.client().WatchScores(t.Context(), &pb.WatchScoresRequest{})
+	stream, err := h.client().WatchScores(t.Context(), &pb.WatchScoresRequest{Board: "default"})
 	if err == nil {
 		_, err = stream.Recv()
 	}

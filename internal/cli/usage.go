@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -147,7 +148,8 @@ func childNames(cmd *cobra.Command) string {
 // Exactly requires one argument for each of names.
 func Exactly(names ...string) cobra.PositionalArgs { return Between(len(names), names...) }
 
-// Between accepts at most one argument for each of names, and requires the first n arguments.
+// Between accepts at most one argument for each of names, and requires the first n arguments. No
+// argument may be empty.
 func Between(n int, names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -155,6 +157,9 @@ func Between(n int, names ...string) cobra.PositionalArgs {
 			return Usagef("%s is missing; see %s --help", names[len(args)], cmd.CommandPath())
 		case len(args) > len(names):
 			return Usagef("unexpected argument %q; see %s --help", args[len(names)], cmd.CommandPath())
+		}
+		if i := slices.Index(args, ""); i >= 0 {
+			return Usagef("%s is empty; see %s --help", names[i], cmd.CommandPath())
 		}
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,6 +64,9 @@ func Command(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *
 	o.addFlags(cmd)
 	addCompletion(app, cmd, &o)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkIDs(cmd.Flags()); err != nil {
+			return err
+		}
 		c, closeConn, err := Dial(app, o)
 		if err != nil {
 			return err
@@ -71,6 +75,17 @@ func Command(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *
 		return c.WrapError(run(cmd.Context(), c, args))
 	}
 	return cmd
+}
+
+// checkIDs returns an error if a flag for an id is given and empty, such as --board "$BOARD" in a
+// script without this variable. The server would use the default board, or every board.
+func checkIDs(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && slices.Contains([]string{"board", "season", "user", "match", "source"}, f.Name) {
+			err = cli.Usagef("--%s is empty; give a value, or omit the flag", f.Name)
+		}
+	})
+	return err
 }
 
 func jsonCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *Client, args []string) error) *cobra.Command {

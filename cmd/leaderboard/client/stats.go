@@ -30,7 +30,7 @@ and its rank among all users.`,
 	q.addFlags(cmd)
 	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		res, err := c.Scores.LookupScores(ctx, &pb.LookupScoresRequest{
-			Board: q.board, Season: q.season, Division: q.division, Method: q.method, UserIds: args,
+			Board: BoardName(q.board), Season: q.season, Division: q.division, Method: q.method, UserIds: args,
 		})
 		if err != nil {
 			return err
