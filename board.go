@@ -305,7 +305,8 @@ func (b *Board) WithoutState() Board {
 	return c
 }
 
-// Differences returns a text for each rule or setting that differs between b and o.
+// Differences returns a text for each rule or setting that differs between b and o. The text about
+// the source has no ids, because not every caller may see both sources.
 func (b *Board) Differences(o *Board) []string {
 	x, y := *b, *o
 	x.AcceptedAttributes, y.AcceptedAttributes = b.comparedAttributes(o)
@@ -321,14 +322,19 @@ func (b *Board) Differences(o *Board) []string {
 		if !ok {
 			value = noValue
 		}
-		if other := others[name]; value != other {
+		if other := others[name]; name == fieldSource && value != other {
+			differences = append(differences, name)
+		} else if value != other {
 			differences = append(differences, fmt.Sprintf("%s (%.100s, not %.100s)", name, value, other))
 		}
 	}
 	return differences
 }
 
-const noValue = "none"
+const (
+	noValue     = "none"
+	fieldSource = "source.board_id"
+)
 
 func (b *Board) fields() map[string]string {
 	plain := b.normalForm()
@@ -351,7 +357,7 @@ func (b *Board) fields() map[string]string {
 		windows = append(windows, fmt.Sprintf("%s=%s/%s", w.ID, w.Start.UTC().Format(time.RFC3339), w.End.UTC().Format(time.RFC3339)))
 	}
 	if b.Source != nil {
-		fields["source.board_id"] = strconv.Quote(string(b.Source.Board))
+		fields[fieldSource] = strconv.Quote(string(b.Source.Board))
 		for _, name := range slices.Sorted(maps.Keys(b.Source.Match)) {
 			match = append(match, name+"="+b.Source.Match[name])
 		}

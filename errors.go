@@ -40,6 +40,9 @@ var (
 type FieldError struct {
 	Field   string // in JSON, such as "user_id" or "season.time_zone"
 	Problem string // what is wrong, and which values are allowed
+	// Boards are other boards that the problem concerns. Problem does not have their ids, because
+	// not every caller may see these boards.
+	Boards []BoardID
 }
 
 func (e *FieldError) Error() string { return e.Field + ": " + e.Problem }

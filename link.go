@@ -69,7 +69,9 @@ func (b *Board) validateSource() []error {
 // or lacks a tie-breaker of b.
 func (b *Board) LinkTo(source *Board) error {
 	if source.Source != nil {
-		return fieldErrorf("source.board_id", "board %q is linked itself; link to its source %q instead", source.ID, source.Source.Board)
+		return &FieldError{
+			Field: "source.board_id", Problem: fmt.Sprintf("board %q is linked itself; link to its source instead", source.ID), Boards: []BoardID{source.Source.Board},
+		}
 	}
 	b.Source = &Source{Board: b.Source.Board, Match: b.Source.Match}
 	for i, tie := range b.TieBreakers {
@@ -99,7 +101,7 @@ func (b *Board) CheckDirect() error {
 	if b.Source == nil {
 		return nil
 	}
-	return fieldErrorf("board_id", "board %q is linked; submit to its source %q instead", b.ID, b.Source.Board)
+	return &FieldError{Field: "board_id", Problem: fmt.Sprintf("board %q is linked; submit to its source instead", b.ID), Boards: []BoardID{b.Source.Board}}
 }
 
 // Counts reports whether b counts r in r's season. A retraction, a result of a void

@@ -128,7 +128,7 @@ func (s *Server) ListActs(ctx context.Context, req *pb.ListActsRequest) (*pb.Lis
 	}
 	res := &pb.ListActsResponse{NextPageToken: actToken(page.Next)}
 	for i := range page.Acts {
-		res.Acts = append(res.Acts, fromAct(&page.Acts[i]))
+		res.Acts = append(res.Acts, s.fromAct(ctx, &page.Acts[i]))
 	}
 	return res, nil
 }
@@ -144,12 +144,13 @@ func parseTime(field, text string) (time.Time, error) {
 	return t, nil
 }
 
-func fromAct(a *leaderboard.Act) *pb.Act {
+func (s *Server) fromAct(ctx context.Context, a *leaderboard.Act) *pb.Act {
 	return &pb.Act{
 		Id: a.ID, At: protoconv.Timestamp(a.At), CompletedAt: protoconv.Timestamp(a.CompletedAt),
 		Actor: a.Actor, ActorName: a.ActorName, RequestId: a.RequestID, Action: a.Action,
 		Board: string(a.Board), Season: string(a.Season), UserId: string(a.User), MatchId: string(a.Match), Reason: a.Reason,
-		Before: protoconv.FromMetadata(a.Before), After: protoconv.FromMetadata(a.After), Failed: a.Failed, Erased: a.Erased,
+		Before: s.visibleObject(ctx, protoconv.FromMetadata(a.Before)), After: s.visibleObject(ctx, protoconv.FromMetadata(a.After)),
+		Failed: a.Failed, Erased: a.Erased,
 	}
 }
 

@@ -63,7 +63,7 @@ func (s *Server) UnbanUser(ctx context.Context, req *pb.UnbanUserRequest) (*pb.U
 func (s *Server) setBan(ctx context.Context, dryRun bool, ban leaderboard.Ban) (leaderboard.Ban, *pb.BanEffect, error) {
 	if dryRun {
 		preview, err := s.service.PreviewBan(ctx, ban)
-		return preview.Ban, fromBanPreview(&preview), err
+		return preview.Ban, s.fromBanPreview(ctx, &preview), err
 	}
 	before, err := s.service.CheckBan(ctx, &ban)
 	if err != nil {
@@ -93,19 +93,29 @@ func banObject(b *leaderboard.Ban) string {
 	return messageJSON(protoconv.FromBan(b))
 }
 
-func fromBanPreview(p *ranking.BanPreview) *pb.BanEffect {
-	effect := &pb.BanEffect{Truncated: p.Truncated, BoardCount: int64(p.Boards), SeasonCount: int64(p.Seasons), Degraded: p.Degraded,
-		Method: leaderboard.Competition.String(), AsOf: protoconv.Timestamp(p.AsOf)}
+// fromBanPreview omits the boards that the caller may not see.
+func (s *Server) fromBanPreview(ctx context.Context, p *ranking.BanPreview) *pb.BanEffect {
+	effect := &pb.BanEffect{Degraded: p.Degraded, Method: leaderboard.Competition.String(), AsOf: protoconv.Timestamp(p.AsOf)}
+	for board, seasons := range p.Seasons {
+		if s.seesID(ctx, board) {
+			effect.BoardCount++
+			effect.SeasonCount += int64(seasons)
+		}
+	}
 	for i := range p.Entries {
 		e := &p.Entries[i]
+		if !s.seesID(ctx, e.Board) {
+			continue
+		}
 		effect.Entries = append(effect.Entries, &pb.BanEffect_Entry{
 			Board: string(e.Board), Season: string(e.Season), Score: int64(e.Score), RankBefore: rankOrNil(e.RankBefore), RankAfter: rankOrNil(e.RankAfter),
 		})
 	}
+	effect.Truncated = int(effect.GetSeasonCount()) > len(effect.GetEntries())
 	return effect
 }
 
-// addBans adds the user's bans in force to data, except bans on boards that the caller may not use.
+// addBans adds the user's bans in force to data, except bans on boards that the caller may not see.
 // data.Banned reports whether a ban on every board is in force.
 func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
 	bans, err := s.service.UserBans(ctx, user)
@@ -114,7 +124,7 @@ func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.
 	}
 	data.Banned = new(bool)
 	for i := range bans {
-		if b := &bans[i]; b.InForce(s.options.Now()) && (b.Board == "" || allows(ctx, b.Board)) {
+		if b := &bans[i]; b.InForce(s.options.Now()) && (b.Board == "" || s.seesID(ctx, b.Board)) {
 			data.Bans = append(data.Bans, protoconv.FromBan(b))
 			*data.Banned = *data.Banned || b.Board == ""
 		}

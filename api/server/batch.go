@@ -118,6 +118,7 @@ func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes
 				receipt.Err = &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("no board %q exists; create it first", id)}
 				fallthrough
 			case errors.Is(err, leaderboard.ErrInvalid):
+				receipt.Err = s.reveal(ctx, receipt.Err)
 				receipt.Status, receipt.Reason = leaderboard.Rejected, leaderboard.ReasonInvalid
 			default:
 				failure = cmp.Or(failure, err)

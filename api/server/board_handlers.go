@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
@@ -54,12 +55,21 @@ func (s *Server) fromBoard(ctx context.Context, b *leaderboard.Board) *pb.Board 
 	return board
 }
 
-// boardObject returns a board as JSON for the audit log, without the source and the linked boards,
-// which not every reader of the log may see.
-func boardObject(b *leaderboard.Board) string {
-	board := protoconv.FromBoard(b)
-	board.Source, board.LinkedBoards = nil, nil
-	return messageJSON(board)
+// boardObject returns a board as JSON for the audit log.
+func boardObject(b *leaderboard.Board) string { return messageJSON(protoconv.FromBoard(b)) }
+
+// visibleObject removes the source and the linked boards that the caller may not see from an object
+// of the audit log.
+func (s *Server) visibleObject(ctx context.Context, object *structpb.Struct) *structpb.Struct {
+	fields := object.GetFields()
+	hidden := func(id *structpb.Value) bool { return !s.seesID(ctx, leaderboard.BoardID(id.GetStringValue())) }
+	if source := fields["source"].GetStructValue(); source != nil && hidden(source.GetFields()["board_id"]) {
+		delete(fields, "source")
+	}
+	if linked := fields["linked_boards"].GetListValue(); linked != nil {
+		linked.Values = slices.DeleteFunc(linked.Values, hidden)
+	}
+	return object
 }
 
 // CreateBoard creates a board. Creating the same board again changes nothing.
@@ -71,7 +81,7 @@ func (s *Server) CreateBoard(ctx context.Context, req *pb.CreateBoardRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	if b.Source != nil && !allows(ctx, b.Source.Board) {
+	if b.Source != nil && !s.seesID(ctx, b.Source.Board) {
 		return nil, &auth.BoardError{Board: b.Source.Board}
 	}
 	b.StrictSubmits = true

@@ -2,8 +2,10 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"google.golang.org/grpc"
 
@@ -118,14 +120,43 @@ func (s *Server) board(ctx context.Context, id leaderboard.BoardID) (leaderboard
 	return s.service.Board(ctx, id)
 }
 
-func allows(ctx context.Context, id leaderboard.BoardID) bool {
-	a := admissionFrom(ctx)
-	return a == nil || a.caller.Bound.Allows(id)
-}
-
+// sees reports whether the caller may know that b exists. An answer may name a board that the request
+// does not name only if sees is true.
 func (s *Server) sees(ctx context.Context, b *leaderboard.Board) bool {
 	a := admissionFrom(ctx)
-	return allows(ctx, b.ID) && (!b.Private || a == nil || s.seesAll(a))
+	return a == nil || a.caller.Bound.Allows(b.ID) && (!b.Private || s.seesAll(a))
+}
+
+// seesID is sees for the board with an id.
+func (s *Server) seesID(ctx context.Context, id leaderboard.BoardID) bool {
+	b := leaderboard.Board{ID: id}
+	if a := admissionFrom(ctx); a != nil && !s.seesAll(a) { // sees needs Private
+		var err error
+		if b, err = s.board(ctx, id); err != nil {
+			return false
+		}
+	}
+	return s.sees(ctx, &b)
+}
+
+// reveal adds the ids of the boards that the caller may see to the problems of the FieldErrors in err.
+func (s *Server) reveal(ctx context.Context, err error) error {
+	fields := fieldErrors(err)
+	if !slices.ContainsFunc(fields, func(f *leaderboard.FieldError) bool { return len(f.Boards) > 0 }) {
+		return err
+	}
+	revealed := make([]error, len(fields))
+	for i, f := range fields {
+		problem, separator := f.Problem, ": "
+		for _, id := range f.Boards {
+			if s.seesID(ctx, id) {
+				problem += separator + strconv.Quote(string(id))
+				separator = ", "
+			}
+		}
+		revealed[i] = &leaderboard.FieldError{Field: f.Field, Problem: problem}
+	}
+	return errors.Join(revealed...)
 }
 
 // boardRegistrar registers services whose streams check the boards of each message. An interceptor

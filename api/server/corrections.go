@@ -38,7 +38,7 @@ func (s *Server) RetractResult(ctx context.Context, req *pb.RetractResultRequest
 		if err != nil {
 			return nil, err
 		}
-		return retractResponse(&b, key.User, &preview.Receipt, fromEffects(ctx, &preview.Effects))
+		return retractResponse(&b, key.User, &preview.Receipt, s.fromEffects(ctx, &preview.Effects))
 	}
 	if err := checkChange(ctx, key, closed, req.GetReason()); err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func (s *Server) CorrectResult(ctx context.Context, req *pb.CorrectResultRequest
 	case req.GetDryRun():
 		var preview ranking.RetractionPreview
 		result, preview, err = s.service.PreviewCorrection(ctx, &b, key, c)
-		receipts[0], effect = preview.Receipt, fromEffects(ctx, &preview.Effects)
+		receipts[0], effect = preview.Receipt, s.fromEffects(ctx, &preview.Effects)
 	default:
 		err = s.auditAll(ctx, acts, func(outcomes []leaderboard.Act) error {
 			if result, receipts[0], err = s.service.Correct(ctx, &b, key, c); err == nil {

@@ -34,7 +34,8 @@ import (
 //   - set the deadline (not for streams);
 //   - let the guard (auth.Guard) admit the call;
 //   - limit streams (see limitStream);
-//   - decode and check the request, and limit the rates of users (not for streams).
+//   - decode and check the request, and limit the rates of users (not for streams);
+//   - name the boards that the caller may see in errors.
 func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamServerInterceptor) {
 	panics := recovery.WithRecoveryHandlerContext(func(_ context.Context, p any) error { return s.panicError(p) })
 	unary := []grpc.UnaryServerInterceptor{
@@ -65,7 +66,8 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 			if err := s.guard.TakeUsers(resultsByUser(req)); err != nil {
 				return nil, err
 			}
-			return next(ctx, req)
+			res, err := next(ctx, req)
+			return res, s.reveal(ctx, err)
 		},
 	}
 	stream := []grpc.StreamServerInterceptor{
@@ -77,6 +79,9 @@ func (s *Server) interceptors() ([]grpc.UnaryServerInterceptor, []grpc.StreamSer
 		recovery.StreamServerInterceptor(panics),
 		authinterceptor.StreamServerInterceptor(s.enter),
 		s.limitStream,
+		func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			return s.reveal(ss.Context(), next(srv, ss))
+		},
 	}
 	return unary, stream
 }

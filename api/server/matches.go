@@ -71,7 +71,7 @@ func (s *Server) setVoid(ctx context.Context, req voidRequest, void, allowUnknow
 	}
 	if req.GetDryRun() {
 		effects, err := s.service.PreviewVoid(ctx, &b, key, void)
-		return key, fromEffects(ctx, &effects), err
+		return key, s.fromEffects(ctx, &effects), err
 	}
 	action := "match.restore"
 	if void {

@@ -42,7 +42,7 @@ func (s *Server) GetResult(ctx context.Context, req *pb.GetResultRequest) (*pb.G
 			return nil, err
 		}
 		for i := range acts {
-			res.History = append(res.History, fromAct(&acts[i]))
+			res.History = append(res.History, s.fromAct(ctx, &acts[i]))
 		}
 	}
 	return res, nil

@@ -83,7 +83,7 @@ func (s *Server) retract(ctx context.Context, o retractOptions, b *leaderboard.B
 		if receipts, effects, err = s.service.PreviewRetractions(ctx, b, plan); err != nil {
 			return nil, nil, err
 		}
-		effect = fromEffects(ctx, &effects)
+		effect = s.fromEffects(ctx, &effects)
 	} else if err := s.auditAll(ctx, retractionActs(ctx, plan, o.GetReason()), func(outcomes []leaderboard.Act) (err error) {
 		if receipts, err = s.service.RetractAll(ctx, b, plan); err == nil {
 			s.setResultObjects(ctx, b, outcomes, retractable(plan, receipts), nil)
@@ -96,6 +96,7 @@ func (s *Server) retract(ctx context.Context, o retractOptions, b *leaderboard.B
 	}
 	outcomes := make([]*pb.Outcome, len(receipts))
 	for i := range receipts {
+		receipts[i].Err = s.reveal(ctx, receipts[i].Err)
 		outcomes[i] = fromReceipt(b, plan.Keys[i].User, &receipts[i])
 	}
 	return outcomes, effect, nil
@@ -123,17 +124,17 @@ func retractable[T any](plan *ranking.Retractions, list []T) []T {
 	return elements
 }
 
-// fromEffects omits the boards that the caller's key does not allow.
-func fromEffects(ctx context.Context, e *ranking.Effects) *pb.RetractionEffect {
+// fromEffects omits the boards that the caller may not see.
+func (s *Server) fromEffects(ctx context.Context, e *ranking.Effects) *pb.RetractionEffect {
 	effect := &pb.RetractionEffect{Degraded: e.Degraded, Method: leaderboard.Competition.String(), AsOf: protoconv.Timestamp(e.AsOf)}
 	for board, n := range e.Changed {
-		if allows(ctx, board) {
+		if s.seesID(ctx, board) {
 			effect.ChangedCount += int64(n)
 		}
 	}
 	for i := range e.Entries {
 		x := &e.Entries[i]
-		if !allows(ctx, x.Board) {
+		if !s.seesID(ctx, x.Board) {
 			continue
 		}
 		effect.Entries = append(effect.Entries, &pb.RetractionEffect_Entry{

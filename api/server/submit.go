@@ -87,6 +87,9 @@ func (s *Server) submit(ctx context.Context, method string, o submitOptions, b *
 	if err == nil {
 		s.addExtras(ctx, o, b, receipts)
 	}
+	for i := range receipts {
+		receipts[i].Err = s.reveal(ctx, receipts[i].Err)
+	}
 	return receipts, err
 }
 

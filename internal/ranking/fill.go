@@ -76,7 +76,7 @@ func (s *shared) linkedIDs(ctx context.Context, source *leaderboard.Board) (ids 
 func (a *Admin) checkUnlinked(ctx context.Context, b *leaderboard.Board) error {
 	linked, err := a.linkedIDs(ctx, b)
 	if err == nil && len(linked) > 0 {
-		err = &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q is the source of the linked boards %q; delete these first", b.ID, linked)}
+		err = &leaderboard.FieldError{Field: "board", Problem: fmt.Sprintf("%q is the source of linked boards; delete these first", b.ID), Boards: linked}
 	}
 	return err
 }

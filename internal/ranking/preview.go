@@ -19,9 +19,8 @@ type BanPreview struct {
 	// there are more than maxEffects.
 	Entries   []EntryEffect
 	Truncated bool
-	// Boards and Seasons are the numbers of boards and seasons in which the user would appear or
-	// disappear.
-	Boards, Seasons int
+	// Seasons is the number of seasons of each board in which the user would appear or disappear.
+	Seasons map[leaderboard.BoardID]int
 	// Degraded means that at least one rank is unknown.
 	Degraded bool
 	AsOf     time.Time // when the computation began
@@ -57,7 +56,6 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 	if err != nil {
 		return BanPreview{}, err
 	}
-	var lastBoard leaderboard.BoardID
 	for _, key := range keys {
 		b, err := a.concernedBoard(ctx, &ban, key.Board)
 		if err != nil {
@@ -77,10 +75,10 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 		if e.Key == "" || e.Hidden == hidden {
 			continue
 		}
-		if p.Seasons++; key.Board != lastBoard {
-			p.Boards++
-			lastBoard = key.Board
+		if p.Seasons == nil {
+			p.Seasons = map[leaderboard.BoardID]int{}
 		}
+		p.Seasons[key.Board]++
 		if p.Truncated = len(p.Entries) == maxEffects; p.Truncated {
 			continue
 		}

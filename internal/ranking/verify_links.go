@@ -114,7 +114,7 @@ func (c *linkCheck) reportDamaged(key leaderboard.SeasonKey, user leaderboard.Us
 	if c.damagedUsers[boardUser{c.b.ID, user}] {
 		return nil
 	}
-	return c.addDifference(DataDamaged, c.season, user, fmt.Sprintf("data of the user on this board, or in season %q of the source %q, cannot be read; restore them, then repair: %v", key.Season, key.Board, err), false)
+	return c.addDifference(DataDamaged, c.season, user, fmt.Sprintf("data of the user on this board, or in season %q of its source, cannot be read; restore them, then repair: %v", key.Season, err), false)
 }
 
 // checkMissing gives writers time to copy new results (see links.go). It then reports the
@@ -134,7 +134,7 @@ func (c *linkCheck) checkMissing(ctx context.Context) error {
 				err = l.offerResults(ctx, []leaderboard.MatchResult{m.original})
 			}
 			if err == nil {
-				err = c.addDifference(ResultMissing, m.place, m.original.User, fmt.Sprintf("the board lacks the result of match %q of its source %q", m.original.Match, c.source.ID), c.repair)
+				err = c.addDifference(ResultMissing, m.place, m.original.User, fmt.Sprintf("the board lacks the result of match %q of its source", m.original.Match), c.repair)
 			}
 		}
 		if err != nil && !damaged(err) {
