@@ -71,7 +71,7 @@ func writeError(w http.ResponseWriter, err error) {
 			h.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(1, retry.RetryDelay.AsDuration().Seconds())))))
 		}
 	}
-	writeErrorBody(w, restStatus(s), s)
+	writeErrorBody(w, restStatus(s), err)
 }
 
 func restStatus(s *status.Status) int {
@@ -81,24 +81,26 @@ func restStatus(s *status.Status) int {
 	return httpStatus(s.Code())
 }
 
-func writeErrorBody(w http.ResponseWriter, status int, s *status.Status) {
+// writeErrorBody writes err, which must be a status, as JSON.
+func writeErrorBody(w http.ResponseWriter, httpStatus int, statusErr error) {
+	s := status.Convert(statusErr)
 	b, err := appendLine(errorMessage(s.Proto()))
 	if err != nil { // a detail of an unknown type: answer without details
 		b, _ = appendLine(&pb.Error{Code: int32(s.Code()), Status: code.Code(s.Code()).String(), Message: s.Message()})
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
+	w.WriteHeader(httpStatus)
 	_, _ = w.Write(b)
 }
 
 func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, httpStatus int) {
 	path := r.URL.EscapedPath()
 	if httpStatus != http.StatusMethodNotAllowed {
-		err := newStatus(codes.NotFound, "no such route; /openapi.json lists the routes", errorInfo("NO_SUCH_ROUTE"))
+		err := errNoRoute
 		if name := gw.emptyParameter(path); name != "" {
 			err = newStatus(codes.NotFound, fmt.Sprintf("the %s in the path is empty; an id has at least one character", name), errorInfo("EMPTY_ID"))
 		}
-		writeErrorBody(w, http.StatusNotFound, status.Convert(err))
+		writeErrorBody(w, http.StatusNotFound, err)
 		return
 	}
 	var allowed []string
@@ -108,10 +110,20 @@ func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ r
 			allowed = append(allowed, verb)
 		}
 	}
+	writeMethodNotAllowed(w, r, allowed)
+}
+
+var errNoRoute = newStatus(codes.NotFound, "no such route; /openapi.json lists the routes", errorInfo("NO_SUCH_ROUTE"))
+
+func writeMethodNotAllowed(w http.ResponseWriter, r *http.Request, allowed []string) {
+	if slices.Contains(allowed, http.MethodGet) {
+		allowed = append(allowed, http.MethodHead)
+	}
 	slices.Sort(allowed)
-	w.Header().Set("Allow", strings.Join(allowed, ", "))
-	message := fmt.Sprintf("%s is not allowed on this route; the allowed methods are %s", r.Method, strings.Join(allowed, ", "))
-	writeErrorBody(w, httpStatus, status.Convert(newStatus(codes.Unimplemented, message, errorInfo("METHOD_NOT_ALLOWED"))))
+	list := strings.Join(allowed, ", ")
+	w.Header().Set("Allow", list)
+	message := clip(fmt.Sprintf("%s is not allowed on this route; the allowed methods are %s", r.Method, list))
+	writeErrorBody(w, http.StatusMethodNotAllowed, newStatus(codes.Unimplemented, message, errorInfo("METHOD_NOT_ALLOWED")))
 }
 
 // emptyParameter returns the name of the first parameter that is empty in path, or "".

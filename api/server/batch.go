@@ -124,6 +124,9 @@ func (s *Server) addFailures(ctx context.Context, results []*pb.Result, outcomes
 				failure = cmp.Or(failure, err)
 			}
 			outcomes[i] = fromReceipt(nil, leaderboard.UserID(r.GetUserId()), &receipt)
+			if errors.Is(err, leaderboard.ErrBoardNotFound) {
+				outcomes[i].Reason = reasonOf(toStatus(err))
+			}
 		}
 		written = written || err == nil
 		outcomes[i].BoardId = &name

@@ -35,7 +35,7 @@ func TestBatchAcrossBoards(t *testing.T) {
 	const body = `{"include_previous_rank":true,"results":[
 		{"board_id":"cup","user_id":"ada","match_id":"m","score":5},
 		{"board_id":"nowhere","user_id":"ada","match_id":"m","score":5},
-		{"user_id":"ada","match_id":"m","points":7},
+		{"board_id":"default","user_id":"ada","match_id":"m","points":7},
 		{"board_id":"week","user_id":"ada","match_id":"m","points":7},
 		{"board_id":"cup","user_id":"ada","match_id":"m","score":5},
 		{"board_id":"cup","user_id":"bob","match_id":"m","points":5},
@@ -46,9 +46,9 @@ func TestBatchAcrossBoards(t *testing.T) {
 	if list := statuses(got); !slices.Equal(list, want) {
 		t.Fatalf("outcomes %q, want %q", list, want)
 	}
-	for i, detail := range map[int]string{1: "board_id: no board", 3: "board_id: board", 5: "points: "} {
-		if o := get(got, "outcomes", i); get(o, "reason") != "INVALID" || !strings.HasPrefix(get(o, "detail").(string), detail) {
-			t.Errorf("outcome %d is %v, want INVALID with a detail that begins with %q", i, o, detail)
+	for i, want := range map[int][2]string{1: {"BOARD_NOT_FOUND", "board_id: no board"}, 3: {"INVALID", "board_id: board"}, 5: {"INVALID", "points: "}} {
+		if o := get(got, "outcomes", i); get(o, "reason") != want[0] || !strings.HasPrefix(get(o, "detail").(string), want[1]) {
+			t.Errorf("outcome %d is %v, want %s with a detail that begins with %q", i, o, want[0], want[1])
 		}
 	}
 	if o := get(got, "outcomes", 6); get(o, "new_score") != number(9) || get(o, "previous_score") != number(5) || get(o, "previous_rank") != number(1) || get(o, "rank") != number(1) {

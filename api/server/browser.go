@@ -17,8 +17,8 @@ const anyOrigin = "*"
 func newCORS(origins []string) *cors.Cors {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
-		AllowedMethods: []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodDelete},
-		AllowedHeaders: []string{"Authorization", "Content-Type", "Last-Event-ID", "X-Request-Id"},
+		AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete},
+		AllowedHeaders: []string{"Authorization", "Cache-Control", "Content-Type", "Last-Event-ID", "Traceparent", "Tracestate", "X-Request-Id"},
 		ExposedHeaders: []string{"Retry-After", "X-Request-Id"},
 		MaxAge:         600,
 	})
@@ -72,7 +72,7 @@ func newGzip() func(http.Handler) http.HandlerFunc {
 
 // isPublicRead reports whether proxies may cache a successful answer to r that is not a stream.
 func (s *Server) isPublicRead(r *http.Request) bool {
-	return s.options.PublicRead && !s.options.Insecure && r.Method == http.MethodGet && len(r.Header["Authorization"]) == 0
+	return s.options.PublicRead && !s.options.Insecure && (r.Method == http.MethodGet || r.Method == http.MethodHead) && len(r.Header["Authorization"]) == 0
 }
 
 func cacheable(h http.Header) bool {

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
@@ -264,7 +265,7 @@ func TestCORS(t *testing.T) {
 	rest, _ := newHarness(t, Options{PublicRead: true, CORSOrigins: []string{page}}).onSockets()
 	closed, _ := newHarness(t, Options{PublicRead: true}).onSockets()
 	all, _ := newHarness(t, Options{PublicRead: true, CORSOrigins: []string{"*"}}).onSockets()
-	preflight := []string{"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,content-type"}
+	preflight := []string{"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,cache-control,content-type,last-event-id,traceparent,tracestate,x-request-id"}
 	for _, tt := range []struct {
 		server, origin, allowed string
 		post                    int
@@ -302,6 +303,104 @@ func TestCORS(t *testing.T) {
 	if res, _ := request(t, "GET", "http://"+rest+"/v1/boards/none/scores", "", "Origin", page); res.StatusCode != http.StatusNotFound || res.Header.Get("Access-Control-Allow-Origin") != page {
 		t.Errorf("a read of an unknown board returns %s and allows the origin %q, want 404 and %q", res.Status, res.Header.Get("Access-Control-Allow-Origin"), page)
 	}
+}
+
+// Every layer answers an error as JSON with a reason.
+func TestErrorsOfEveryLayer(t *testing.T) {
+	h := newHarness(t, Options{CORSOrigins: []string{"https://game.example"}})
+	rest, _ := h.onSockets()
+	insecure, _ := newHarness(t, Options{Insecure: true}).onSockets()
+	log := slog.New(slog.DiscardHandler)
+	probes := httptest.NewServer(NewProbeServer(false, func() error { return nil }, prometheus.NewRegistry(), log).Handler)
+	defer probes.Close()
+	admin := httptest.NewServer(NewAdminServer(false, func() error { return nil }, prometheus.NewRegistry(), log).Handler)
+	defer admin.Close()
+	h.newKey("bound", map[string]any{"scopes": []string{"read"}, "boards": []string{"b"}})
+	for _, tt := range []struct {
+		method, url string
+		header      []string
+		status      int
+		reason      string
+	}{
+		{"GET", insecure + "/v1/scores", []string{"Host", "evil.example"}, 421, "HOST_DENIED"},
+		{"GET", insecure + "/", []string{"Host", "evil.example"}, 421, "HOST_DENIED"},
+		{"POST", rest + "/v1/scores", []string{"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"}, 403, "CROSS_ORIGIN"},
+		{"POST", rest + "/healthz", []string{"Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"}, 403, "CROSS_ORIGIN"},
+		{"GET", rest + "/v1/boards/other", []string{"Authorization", "Bearer " + h.keys["bound"]}, 403, "BOARD_DENIED"},
+		{"POST", rest + "/v1/scores", []string{"Authorization", "Bearer " + h.keys["read"]}, 403, "SCOPE_REQUIRED"},
+		{"GET", rest + "/nope", nil, 404, "NO_SUCH_ROUTE"},
+		{"GET", rest + "/v1", nil, 404, "NO_SUCH_ROUTE"},
+		{"GET", rest + "/v1/nope", nil, 404, "NO_SUCH_ROUTE"},
+		{"GET", rest + "/v1/boards/", nil, 404, "EMPTY_ID"},
+		{"POST", rest + "/", nil, 405, "METHOD_NOT_ALLOWED"},
+		{"PUT", rest + "/openapi.json", nil, 405, "METHOD_NOT_ALLOWED"},
+		{"DELETE", rest + "/metrics", nil, 405, "METHOD_NOT_ALLOWED"},
+		{"PUT", rest + "/v1/scores", nil, 405, "METHOD_NOT_ALLOWED"},
+		{"GET", probes.URL + "/nope", nil, 404, "NO_SUCH_ROUTE"},
+		{"POST", probes.URL + "/readyz", nil, 405, "METHOD_NOT_ALLOWED"},
+		{"GET", admin.URL + "/v1/scores", nil, 404, "NO_SUCH_ROUTE"},
+		{"POST", admin.URL + "/debug/pprof/", nil, 405, "METHOD_NOT_ALLOWED"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://"+strings.TrimPrefix(tt.url, "http://"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(tt.header); i += 2 {
+			req.Header.Set(tt.header[i], tt.header[i+1])
+		}
+		if host := req.Header.Get("Host"); host != "" {
+			req.Host = host
+		}
+		a := h.send(req)
+		if a.status != tt.status || a.reason() != tt.reason || a.header.Get("Content-Type") != "application/json" || get(a.body, "message") == nil || get(a.body, "status") == nil {
+			t.Errorf("%s %s %q: %d %s %s, want %d as JSON with the reason %s", tt.method, tt.url, tt.header, a.status, a.header.Get("Content-Type"), a.raw, tt.status, tt.reason)
+		}
+		if allow := a.header.Get("Allow"); (tt.status == 405) != strings.Contains(allow, "GET, HEAD") {
+			t.Errorf("%s %s: Allow is %q, want GET and HEAD on 405 only", tt.method, tt.url, allow)
+		}
+	}
+}
+
+// HEAD has the status and the content type of GET, and no body. It ends even for a stream.
+func TestHeadWorksWhereGetDoes(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.http.Client().Timeout = 30 * time.Second
+	h.must("admin", "POST", "/v1/scores", `{"user_id":"u","match_id":"m","points":1}`)
+	paths := []string{"/", "/openapi.json", "/healthz", "/readyz", "/metrics", "/v1/boards/none", "/v1/nope", "/v1/boards/default/seasons/latest"}
+	for _, call := range calls {
+		if call[0] == "GET" {
+			paths = append(paths, strings.Replace(call[1], "nowhere", "default", 1))
+		}
+	}
+	for _, path := range paths {
+		answers := map[string]string{}
+		for _, method := range []string{"GET", "HEAD"} {
+			ctx, cancel := context.WithCancel(t.Context())
+			req, err := http.NewRequestWithContext(ctx, method, h.http.URL+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+h.keys["admin"])
+			res, err := h.http.Client().Do(req)
+			if err != nil {
+				t.Fatalf("%s %s: %v", method, path, err)
+			}
+			answers[method] = fmt.Sprint(res.StatusCode, " ", res.Header.Get("Content-Type"))
+			if method == "HEAD" {
+				if body, err := io.ReadAll(res.Body); err != nil || len(body) > 0 {
+					t.Errorf("HEAD %s: body %q, %v; want none", path, body, err)
+				}
+			}
+			cancel()
+			res.Body.Close()
+		}
+		if answers["HEAD"] != answers["GET"] {
+			t.Errorf("HEAD %s: %s, want %s as for GET", path, answers["HEAD"], answers["GET"])
+		}
+	}
+	waitFor(t, "the watches of GET and HEAD to end", func() bool {
+		return strings.Contains(h.do("admin", "GET", "/metrics", nil).raw, "leaderboard_api_running_calls{method=\"WatchScores\"} 0\n")
+	})
 }
 
 func TestFraming(t *testing.T) {

@@ -130,6 +130,12 @@ func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.RawPath = u.EscapedPath()
 	r = r.WithContext(r.Context())
 	r.URL = &u
+	if r.Method == http.MethodHead {
+		r.Method = http.MethodGet
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		w, r = &headWriter{w, cancel}, r.WithContext(ctx)
+	}
 	// The ServeMux would match an empty segment with a path parameter.
 	if strings.Contains(u.RawPath, "//") || strings.HasSuffix(u.RawPath, "/") {
 		gw.writeRoutingError(r.Context(), nil, nil, w, r, http.StatusNotFound)
@@ -137,6 +143,21 @@ func (gw *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	gw.ServeMux.ServeHTTP(w, r)
 }
+
+// headWriter ends the call of a HEAD request with the first byte of the answer, because a watch would not
+// end by itself. net/http drops the bytes.
+type headWriter struct {
+	http.ResponseWriter
+	end context.CancelFunc
+}
+
+func (w *headWriter) Write(p []byte) (int, error) {
+	defer w.end()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap returns the wrapped writer, for http.ResponseController.
+func (w *headWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // routeFinder returns a function for the requests of one handler, which all have one route.
 func (gw *gateway) routeFinder() func(*http.Request) *route {

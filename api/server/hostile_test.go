@@ -560,12 +560,12 @@ func everyByte(s string) string {
 func TestUnknownRoutes(t *testing.T) {
 	h := newHarness(t, Options{})
 	for _, path := range []string{"/v1", "/v1/", "/v1/nope", "/v1/scores/a/b", "/v1/users/u:promote", "/v2/scores", "/v1//scores"} {
-		if a := h.do("admin", "GET", path, nil); a.status != http.StatusNotFound {
-			t.Errorf("GET %s: %d %s, want 404", path, a.status, a.raw)
+		if a := h.do("admin", "GET", path, nil); a.status != http.StatusNotFound || a.reason() != "NO_SUCH_ROUTE" {
+			t.Errorf("GET %s: %d %s, want 404 NO_SUCH_ROUTE", path, a.status, a.raw)
 		}
 	}
 	for path, allow := range map[string]string{
-		"/v1/scores": "GET, POST", "/v1/boards/b": "DELETE, GET, PATCH", "/v1/users/u:ban": "POST", "/v1/scores/u": "GET", "/v1/scores:batch": "POST",
+		"/v1/scores": "GET, HEAD, POST", "/v1/boards/b": "DELETE, GET, HEAD, PATCH", "/v1/users/u:ban": "POST", "/v1/scores/u": "GET, HEAD", "/v1/scores:batch": "POST",
 	} {
 		a := h.do("admin", "PUT", path, "{}")
 		if a.status != http.StatusMethodNotAllowed || a.header.Get("Allow") != allow || a.body["code"] == nil {

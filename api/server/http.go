@@ -36,12 +36,26 @@ func addProbes(mux *http.ServeMux, ready func() error, metrics prometheus.Gather
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 }
 
+// addFallback answers requests that no other pattern of mux matches. All other patterns are for GET.
+func addFallback(mux *http.ServeMux) {
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		get := r.Clone(r.Context())
+		get.Method = http.MethodGet
+		if _, pattern := mux.Handler(get); pattern == "/" {
+			writeErrorBody(w, http.StatusNotFound, errNoRoute)
+			return
+		}
+		writeMethodNotAllowed(w, r, []string{http.MethodGet})
+	})
+}
+
 // NewProbeServer returns an HTTP server of /healthz, /readyz and /metrics. ready returns nil if the
 // process can do its work. The server of an insecure process refuses web pages of other origins, and
 // hosts other than loopback.
 func NewProbeServer(insecure bool, ready func() error, metrics prometheus.Gatherer, log *slog.Logger) *http.Server {
 	mux := http.NewServeMux()
 	addProbes(mux, ready, metrics)
+	addFallback(mux)
 	return newBodilessServer(insecure, mux, log)
 }
 
@@ -55,12 +69,13 @@ func NewAdminServer(insecure bool, ready func() error, metrics prometheus.Gather
 	} {
 		mux.HandleFunc("GET /debug/pprof/"+path, func(w http.ResponseWriter, r *http.Request) {
 			if err := checkProfileTime(r); err != nil {
-				writeText(w, http.StatusBadRequest, err.Error())
+				writeErrorBody(w, http.StatusBadRequest, newStatus(codes.InvalidArgument, err.Error(), errorInfo("INVALID_ARGUMENT")))
 				return
 			}
 			handler(w, r)
 		})
 	}
+	addFallback(mux)
 	return newBodilessServer(insecure, mux, log)
 }
 
@@ -143,6 +158,7 @@ func (s *Server) newMux() http.Handler {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(api.OpenAPI)
 	})))
+	addFallback(mux)
 	return mux
 }
 
@@ -175,7 +191,7 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		boundUnreadBody(w, r)
 		s.setHeaders(w.Header(), r)
 		if err := crossOrigin.Check(r); err != nil {
-			writeText(w, http.StatusForbidden, err.Error())
+			writeErrorBody(w, http.StatusForbidden, newStatus(codes.PermissionDenied, err.Error(), errorInfo("CROSS_ORIGIN")))
 			return
 		}
 		if s.options.Insecure && !checkHost(w, r) {
@@ -221,7 +237,9 @@ func checkHost(w http.ResponseWriter, r *http.Request) bool {
 	if isLoopbackName((&url.URL{Host: r.Host}).Hostname()) {
 		return true
 	}
-	writeText(w, http.StatusMisdirectedRequest, "an insecure server answers only to localhost and loopback addresses, not to "+strconv.QuoteToASCII(r.Host)+"; use http://localhost, or start the server without --insecure")
+	message := "an insecure server answers only to localhost and loopback addresses, not to " + strconv.QuoteToASCII(r.Host) +
+		"; use http://localhost, or start the server without --insecure"
+	writeErrorBody(w, http.StatusMisdirectedRequest, newStatus(codes.PermissionDenied, clip(message), errorInfo("HOST_DENIED")))
 	return false
 }
 
@@ -236,7 +254,8 @@ func checkInsecure(w http.ResponseWriter, r *http.Request) bool {
 	if (site == "" || site == "none" || site == "same-origin") && (origin == "" || origin == "http://"+r.Host) {
 		return true
 	}
-	writeText(w, http.StatusForbidden, "a web page of another origin sent this request; open the address itself, or start the server without --insecure")
+	writeErrorBody(w, http.StatusForbidden, newStatus(codes.PermissionDenied,
+		"a web page of another origin sent this request; open the address itself, or start the server without --insecure", errorInfo("CROSS_ORIGIN")))
 	return false
 }
 
