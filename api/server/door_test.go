@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -54,6 +55,45 @@ func TestDoors(t *testing.T) {
 func TestUnknownMethodsAreClosed(t *testing.T) {
 	if d := doorOf("/leaderboard.v1.LeaderboardService/None"); d.scope.String() != "nobody" || d.reach.String() != "EVERY_BOARD" {
 		t.Errorf("the door of an unknown method has the scope %s and the reach %v, want nobody and EVERY_BOARD", d.scope, d.reach)
+	}
+}
+
+// The levels of idempotency are true: a call without side effects changes nothing that is stored, and an
+// idempotent call changes nothing when it is repeated.
+func TestIdempotencyLevels(t *testing.T) {
+	h := newHarness(t, Options{Backup: func(context.Context, string) error { return nil }})
+	h.must("admin", "POST", "/v1/scores", `{"user_id":"u","match_id":"m","points":1}`)
+	state := func() string {
+		var all []string
+		for _, path := range []string{
+			"/v1/boards", "/v1/boards/default/results", "/v1/boards/default/scores", "/v1/boards/x/results?include_voids=true", "/v1/boards/x/seasons",
+			"/v1/bans?include_lifted=true", "/v1/keys", "/v1/users/u/scores",
+		} {
+			all = append(all, h.do("admin", "GET", path, nil).raw)
+		}
+		return strings.Join(all, "\n")
+	}
+	n := 0
+	eachMethod(func(_ string, md protoreflect.MethodDescriptor) {
+		call := calls[string(md.Name())]
+		level := md.Options().(*descriptorpb.MethodOptions).GetIdempotencyLevel()
+		if level == descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN {
+			return
+		}
+		n++
+		h.do("admin", "POST", "/v1/boards", `{"board_id":"x","matches":true}`) // 409 if another call has changed x
+		before := state()
+		for i := range 2 {
+			h.do("admin", call[0], call[1], call[2])
+			after := state()
+			if (level == descriptorpb.MethodOptions_NO_SIDE_EFFECTS || i == 1) && after != before {
+				t.Errorf("%s is %v, but call %d changed the state from\n%s\nto\n%s", md.Name(), level, i+1, before, after)
+			}
+			before = after
+		}
+	})
+	if n < 25 {
+		t.Errorf("the test called %d methods, want at least 25", n)
 	}
 }
 
