@@ -199,9 +199,9 @@ func TestDryRunsOfCorrections(t *testing.T) {
 			if after := leaders(boards()); after != before {
 				t.Errorf("the dry run changed the boards from\n%s to\n%s", before, after)
 			}
-			real := h.do("submit", "PATCH", tt.path, tt.body)
-			if dry.status != real.status || dry.reason() != real.reason() || fmt.Sprint(dry.body["result"], dry.body["new_score"], dry.body["rank"]) != fmt.Sprint(real.body["result"], real.body["new_score"], real.body["rank"]) {
-				t.Errorf("the dry run answers %d %s, the correction %d %s; want the same status, reason, result, score and rank", dry.status, dry.raw, real.status, real.raw)
+			act := h.do("submit", "PATCH", tt.path, tt.body)
+			if dry.status != act.status || dry.reason() != act.reason() || fmt.Sprint(dry.body["result"], dry.body["new_score"], dry.body["rank"]) != fmt.Sprint(act.body["result"], act.body["new_score"], act.body["rank"]) {
+				t.Errorf("the dry run answers %d %s, the correction %d %s; want the same status, reason, result, score and rank", dry.status, dry.raw, act.status, act.raw)
 			}
 			var effects []string
 			list, _ := get(dry.body, "effect", "entries").([]any)

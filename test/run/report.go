@@ -187,7 +187,6 @@ type servers struct {
 	ready    chan struct{}
 	clusters []*cluster.Cluster
 	names    []string
-	err      error
 }
 
 // startServers starts the servers that the environment does not name.

@@ -71,13 +71,11 @@ func TestLongPackagesNeedAReason(t *testing.T) {
 	r := newReport([]plan.Package{{Folder: "long"}, {Folder: "explained", LongBecause: "a server waits"}, {Folder: "short"}})
 	var printed bytes.Buffer
 	r.out = &printed
-	for _, p := range []packageTime{
+	r.times = []packageTime{
 		{result{elapsed: 2 * longPackage}, "long", false, 0},
 		{result{elapsed: 2 * longPackage}, "long", true, 0},
 		{result{elapsed: 2 * longPackage}, "explained", false, 0},
 		{result{elapsed: time.Second}, "short", false, 0},
-	} {
-		r.times = append(r.times, p)
 	}
 	r.longWithoutReason()
 	if got := printed.String(); strings.Count(got, "took") != 1 || !strings.Contains(got, "long took 120 s") {

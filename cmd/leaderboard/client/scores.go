@@ -142,11 +142,16 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 			writeSubmitted(c, res, t)
 			printLinked()
 		})
-		if err == nil && !CountsAsGiven(res.GetStatus(), res.GetStands()) {
-			err = errors.New("the result does not count as given: " + cmp.Or(res.GetDetail(), supersededText(res.GetStatus()), strings.ToLower(res.GetStatus().String())))
-		}
-		return err
+		return cmp.Or(err, errNotAsGiven(res))
 	})
+}
+
+// errNotAsGiven returns nil if the result counts as given, or was accepted.
+func errNotAsGiven(res *pb.SubmitScoreResponse) error {
+	if CountsAsGiven(res.GetStatus(), res.GetStands()) {
+		return nil
+	}
+	return errors.New("the result does not count as given: " + cmp.Or(res.GetDetail(), supersededText(res.GetStatus()), strings.ToLower(res.GetStatus().String())))
 }
 
 func addLinkedFlag(f *pflag.FlagSet, linked *bool) {

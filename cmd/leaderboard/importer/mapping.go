@@ -294,15 +294,7 @@ func banItem(r records.Record, board string) (it item, ok bool, err error) {
 func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	it := item{line: r.Line, raw: string(r.Raw), result: &pb.Result{}}
 	if m.Trim {
-		given, trimmed, changed := r.Column, m.trimmed(r), map[string]bool{}
-		r.Column = func(name string) (records.Value, bool) {
-			v, ok := trimmed(name)
-			if old, _ := given(name); old.Text != v.Text && !changed[name] {
-				changed[name] = true
-				it.trimmed++
-			}
-			return v, ok
-		}
+		m.trim(&r, &it.trimmed)
 	}
 	var errs []error
 	field := func(name, column string) string {
@@ -335,11 +327,8 @@ func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 	if m.RevisionFrom == "" {
 		it.result.Revision = integer(m.Revision, field("revision", m.Revision))
 	} else if text := field("", m.RevisionFrom); text != "" {
-		t, err := m.parseTime(text)
-		if it.result.Revision = t.UnixMilli(); err == nil && (it.result.Revision < 0 || it.result.Revision > leaderboard.MaxRevision) {
-			err = fmt.Errorf("%.40q is not a time from 1970 to 2109, which a revision can have", text)
-		}
-		if err != nil {
+		var err error
+		if it.result.Revision, err = m.revisionOf(text); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", m.RevisionFrom, err))
 		}
 	}
@@ -357,6 +346,31 @@ func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 		m.setTieBreakers(r, it.result, field, integer), m.setAttributes(r, it.result, field), m.setMetadata(r, it.result, field),
 	}
 	return it, errors.Join(append(errs, faults...)...)
+}
+
+// revisionOf returns the revision of a result that last changed at the given time.
+func (m *mapping) revisionOf(text string) (int64, error) {
+	t, err := m.parseTime(text)
+	if err != nil {
+		return 0, err
+	}
+	if n := t.UnixMilli(); n >= 0 && n <= leaderboard.MaxRevision {
+		return n, nil
+	}
+	return 0, fmt.Errorf("%.40q is not a time from 1970 to 2109, which a revision can have", text)
+}
+
+// trim makes r's columns trimmed, and counts the cells that this changes.
+func (m *mapping) trim(r *records.Record, count *int64) {
+	given, trimmed, changed := r.Column, m.trimmed(*r), map[string]bool{}
+	r.Column = func(name string) (records.Value, bool) {
+		v, ok := trimmed(name)
+		if old, _ := given(name); old.Text != v.Text && !changed[name] {
+			changed[name] = true
+			*count++
+		}
+		return v, ok
+	}
 }
 
 func (m *mapping) setScore(result *pb.Result, text string) error {
