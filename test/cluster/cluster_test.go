@@ -183,6 +183,7 @@ func TestSharedServersSkipOrFailWithoutServers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv(env, tt.named)
 			t.Setenv(needs.EnvServers, tt.require)
+			t.Setenv(needs.Variable, "") // the check does not start the servers of this test
 			k := &kind{
 				env:   env,
 				check: func(context.Context, []string) error { return tt.check },
