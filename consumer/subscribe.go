@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/IBM/sarama"
+	"github.com/cenkalti/backoff/v5"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -51,19 +52,19 @@ func Subscribe(ctx context.Context, s Subscription, deliver func(context.Context
 	}
 	c := s.Connection.Config(s.Group)
 	c.Consumer.Offsets.Initial = sarama.OffsetOldest
-	var permanent error
 	err := kafka.Retry(ctx, func() error {
 		err := subscribeOnce(ctx, &s, c, subscriber{deliver: deliver, log: log})
 		if errors.Is(err, kafka.ErrRejected) || errors.Is(err, sarama.ErrUnknownTopicOrPartition) {
-			permanent = err
-			return nil
+			return backoff.Permanent(err)
 		}
 		return err
 	}, func(err error, wait time.Duration) { log.Warn("cannot read updates, retrying", "err", err, "in", wait) })
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return nil
+	default:
+		return err
 	}
-	return errors.Join(permanent, err)
 }
 
 // subscribeOnce returns an error unless ctx is done.

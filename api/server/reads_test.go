@@ -25,10 +25,10 @@ func newDecayHarness(t *testing.T, order string) *harness {
 	for i, r := range []struct {
 		user      string
 		points    int
-		halfLives time.Duration
+		halfLives int
 	}{{"ann", 10, 0}, {"ann", 1, 2}, {"bob", 10, 0}, {"bob", 1, 3}, {"cyd", 20, 1}, {"dan", 10, 0}, {"dan", -1, 2}} {
 		h.must("submit", "POST", "/v1/boards/trend/scores", fmt.Sprintf(`{"user_id":%q,"match_id":"m%d","points":%d,"achieved_at":%q}`,
-			r.user, i, r.points, now.Add(-r.halfLives*time.Hour).Format(time.RFC3339)))
+			r.user, i, r.points, now.Add(-time.Duration(r.halfLives)*time.Hour).Format(time.RFC3339)))
 	}
 	return h
 }
@@ -343,7 +343,7 @@ func TestEveryAnswerIsDated(t *testing.T) {
 	at = tick(time.Minute)
 	h.must("admin", "POST", "/v1/users/ann:erase", `{}`)
 	checkReads("season without users", "20261120", false, at)
-	at = tick(time.Minute)
+	tick(time.Minute)
 	h.must("submit", "POST", "/v1/boards/cup/scores", `{"user_id":"ann","match_id":"o","points":5}`)
 
 	tick(24 * time.Hour)

@@ -92,7 +92,7 @@ func build(t *testing.T, folder string) string {
 }
 
 // run runs a program until done returns true, and then interrupts it. The program must exit with code 0.
-func run(t *testing.T, program string, done func() bool, args ...string) (stdout string) {
+func run(t *testing.T, program string, done func() bool, args ...string) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd := exec.CommandContext(t.Context(), program, args...)
@@ -122,7 +122,6 @@ func run(t *testing.T, program string, done func() bool, args ...string) (stdout
 	if err := <-exited; err != nil {
 		t.Errorf("%s ended after SIGTERM: %v, want code 0", program, err)
 	}
-	return out.String()
 }
 
 func update(user string, match int, oldBand, newBand int64) *pb.LeaderboardUpdate {
