@@ -1,3 +1,5 @@
+// Long: the whole contract runs on a real Redis, with one shard and with several.
+
 package redis
 
 import (

@@ -1,3 +1,5 @@
+// Long: the suite runs on a real Cassandra, and on a model of it with many orders of statements.
+
 package cql
 
 import (

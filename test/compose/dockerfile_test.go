@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 type instructions struct {
@@ -61,6 +63,7 @@ func TestImageRunsAsUnprivilegedUser(t *testing.T) {
 // The files that .dockerignore includes must suffice for the build. The binary must need no libc,
 // and know every command that a container runs.
 func TestImageBinaryBuildsAndKnowsItsCommands(t *testing.T) {
+	needs.Slow(t, "release")
 	context := t.TempDir()
 	copyContext(t, context)
 	runs := dockerfile(t).runs

@@ -51,6 +51,7 @@ func run(t *testing.T, dir, name string, args ...string) string {
 }
 
 func TestReleaseHasAStaticBinaryChecksumsAndNotes(t *testing.T) {
+	needs.Slow(t, "release")
 	dir := checkout(t)
 	platform := "linux/" + runtime.GOARCH
 	name := "leaderboard_v1.2.3_linux_" + runtime.GOARCH
