@@ -80,7 +80,7 @@ func TestFirstKeyIsShownOnATerminal(t *testing.T) {
 func TestFirstKeyIsShownAfterAFailedStart(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	args := []string{"serve", "--data", data, "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"}
-	onTerminal(t, nil, nil, append(args, "--jwt-algorithm", "ES256", "--jwt-jwks", "https://127.0.0.1:1/keys", "--jwt-issuer", "i", "--jwt-audience", "a")...)
+	onTerminal(t, nil, nil, append(args, "--jwt-algorithm", "ES256", "--jwt-jwks", "https://127.0.0.1:1/keys", "--jwt-issuer", "i", "--jwt-audience", "a", "--start-timeout", "100ms")...)
 	if _, err := os.Stat(data); err != nil {
 		t.Fatalf("the failed start did not open its store: %v", err)
 	}

@@ -230,8 +230,8 @@ func TestPodsKeepTheRestrictedStandard(t *testing.T) {
 		if c.Resources.Limits.Memory().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Requests.Cpu().IsZero() {
 			t.Errorf("%s lacks a memory limit, a memory request or a CPU request, want all three", name)
 		}
-		if !regexp.MustCompile(`^[a-z0-9./-]+:v\d+\.\d+\.\d+$`).MatchString(c.Image) {
-			t.Errorf("%s runs %q, want the version of a release", name, c.Image)
+		if !regexp.MustCompile(`^[a-z0-9./-]+:(v\d+\.\d+\.\d+|build-\d+)$`).MatchString(c.Image) {
+			t.Errorf("%s runs %q, want the version of a release or the number of a build", name, c.Image)
 		}
 	}
 	for name, n := range manifestsOf[corev1.Namespace](t, "Namespace") {
