@@ -164,7 +164,7 @@ func TestJSONShape(t *testing.T) {
 		{&pb.ListScoresResponse{Status: "success"}, `{"status":"success"}`},
 		{&pb.Result{UserId: `a"b\` + "\u2028\n\x7f", Attributes: map[string]string{"b": "1", "a": "<&>"}},
 			`{"user_id":"a\"b\\` + "\u2028" + `\u000a\u007f","match_id":"","revision":0,"attributes":{"a":"<&>","b":"1"}}`},
-		{&pb.Outcome{Status: 99, AchievedAt: timestamppb.New(noon)}, `{"user_id":"","match_id":"","status":99,"reason":"","detail":"","revision":0,"season":"","achieved_at":"2026-11-20T12:00:00Z"}`},
+		{&pb.Outcome{Status: 99, AchievedAt: timestamppb.New(noon)}, `{"user_id":"","match_id":"","status":99,"reason":"","detail":"","revision":0,"season":"","achieved_at":"2026-11-20T12:00:00Z","sealed":false}`},
 	} {
 		got, err := Append([]byte("x"), tt.m)
 		if err != nil || string(got) != "x"+tt.want {

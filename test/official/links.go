@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -275,7 +276,7 @@ func (r *linkedRun) checkTable(step string, i int, results []Result) (seasons, r
 			Entrants int
 		}
 	}
-	if err := r.callData(r.t.Context(), http.MethodGet, boardPath(b)+"/seasons", nil, nil, &answer); err != nil {
+	if err := r.callData(r.t.Context(), http.MethodGet, boardPath(b)+"/seasons", url.Values{"limit": {"1000"}}, nil, &answer); err != nil {
 		r.t.Fatal(err)
 	}
 	want, got := map[string]int{}, map[string]int{}

@@ -106,7 +106,7 @@ func (s *exportServer) seasons(board string) []exportSeason {
 	var list struct {
 		Data struct{ Seasons []exportSeason }
 	}
-	if status := s.read("/v1/boards/"+board+"/seasons", &list); status != http.StatusOK {
+	if status := s.read("/v1/boards/"+board+"/seasons?limit=1000", &list); status != http.StatusOK {
 		s.t.Fatalf("seasons of %s: status %d", board, status)
 	}
 	return list.Data.Seasons

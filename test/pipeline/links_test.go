@@ -217,7 +217,7 @@ func seasonsWithEntries(t *testing.T, api *deployment.Client, board string) (ids
 			}
 		}
 	}
-	if status, err := api.Call(t.Context(), http.MethodGet, "/v1/boards/"+board+"/seasons", nil, &answer); err != nil || status != http.StatusOK {
+	if status, err := api.Call(t.Context(), http.MethodGet, "/v1/boards/"+board+"/seasons?limit=1000", nil, &answer); err != nil || status != http.StatusOK {
 		t.Fatalf("seasons of %s: status %d, %v", board, status, err)
 	}
 	for _, s := range answer.Data.Seasons {
