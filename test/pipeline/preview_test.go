@@ -473,6 +473,7 @@ func (p *previews) retract() {
 	if !p.compareErrors(err, actErr) {
 		return
 	}
+	receipt.Replaced = nil // for the audit log; previews do not have it
 	want := ranking.RetractionPreview{Receipt: receipt}
 	after := p.snapshot()
 	for season, e := range p.entries(key.User) {
