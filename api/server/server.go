@@ -213,6 +213,7 @@ const (
 
 func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) []grpc.ServerOption {
 	options := []grpc.ServerOption{
+		grpc.WaitForHandlers(true), // so that no handler reads a store that is closed after Stop
 		grpc.ChainUnaryInterceptor(unary...),
 		grpc.ChainStreamInterceptor(stream...),
 		grpc.MaxRecvMsgSize(maxMessageBytes()),
