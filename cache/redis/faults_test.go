@@ -379,6 +379,7 @@ func TestTooManyMissedEntries(t *testing.T) {
 // Every page is consistent while 200 writers update the index and another process rebuilds
 // the index repeatedly. Afterwards the index is exact.
 func TestManyWritersWithReadersAndRebuilds(t *testing.T) {
+	needs.Slow(t, "clusters")
 	const writers, each, usersEach = 200, 20, 3
 	seed := seed.New(t)
 	x := openIndex(t, options(cluster.RedisCluster(t), 6))

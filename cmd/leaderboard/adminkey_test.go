@@ -88,7 +88,7 @@ func TestAdminKeyIsReplaced(t *testing.T) {
 	if r := s.runWithKey(t, next, "key", "list"); r.code != exitOK {
 		t.Errorf("key list with the key named \"next\": %s, want success", r.stderr)
 	}
-	s.runWithKey(t, next, "ban", "ada")
+	s.runWithKey(t, next, "ban", "ada", "--yes")
 	checkContains(t, s.runWithKey(t, next, "audit").stdout, " (next)", "ban")
 }
 

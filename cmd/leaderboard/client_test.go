@@ -266,7 +266,7 @@ func TestSubmitBatch(t *testing.T) {
 		}
 	}
 	write(`{"board_id":"gifts","user_id":"ada","match_id":"g","points":5}
-{"user_id":"bob","match_id":"g","points":5}
+{"board_id":"default","user_id":"bob","match_id":"g","points":5}
 
 `)
 	checkContains(t, s.ok(t, "submit-batch", file), "2 applied")

@@ -63,6 +63,8 @@ func (s *testServer) dialGRPC(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
+const settingsKey = "the-admin-key-of-this-test"
+
 func TestSettingsReachTheServer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		file  string
@@ -71,17 +73,19 @@ func TestSettingsReachTheServer(t *testing.T) {
 		"grpc_reflection": {"grpc_reflection: false", checkNoReflection},
 		"web": {`{public_read: true, web: {cors_origins: ["https://game.example"], frame_ancestors: ["https://portal.example"], cache_control: "public, max-age=5"}}`,
 			checkWeb},
-		"trusted_proxies":        {`{public_read: true, trusted_proxies: ["127.0.0.1"], limits: {peer_rate: 0.001, peer_burst: 1}}`, checkProxies},
-		"receive_timeout":        {"{insecure: true, receive_timeout: 1s}", checkReceiveTimeout},
-		"limits.connections":     {"limits: {connections: 1}", checkConnections},
-		"limits.streams":         {"limits: {streams: 2}", checkStreams},
-		"limits.watchers":        {"{public_read: true, limits: {watchers: 1}}", checkWatchers("the server already has 1 watchers")},
-		"limits.caller_watchers": {"{public_read: true, limits: {caller_watchers: 1}}", checkWatchers("this address, already has 1 watchers")},
+		"trusted_proxies":          {`{public_read: true, trusted_proxies: ["127.0.0.1"], limits: {peer_rate: 0.001, peer_burst: 1}}`, checkProxies},
+		"receive_timeout":          {"{insecure: true, receive_timeout: 1s}", checkReceiveTimeout},
+		"limits.connections":       {"limits: {connections: 1}", checkConnections},
+		"limits.streams":           {"limits: {streams: 2}", checkStreams},
+		"limits.watchers":          {"limits: {watchers: 1}", checkWatchers("the server already has 1 streams", "Authorization", "Bearer "+settingsKey)},
+		"limits.caller_watchers":   {"limits: {caller_watchers: 1}", checkWatchers("this key, or this address, already has 1 streams", "Authorization", "Bearer "+settingsKey)},
+		"limits.anonymous_streams": {"{public_read: true, limits: {anonymous_streams: 1}}", checkWatchers("the server already has 1 streams")},
+		"limits.peer_streams":      {"{public_read: true, limits: {peer_streams: 1}}", checkWatchers("this key, or this address, already has 1 streams")},
 		"jwt.max_lifetime": {`jwt: {algorithm: HS256, secret: "` + tokenSecret + `", issuer: "https://id.example", audience: leaderboard, max_lifetime: 1h}`,
 			checkMaxLifetime},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tt.check(t, startServer(t, filepath.Join(t.TempDir(), "data"), nil, "--config", writeFile(t, "settings.yaml", tt.file+"\n")))
+			tt.check(t, startServer(t, filepath.Join(t.TempDir(), "data"), []string{"LEADERBOARD_ADMIN_KEY=" + settingsKey}, "--config", writeFile(t, "settings.yaml", tt.file+"\n")))
 		})
 	}
 }
@@ -195,12 +199,12 @@ func checkStreams(t *testing.T, s *testServer) {
 	}
 }
 
-func checkWatchers(problem string) func(*testing.T, *testServer) {
+func checkWatchers(problem string, headers ...string) func(*testing.T, *testServer) {
 	return func(t *testing.T, s *testServer) {
-		if res := s.ask(t, "/v1/boards/default/watch"); res.status != http.StatusOK {
+		if res := s.ask(t, "/v1/boards/default/watch", headers...); res.status != http.StatusOK {
 			t.Fatalf("the first watch: %d %s, want 200", res.status, res.body)
 		}
-		res := s.ask(t, "/v1/boards/default/watch")
+		res := s.ask(t, "/v1/boards/default/watch", headers...)
 		if res.status != http.StatusTooManyRequests || res.header.Get("Retry-After") == "" || !strings.Contains(res.body, problem) {
 			t.Errorf("the second watch: %d, Retry-After %q, %s; want 429 with %q", res.status, res.header.Get("Retry-After"), res.body, problem)
 		}

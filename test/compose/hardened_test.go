@@ -188,15 +188,15 @@ func TestRedisFailsOver(t *testing.T) {
 	start := func(name, port string) *exec.Cmd {
 		t.Helper()
 		s := p.Services[name]
-		args := make([]string, len(s.Command))
-		for i, arg := range s.Command {
+		var args []string
+		for _, arg := range s.Command {
 			switch arg {
 			case "redis", "redis-replica":
 				arg = "localhost"
 			case "6379":
 				arg = master
 			}
-			args[i] = local(port, arg)
+			args = append(args, local(port, arg))
 		}
 		if name != "redis-sentinel" {
 			args = append(args, "--port", port, "--bind", "127.0.0.1", "--dir", dir)
