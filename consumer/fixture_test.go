@@ -299,7 +299,8 @@ func (c *cluster) join(s consumer.Service, o consumer.Options) *member {
 	return m
 }
 
-func (m *member) count(name string) int {
+// metric returns the sum of a metric's values, and the number of its samples.
+func (m *member) metric(name string) (sum, samples int, ok bool) {
 	m.t.Helper()
 	all, err := m.metrics.Gather()
 	if err != nil {
@@ -307,15 +308,23 @@ func (m *member) count(name string) int {
 	}
 	for _, f := range all {
 		if f.GetName() == "leaderboard_consumer_"+name {
-			sum := 0
 			for _, m := range f.GetMetric() {
 				sum += int(m.GetCounter().GetValue() + m.GetGauge().GetValue())
+				samples += int(m.GetHistogram().GetSampleCount())
 			}
-			return sum
+			return sum, samples, true
 		}
 	}
-	m.t.Fatalf("metric %q does not exist", name)
-	return 0
+	return 0, 0, false
+}
+
+func (m *member) count(name string) int {
+	m.t.Helper()
+	sum, _, ok := m.metric(name)
+	if !ok {
+		m.t.Fatalf("metric %q does not exist", name)
+	}
+	return sum
 }
 
 // gate calls the function before at the start of Apply. It counts the applied results by match.

@@ -68,7 +68,7 @@ func (f *follower) CatchUpAll(ctx context.Context) error {
 }
 
 func (r *region) follow(f *follower, o consumer.Options) *member {
-	f.Service, f.drops = ranking.New(r.store, r.index, ranking.Options{}), map[leaderboard.SeasonKey]int{}
+	f.Service, f.drops = ranking.New(r.store, r.index.Process(nil), ranking.Options{}), map[leaderboard.SeasonKey]int{}
 	o.BatchResults, o.SessionTimeout = 20, 2*time.Second
 	return r.join(f, o)
 }
@@ -83,7 +83,7 @@ func (r *region) leaveGap(indexed, missing []*sarama.ProducerMessage, boards ...
 	for _, b := range boards {
 		r.ranks(b)
 	}
-	first.index.setCut(true)
+	first.index.SetCut(true)
 	r.send(missing...)
 	eventually(r.t, "the results are committed", func() bool { return r.allCommitted() == len(indexed)+len(missing) })
 	first.stop()
@@ -109,7 +109,7 @@ func (r *region) result(board, user, match string) *sarama.ProducerMessage {
 // If a batch of a gap fails, the next attempt continues with this batch.
 func TestCatchingUpContinues(t *testing.T) {
 	r := openRegion(t)
-	r.leaveGap(r.results(0, 1, 1), r.results(1, 121, 1), "b", "linked")
+	r.leaveGap(r.next(1, 1), r.next(120, 1), "b", "linked")
 	f := &follower{
 		failBoard:   func(n int) bool { return n > 30 || n%3 == 0 },
 		failCatchUp: func(n int) bool { return n <= 3 },
@@ -126,7 +126,7 @@ func TestCatchingUpContinues(t *testing.T) {
 	if f.boards != 8 || f.catchUps != 4 {
 		t.Errorf("the consumer read the board %d times and called CatchUp %d times; want 8 reads (6 batches, 2 failures) and 4 calls (1 success, 3 failures)", f.boards, f.catchUps)
 	}
-	r.checkRanks(map[string]int{"u0": 121})
+	r.checkRanks()
 }
 
 // If the gaps have more users than the limit, the consumer drops the largest season, once.
@@ -147,12 +147,13 @@ func TestGapsWithManyUsers(t *testing.T) {
 	r.leaveGap(fill, gap, "b", "linked", "small")
 	f := &follower{}
 	r.follow(f, consumer.Options{}.WithMaxGapUsers(40))
-	eventually(t, "the position is the committed offset", func() bool { return r.positionsReach(r.committed()) })
+	r.waitForPositions()
 	want := map[leaderboard.SeasonKey]int{{Board: "b", Season: leaderboard.SeasonAll}: 1}
 	if diff := gocmp.Diff(want, f.drops); diff != "" || f.dropsOfAll != 0 {
 		t.Errorf("all seasons were dropped %d times, want 0; drops of single seasons (-want +got):\n%s", f.dropsOfAll, diff)
 	}
-	r.checkRanks(large)
+	r.scores = large
+	r.checkRanks()
 	if diff := gocmp.Diff(recount(small), r.ranks("small")); diff != "" {
 		t.Errorf("ranks of small (-want +got):\n%s", diff)
 	}
@@ -174,7 +175,7 @@ func TestGapsWithManySeasons(t *testing.T) {
 	r.leaveGap(fill, gap, boards...)
 	f := &follower{}
 	r.follow(f, consumer.Options{}.WithMaxGapUsers(8))
-	eventually(t, "the position is the committed offset", func() bool { return r.positionsReach(r.committed()) })
+	r.waitForPositions()
 	if f.dropsOfAll != 1 {
 		t.Errorf("all seasons were dropped %d times, want once", f.dropsOfAll)
 	}
@@ -186,20 +187,18 @@ func TestGapsWithManySeasons(t *testing.T) {
 }
 
 // loseMessages lets a consumer apply 40 results, and adds a result of dan to the store only, as if the
-// log and the index had lost it. It returns all scores.
-func (r *region) loseMessages() map[string]int {
+// log and the index had lost it.
+func (r *region) loseMessages() {
 	r.t.Helper()
-	scores := map[string]int{"dan": 1}
-	for i := range 40 {
-		scores[fmt.Sprint("u", i%10)]++
-	}
+	r.scores["dan"] = 1
 	first := r.start(false)
-	r.send(r.results(0, 40, 10)...)
+	r.send(r.next(40, 10)...)
 	eventually(r.t, "the results are committed", func() bool { return r.allCommitted() == 40 && r.positionsReach(r.committed()) })
 	r.ranks("b")
 	r.ranks("linked")
 	first.stop()
-	x := &processIndex{Index: r.index, cut: true, failed: map[leaderboard.SeasonKey]bool{}}
+	x := r.index.Process(nil)
+	x.SetCut(true)
 	s := ranking.New(r.store, x, ranking.Options{})
 	b := boardB(r.t, s)
 	result, err := s.Complete(r.t.Context(), b, leaderboard.MatchResult{ResultKey: leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "dan", Match: "lost"}, Score: 1})
@@ -209,12 +208,11 @@ func (r *region) loseMessages() map[string]int {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	return scores
 }
 
 // checkLoss checks that consumers drop all seasons: only a fill from the store adds dan to the ranks.
 // The first consumer notices the loss, but ends before it drops the seasons. The next must drop them.
-func (r *region) checkLoss(scores map[string]int) {
+func (r *region) checkLoss() {
 	r.t.Helper()
 	dying := &follower{failCatchUpAll: func(int) bool { return true }}
 	m := r.follow(dying, consumer.Options{})
@@ -226,13 +224,10 @@ func (r *region) checkLoss(scores map[string]int) {
 	})
 	m.stop()
 	r.start(false)
-	r.send(r.results(40, 50, 10)...) // the positions move only after the seasons are dropped
-	for i := range 10 {
-		scores[fmt.Sprint("u", i)]++
-	}
+	r.send(r.next(10, 10)...) // the positions move only after the seasons are dropped
 	ends = r.ends()
 	eventually(r.t, "the positions are the ends of the log", func() bool { return r.positionsReach(ends) })
-	r.checkRanks(scores)
+	r.checkRanks()
 }
 
 func (r *region) ends() (all [partitions]int64) {
@@ -256,7 +251,7 @@ func TestIndexAfterALossOfNewestMessages(t *testing.T) {
 }
 
 func indexAfterALossOfNewestMessages(t *testing.T, r *region) {
-	scores := r.loseMessages()
+	r.loseMessages()
 	beyond := map[int32]sarama.OffsetAndMetadata{}
 	for p, offset := range r.committed() {
 		beyond[int32(p)] = sarama.OffsetAndMetadata{Offset: offset + 5, LeaderEpoch: -1}
@@ -264,13 +259,13 @@ func indexAfterALossOfNewestMessages(t *testing.T, r *region) {
 	if _, err := r.admin.AlterConsumerGroupOffsets(r.group(), map[string]map[int32]sarama.OffsetAndMetadata{r.topics.Results(): beyond}, nil); err != nil {
 		t.Fatal(err)
 	}
-	r.checkLoss(scores)
+	r.checkLoss()
 }
 
 // Kafka has removed messages, the committed offsets and the positions.
 func TestIndexAfterALossOfAllOffsets(t *testing.T) {
 	r := openRegion(t)
-	scores := r.loseMessages()
+	r.loseMessages()
 	expired := map[int32]int64{}
 	for p, offset := range r.committed() {
 		if offset > 0 {
@@ -285,7 +280,7 @@ func TestIndexAfterALossOfAllOffsets(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	r.checkLoss(scores)
+	r.checkLoss()
 }
 
 func TestPositionsDoNotExpire(t *testing.T) {
