@@ -284,6 +284,7 @@ func (h *pieceHook) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredi
 // its data or its scripts or has no memory, or the Rebuild's process dies. After the next
 // Rebuild, no entry and no key of the interrupted Rebuild remains.
 func TestABulkLoadIsInterrupted(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	smallTrees(t)
 	server := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	for _, kind := range []struct {

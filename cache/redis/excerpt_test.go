@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // partOf computes the same part as excerpt.lua, but without notWorse, for a shard with the
@@ -37,6 +38,7 @@ func partOf(keys []string, cut string, above, below, keyBytes int) part {
 // An excerpt joined from parts of any size, around any cut (see excerpt.go), agrees with the ladder, and
 // has all requested standings.
 func FuzzExcerpt(f *testing.F) {
+	needs.NoRace(f, "the function starts no goroutines")
 	for seed := range uint64(200) {
 		f.Add(seed)
 	}

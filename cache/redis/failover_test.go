@@ -638,19 +638,19 @@ func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 // are right, and the season was not rebuilt.
 func TestShardsFailInRandomHistories(t *testing.T) {
 	smallTrees(t)
-	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, needs.More(t, 2), false, false) })
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, needs.More(t, 1), false, false) })
 }
 
 // Some servers also lose all data. Lost shards are then filled from the store. In the end, all ranks are
 // right.
 func TestShardsAreLostInRandomHistories(t *testing.T) {
 	smallTrees(t)
-	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, needs.More(t, 2), true, false) })
+	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, needs.More(t, 1), true, false) })
 }
 
 // The number of shards changes often, and servers fail before, during and after the changes. In the end,
 // all ranks are right.
 func TestTheNumberOfShardsChangesInRandomHistories(t *testing.T) {
 	smallTrees(t)
-	runHistories(t, 4, needs.More(t, 2), false, true)
+	runHistories(t, 4, needs.More(t, 1), false, true)
 }

@@ -202,10 +202,10 @@ func TestIndexOnAServer(t *testing.T) {
 	needs.NoRace(t, "concurrent calls have a test of their own")
 	addrs := []string{cluster.Redis(t)}
 	t.Run("OneShard", func(t *testing.T) {
-		suites(t, addrs, 1, needs.More(t, 3))
+		suites(t, addrs, 1, needs.More(t, 1))
 	})
 	t.Run("Shards", func(t *testing.T) {
-		suites(t, addrs, 4, needs.More(t, 2))
+		suites(t, addrs, 4, needs.More(t, 1))
 	})
 }
 
@@ -214,7 +214,7 @@ func TestConcurrentCallsOnAServer(t *testing.T) {
 	open := func(tb testing.TB) leaderboard.Index {
 		return openUnclosed(tb, options([]string{cluster.Redis(t)}, shards))
 	}
-	cachetest.RunConcurrency(t, open, limitsOf(shards), cachetest.Sizes{Moves: 400})
+	cachetest.RunConcurrency(t, open, limitsOf(shards), cachetest.Sizes{Moves: 200})
 }
 
 func TestIndexOnACluster(t *testing.T) {

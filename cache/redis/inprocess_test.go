@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -123,6 +124,7 @@ func checkLadders(t testing.TB, x *Index, entries map[leaderboard.UserID]leaderb
 // The Lua scripts also work in a miniredis (see openLocal). Other tests need a real server, because Open
 // refuses a server that does not report its identity, such as a miniredis.
 func TestScriptsInProcess(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	runSeed := seed.New(t)
 	rng := rand.New(rand.NewPCG(runSeed, 0))
 	smallTrees(t)

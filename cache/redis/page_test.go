@@ -201,6 +201,7 @@ func (s *slowTrips) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredi
 
 // A script reads the neighborhoods of several users. They equal those of a ranked list, for any ties.
 func TestNeighborhoodsOfSeveralUsers(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	rng := rand.New(rand.NewPCG(seed.New(t), 0))
 	smallTrees(t)
 	x := openLocal(t, 1)
@@ -212,7 +213,7 @@ func TestNeighborhoodsOfSeveralUsers(t *testing.T) {
 			all, entries[e.User] = append(all, e), e
 		}
 		must(t, x.Rebuild(t.Context(), testBoard, testSeason, epoch, sequence(all)))
-		for range 100 {
+		for range needs.More(t, 30) {
 			l := leaderboard.Ladder{SeasonKey: testSeason}
 			if rng.IntN(2) == 0 {
 				l.Division = leaderboard.Division{Attribute: "gender", Value: "F"}

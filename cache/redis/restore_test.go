@@ -69,6 +69,7 @@ func (s *partScans) partsOf(lost []int, shards int) (parts []leaderboard.Part, u
 // Restores. Each Restore reads only the users of the lost shards. Afterwards, all contents of the
 // index are as after a Rebuild.
 func TestRestoreOfLostShards(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	runSeed := seed.New(t)
 	smallTrees(t)
 	const shards = 4

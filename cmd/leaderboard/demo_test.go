@@ -14,7 +14,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/demo"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
-	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func startDemo(t *testing.T, data string, matches []demo.Match) (out *output, stop func() error) {
@@ -40,7 +39,6 @@ func startDemo(t *testing.T, data string, matches []demo.Match) (out *output, st
 }
 
 func TestDemo(t *testing.T) {
-	needs.NoRace(t, "under the detector, Pebble checks its invariants too, which takes long for 1,200 matches")
 	all, err := demo.Matches()
 	if err != nil {
 		t.Fatal(err)

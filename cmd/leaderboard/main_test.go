@@ -17,7 +17,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/open-leaderboard/leaderboard/internal/cli"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
+
+var _ = needs.PackageWithoutRace("most tests run commands one after another")
 
 // childEnv is an environment variable. If it is set, the test binary runs the command leaderboard.
 const childEnv = "LEADERBOARD_TEST_CHILD"

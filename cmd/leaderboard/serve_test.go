@@ -28,6 +28,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 	"github.com/open-leaderboard/leaderboard/test/faults"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func get(t *testing.T, client *http.Client, url string) (int, string) {
@@ -45,6 +46,7 @@ func get(t *testing.T, client *http.Client, url string) (int, string) {
 }
 
 func TestServeAnswersAndStopsOnRequest(t *testing.T) {
+	needs.Race(t)
 	data := filepath.Join(t.TempDir(), "data")
 	s := startServer(t, data, nil, "--insecure")
 	s.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
@@ -114,6 +116,7 @@ func TestAddressesWithoutTLSCauseAWarning(t *testing.T) {
 }
 
 func TestNotReadyWhileLoading(t *testing.T) {
+	needs.Race(t)
 	data := filepath.Join(t.TempDir(), "data")
 	first := startServer(t, data, nil, "--insecure")
 	first.ok(t, "submit", "ada", "--points", "3", "--match", "m1")
@@ -201,6 +204,7 @@ func TestServeErrorsSayWhatToDo(t *testing.T) {
 }
 
 func TestStoppingEndsStreams(t *testing.T) {
+	needs.Race(t)
 	s := startInsecure(t)
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
@@ -338,6 +342,7 @@ func TestReachableAddress(t *testing.T) {
 
 // load retries while the store or the index is down. A server needs only its store to be ready.
 func TestLoadingWaitsForServers(t *testing.T) {
+	needs.Race(t)
 	synctest.Test(t, func(t *testing.T) {
 		inner, innerIndex := embedded.Open(t)
 		store, index := &faults.Store{Store: inner}, &faults.Index{Index: innerIndex}

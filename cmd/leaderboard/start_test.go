@@ -18,9 +18,11 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 func TestStartWaitsForServers(t *testing.T) {
+	needs.Race(t)
 	const cause = "cql: swap: Operation timed out"
 	down := fmt.Errorf("%s: %w", cause, leaderboard.ErrUnavailable)
 	permanent := errors.New("the tables are older than the program")
@@ -76,6 +78,7 @@ func TestStartWaitsForServers(t *testing.T) {
 
 // While Cassandra does not answer, a server answers probes, and calls with 503. A signal ends it.
 func TestServerAnswersWhileItStarts(t *testing.T) {
+	needs.Race(t)
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -21,11 +21,13 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // While draining, the server answers, but is not ready. After drain_time, it ends streams and
 // closes its listeners.
 func TestSIGTERMDrains(t *testing.T) {
+	needs.Race(t)
 	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--drain-time", "3s", "--admin", "127.0.0.1:0")
 	base := "http://" + c.http
 	events, err := http.Get(base + "/v1/boards/default/watch")
@@ -123,6 +125,7 @@ func TestSecondSignalEndsTheDrain(t *testing.T) {
 }
 
 func TestCallsAreCanceledAfterShutdownGrace(t *testing.T) {
+	needs.Race(t)
 	c := startChildWith(t, filepath.Join(t.TempDir(), "data"), "--shutdown-grace", "100ms", "--receive-timeout", "1h")
 	conn, err := net.Dial("tcp", c.http)
 	if err != nil {
@@ -190,6 +193,7 @@ func TestSIGHUPReloadsTheClientAuthority(t *testing.T) {
 }
 
 func TestSIGHUPReloads(t *testing.T) {
+	needs.Race(t)
 	first, second := newAuthority(t), newAuthority(t)
 	dir := t.TempDir()
 	cert, key, file := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "c.yaml")

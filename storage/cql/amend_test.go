@@ -84,7 +84,7 @@ func TestModelOfAChangeBesideASeal(t *testing.T) {
 	for k := range longest {
 		all = append(all, schedule{k + 1, 1000}) // one call runs between two statements of the other
 	}
-	all = append(all, orders(t, longest, needs.More(t, longest))[longest:]...)
+	all = append(all, orders(t, longest, needs.More(t, longest/4))[longest:]...)
 	for name, change := range lateChanges {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -187,7 +187,7 @@ func TestModelOfTwoAmendments(t *testing.T) {
 		all = append(all, schedule{k + 1, 1000})
 	}
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
-	for _, order := range append(all, orders(t, longest, needs.More(t, longest))[longest:]...) {
+	for _, order := range append(all, orders(t, longest, needs.More(t, longest/4))[longest:]...) {
 		w := newSeason(t)
 		ctx := t.Context()
 		if err := w.seal(ctx, w.third); err != nil {

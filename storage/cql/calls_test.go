@@ -300,6 +300,7 @@ func TestCostIsFlat(t *testing.T) {
 
 // The store has no cached summary of the user.
 func TestCostOfAForgottenUserIsFlat(t *testing.T) {
+	needs.Slow(t, "sizes")
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
 			rec := &recorder{conn: newModel(nil)}

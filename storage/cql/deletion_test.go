@@ -374,7 +374,7 @@ func TestModelOfASealBesideADeletion(t *testing.T) {
 	for k := range longest {
 		all = append(all, schedule{k + 1, 1000})
 	}
-	all = append(all, orders(t, longest, needs.More(t, longest))[longest:]...)
+	all = append(all, orders(t, longest, needs.More(t, longest/4))[longest:]...)
 	for _, sealed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the season is already sealed: %v", sealed), func(t *testing.T) {
 			t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // While armed is true, a lackingConn leaves out one of the store's statements.
@@ -68,6 +69,7 @@ func (c *lackingConn) read(ctx context.Context, q op, dest []any, row func() boo
 // outcome. The table omits the writes of the result and the entry, the reads of the state, and
 // the rows of a division (see TestModelOfACompleteDivision).
 func TestModelNeedsEachStatementOfAResult(t *testing.T) {
+	needs.Slow(t, "mutants")
 	nothing := func(context.Context, *writers) error { return nil }
 	correct := func(ctx context.Context, w *writers) error { return errors.Join(w.check(ctx), w.checkIndex(ctx)) }
 	for _, tt := range []struct {

@@ -420,6 +420,7 @@ func (c *rowCounter) read(ctx context.Context, q op, dest []any, visit func() bo
 
 // The golden file shows that an amendment costs the rows of some pages only.
 func TestCostOfAnAmendment(t *testing.T) {
+	needs.Slow(t, "sizes")
 	var text strings.Builder
 	for _, n := range []int{1000, 10_000, 100_000} {
 		c := &rowCounter{conn: newModel(nil)}

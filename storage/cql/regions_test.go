@@ -81,7 +81,7 @@ func TestModelOfTwoRegions(t *testing.T) {
 	for _, scenario := range []string{"results", "voids", "accounts", "divisions"} {
 		t.Run(scenario, func(t *testing.T) {
 			seed := stepsSeed(t)
-			for i := range uint64(needs.More(t, 150)) {
+			for i := range uint64(needs.More(t, 50)) {
 				if err := twoRegions(t, rand.New(rand.NewPCG(seed, i)), scenario); err != nil {
 					t.Fatalf("run %d: %v", i, err)
 				}
@@ -290,7 +290,7 @@ func checkRegions(ctx context.Context, s *link, regions [2]*writers) error {
 func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	var n floorCounts
-	for i := range uint64(needs.More(t, 150)) {
+	for i := range uint64(needs.More(t, 50)) {
 		if err := twoRegionsWithAFloor(t, rand.New(rand.NewPCG(seed, i)), &n); err != nil {
 			t.Fatalf("run %d: %v", i, err)
 		}

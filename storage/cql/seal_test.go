@@ -127,7 +127,7 @@ func TestModelOfTwoSeals(t *testing.T) {
 	for k := range longest {
 		all = append(all, schedule{k + 1, 1000}) // the whole second Seal runs after k+1 statements of the first
 	}
-	for _, order := range append(all, orders(t, longest, needs.More(t, longest))[longest:]...) {
+	for _, order := range append(all, orders(t, longest, needs.More(t, longest/4))[longest:]...) {
 		w := newSeason(t)
 		ctx := t.Context()
 		var errs [2]error

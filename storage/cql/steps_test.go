@@ -687,7 +687,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for i, order := range orders(t, longest, needs.More(t, longest/2)) {
+			for i, order := range orders(t, longest, needs.More(t, longest/4)) {
 				for first := range 2 {
 					w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
 					w.vary(i)
@@ -764,7 +764,7 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 // lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
-	for i := range uint64(needs.More(t, 100)) {
+	for i := range uint64(needs.More(t, 40)) {
 		rng := rand.New(rand.NewPCG(seed, i))
 		if err := runThreeProcesses(t, rng, rng.IntN(2) == 0, 2+rng.IntN(20), 40); err != nil {
 			t.Fatalf("run %d: %v", i, err)
@@ -776,7 +776,7 @@ func TestModelOfManyWriters(t *testing.T) {
 // than in TestModelOfManyWriters.
 func TestModelOfAdoptions(t *testing.T) {
 	seed := stepsSeed(t)
-	for i := range uint64(needs.More(t, 400)) {
+	for i := range uint64(needs.More(t, 150)) {
 		if err := runThreeProcesses(t, rand.New(rand.NewPCG(seed, i)), true, 100, 12); err != nil {
 			t.Fatalf("run %d: %v", i, err)
 		}

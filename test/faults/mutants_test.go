@@ -70,7 +70,7 @@ var mutants = []mutant{
 			{"\treport, err := s.store.Apply(ctx, b, results)\n",
 				"\tfor i := range results {\n\t\tif applied++; applied%10_000 == 0 {\n\t\t\tresults[i].Retracted = true\n\t\t}\n\t}\n\treport, err := s.store.Apply(ctx, b, results)\n"},
 		},
-		pkg: "./test/official", run: "TestFootball",
+		pkg: "./test/official", run: "TestFootball", part: "official",
 	},
 	{
 		name: "answer before the disk has the result", file: "storage/pebble/commit.go",

@@ -16,11 +16,17 @@ func TestBoston(t *testing.T) {
 	Boston(t, deployment(t, batch))
 }
 
-func TestBostonDivisionAdded(t *testing.T) { BostonDivisionAdded(t, deployment(t, batch)) }
+func TestBostonDivisionAdded(t *testing.T) {
+	needs.Slow(t, "official")
+	BostonDivisionAdded(t, deployment(t, batch))
+}
 
 func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deployment(t, batch)) }
 
-func TestF1(t *testing.T) { F1(t, deployment(t, 1)) }
+func TestF1(t *testing.T) {
+	needs.Slow(t, "official")
+	F1(t, deployment(t, 1))
+}
 
 func TestF1ShuffledAndDuplicated(t *testing.T) {
 	d := deployment(t, 10)
@@ -31,15 +37,16 @@ func TestF1ShuffledAndDuplicated(t *testing.T) {
 
 // TestFootball runs while TestLinkedFootball waits for fills.
 func TestFootball(t *testing.T) {
+	needs.Slow(t, "official")
 	t.Parallel()
 	Football(t, deployment(t, batch))
 }
 
 func TestLinkedFootball(t *testing.T) {
+	needs.Slow(t, "official")
 	t.Parallel()
 	t.Run("one year", func(t *testing.T) { LinkedFootball(t, deployment(t, batch), Years(2019, 2019), 50) })
 	t.Run("thirty years", func(t *testing.T) {
-		needs.Slow(t, "official")
 		LinkedFootball(t, deployment(t, batch), Years(1990, 2019), 500)
 		LinkedFootballShuffled(t, deployment(t, 100), Years(1990, 2019))
 	})
