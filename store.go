@@ -224,6 +224,12 @@ type EntryStore interface {
 	// yield the row of an entry that moves meanwhile. Entries may omit orphan rows. A
 	// Recount of the user removes them.
 	OrphanRows(ctx context.Context, s SeasonKey) iter.Seq2[OrphanRow, error]
+	// RemoveOrphanRows reads ladders of all seasons for about the given time, and removes
+	// orphan rows. It returns the number of removed rows. It keeps rows that the entry of an
+	// unfinished Apply may need, and rows of damaged data. Each call continues where the
+	// previous one stopped. After the last ladder, RemoveOrphanRows returns early, and the
+	// next call begins with the first one.
+	RemoveOrphanRows(ctx context.Context, limit time.Duration) (removed int64, err error)
 	// Recount computes a user's entry from the results that stand, and repairs the user's
 	// rows in every ladder. It uses the rules of the stored board, even if b is older. It
 	// returns the stored entry as Before and the computed entry as After. These differ only

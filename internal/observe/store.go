@@ -145,6 +145,12 @@ func (o *store) OrphanRows(ctx context.Context, s leaderboard.SeasonKey) iter.Se
 	return sequence(ctx, o.calls, "OrphanRows", s.Board, func(ctx context.Context) iter.Seq2[leaderboard.OrphanRow, error] { return o.inner.OrphanRows(ctx, s) })
 }
 
+func (o *store) RemoveOrphanRows(ctx context.Context, limit time.Duration) (_ int64, err error) {
+	ctx, call := o.calls.begin(ctx, "RemoveOrphanRows", "")
+	defer call.end(&err)
+	return o.inner.RemoveOrphanRows(ctx, limit)
+}
+
 func (o *store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (_ leaderboard.Change, err error) {
 	ctx, call := o.calls.begin(ctx, "Recount", b.ID)
 	defer call.end(&err)

@@ -126,6 +126,14 @@ func TestCallsAreGolden(t *testing.T) {
 		{"Apply of a better result in another division", func() error { return w.apply(ctx, s, "o 12 blue") }},
 		{"Apply of a worse result", func() error { return w.apply(ctx, s, "p 1 blue") }},
 		{"Apply of a retraction of the best result", func() error { return w.apply(ctx, s, "o r1 retracted") }},
+		{"RemoveOrphanRows, after another process has written old rows", func() error {
+			if err := w.writeOldRows(ctx, open(rec.conn, Options{DataCenter: "dc1"})); err != nil {
+				return err
+			}
+			s.walk.last = bucket{}
+			_, err := s.RemoveOrphanRows(ctx, time.Hour)
+			return err
+		}},
 		{"Apply of a result out of bounds", func() error {
 			r := w.result("q 1")
 			r.Score = 1 << 60

@@ -20,6 +20,8 @@ type damage struct {
 	name  string
 	plant func(p *planter)
 	kinds []differenceKind
+	// removed is the number of orphan rows that RemoveOrphanRows removes.
+	removed int64
 }
 
 type differenceKind string
@@ -72,28 +74,30 @@ var damages = []damage{
 	{"a row of a slow writer", func(p *planter) {
 		p.write(p.row("", 400, insertTime(1)))
 		p.write(p.row("team:red", 400, insertTime(1)))
-	}, []differenceKind{orphanRow, orphanRow}},
+	}, []differenceKind{orphanRow, orphanRow}, 2},
 	{"a row in a division that the user has left", func(p *planter) { p.write(p.row("team:blue", 50, insertTime(1))) },
-		[]differenceKind{orphanRow}},
-	{"a ladder row written by hand", func(p *planter) { p.write(p.row("", 400, clock())) }, []differenceKind{orphanRow}},
-	{"a ladder row deleted by hand", func(p *planter) { p.write(p.deleteLadderRow("")) }, []differenceKind{rowMissing}},
+		[]differenceKind{orphanRow}, 1},
+	{"a row that was written for the version of the entry", func(p *planter) { p.write(p.row("", 400, insertTime(p.entry.Version))) },
+		[]differenceKind{orphanRow}, 0},
+	{"a ladder row written by hand", func(p *planter) { p.write(p.row("", 400, clock())) }, []differenceKind{orphanRow}, 0},
+	{"a ladder row deleted by hand", func(p *planter) { p.write(p.deleteLadderRow("")) }, []differenceKind{rowMissing}, 0},
 	{"a row of user_entries deleted by hand", func(p *planter) { p.write(p.deleteUser()) },
-		[]differenceKind{entryWrong, orphanRow, orphanRow}},
+		[]differenceKind{entryWrong, orphanRow, orphanRow}, 0},
 	{"a row of user_entries and all ladder rows deleted by hand", func(p *planter) {
 		p.write(p.deleteUser())
 		for _, division := range []string{"", "team:red"} {
 			p.write(p.deleteLadderRow(division))
 		}
-	}, []differenceKind{entryWrong}},
+	}, []differenceKind{entryWrong}, 0},
 	{"an entry deleted by hand, the user still registered", func(p *planter) {
 		p.write(p.deleteUser(),
 			op{registerUser, []any{string(p.key.Board), string(p.key.Season), p.key.incarnation, bucketOf(p.key.user, p.inc.buckets), string(p.key.user), clock() + 1000}})
-	}, []differenceKind{entryWrong, orphanRow, orphanRow}},
+	}, []differenceKind{entryWrong, orphanRow, orphanRow}, 0},
 	{"a wrong score written by hand", func(p *planter) {
 		b := stepsBoard(leaderboard.Best)
 		p.entry.Key = b.ScorePrefix(77, stepsEpoch)
 		p.write(p.put(p.entry, clock()))
-	}, []differenceKind{entryWrong, orphanRow, orphanRow, rowMissing, rowMissing}},
+	}, []differenceKind{entryWrong, orphanRow, orphanRow, rowMissing, rowMissing}, 0},
 }
 
 type difference struct {
@@ -218,6 +222,15 @@ func testDamages(t *testing.T, connect func(t *testing.T) conn) {
 			if diff := cmp.Diff(d.kinds, kinds); diff != "" {
 				t.Errorf("differences (-want +got):\n%s", diff)
 			}
+			switch n, err := removeOrphans(ctx, w.third); {
+			case err != nil:
+				t.Fatal(err)
+			case n != d.removed:
+				t.Errorf("RemoveOrphanRows removed %d rows, want %d", n, d.removed)
+			}
+			if n := len(differences()); n != len(kinds)-int(d.removed) {
+				t.Errorf("after RemoveOrphanRows there are %d differences, want %d", n, len(kinds)-int(d.removed))
+			}
 			for user := range damaged {
 				if _, err := w.third.Recount(ctx, w.board, key.Season, user); err != nil {
 					t.Fatal(err)
@@ -306,8 +319,14 @@ func TestModelOfTheFirstResultAfterAnErasure(t *testing.T) {
 }
 
 // As in TestModelOfTheFirstResultAfterAnErasure, a writer may leave rows, which
-// Recount must remove.
+// Recount and RemoveOrphanRows must remove.
 func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
+	t.Run("Recount", func(t *testing.T) { testOrphansOfAnErasedUser(t, recount) })
+	t.Run("RemoveOrphanRows", func(t *testing.T) { testOrphansOfAnErasedUser(t, removesOrphans) })
+}
+
+func testOrphansOfAnErasedUser(t *testing.T, remove func(context.Context, *writers, *Store) error) {
+	rows := 0
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
 		ctx := t.Context()
@@ -338,12 +357,16 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 			return n
 		}
 		n := orphans()
-		if _, err := w.third.Recount(ctx, w.board, key.Season, "u"); err != nil {
+		rows += n
+		if err := remove(ctx, w, w.third); err != nil {
 			t.Fatal(err)
 		}
 		if remaining := orphans(); remaining > 0 {
-			t.Errorf("the writer waited before statement %d: the erased user has %d orphan rows before Recount and %d after it, want 0 after it", index, n, remaining)
+			t.Errorf("the writer waited before statement %d: the erased user has %d orphan rows before the removal and %d after it, want 0 after it", index, n, remaining)
 		}
+	}
+	if rows == 0 {
+		t.Error("no writer left orphan rows, want some")
 	}
 }
 

@@ -1,6 +1,7 @@
 package cql
 
 import (
+	"cmp"
 	"container/heap"
 	"context"
 	"fmt"
@@ -174,6 +175,8 @@ func (r *bucketReader) fetchRows(ctx context.Context) ([]cursor, error) {
 	return rows, nil
 }
 
+// readEntries returns the entries of the users of rows. If an entry is damaged, it also returns an
+// error.
 func (r *bucketReader) readEntries(ctx context.Context, rows []cursor) (map[leaderboard.UserID]leaderboard.Entry, error) {
 	users := map[string]bool{}
 	for _, c := range rows {
@@ -181,18 +184,22 @@ func (r *bucketReader) readEntries(ctx context.Context, rows []cursor) (map[lead
 	}
 	var user string
 	var blob []byte
+	var damage error
+	out := make(map[leaderboard.UserID]leaderboard.Entry, len(users))
 	q := op{selectEntries, []any{string(r.ladder.Board), string(r.ladder.Season), r.inc.number, r.bucket, slices.Sorted(maps.Keys(users))}}
-	list, err := gather(ctx, r.s.conn, q, []any{&user, &blob}, func() (leaderboard.Entry, error) {
+	err := r.s.conn.read(ctx, q, []any{&user, &blob}, func() bool {
 		if blob == nil {
-			return leaderboard.Entry{User: leaderboard.UserID(user)}, nil
+			return true
 		}
-		return decodeEntry(r.ladder.SeasonKey, leaderboard.UserID(user), blob)
+		e, err := decodeEntry(r.ladder.SeasonKey, leaderboard.UserID(user), blob)
+		if err != nil {
+			damage = err
+		} else {
+			out[e.User] = e
+		}
+		return true
 	})
-	out := make(map[leaderboard.UserID]leaderboard.Entry, len(list))
-	for _, e := range list {
-		out[e.User] = e
-	}
-	return out, err
+	return out, cmp.Or(err, damage)
 }
 
 // OrphanRows yields the rows that do not follow from their user's entry.

@@ -485,7 +485,7 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	}
 	p := parse(q.stmt)
 	if p.distinct {
-		return m.findPartitions(p), nil
+		return m.findPartitions(p, q.args), nil
 	}
 	if name := p.where[0][0]; name == "" || strings.HasPrefix(name, "token(") {
 		return m.findEvery(p, q.args), nil
@@ -590,7 +590,9 @@ func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, l
 	return out
 }
 
-func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
+// findPartitions reads the partitions after the token in args, if any. In the model, a token is the
+// keyText.
+func (m *model) findPartitions(p *parsedStatement, args []any) (out [][]any) {
 	keys := map[string]bool{}
 	for _, r := range m.replicas {
 		for key := range r[p.table] {
@@ -598,6 +600,9 @@ func (m *model) findPartitions(p *parsedStatement) (out [][]any) {
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if len(args) > 0 && key <= keyText(args...) {
+			continue
+		}
 		part, _ := m.readPartition(p.table, key)
 		static, alive := part.static.visible(part.deleted)
 		for _, r := range part.rows {

@@ -41,6 +41,10 @@ func (k *userKey) ladderArgs(inc incarnation, division string, others ...any) []
 	return append(others, string(k.Board), string(k.Season), k.incarnation, division, bucketOf(k.user, inc.buckets))
 }
 
+func (k *userKey) deleteRow(inc incarnation, rk rowKey, version uint64) op {
+	return op{deleteRow, append(k.ladderArgs(inc, rk.division, deleteTime(version)), []byte(rk.standing), string(k.user))}
+}
+
 // A bucket is the key of a partition in the table leaderboard, and, for the overall ladder,
 // in user_entries.
 type bucket struct {
@@ -92,8 +96,7 @@ func (s *Store) place(ctx context.Context, key *userKey, inc incarnation, st *st
 		inserts[rk.division] = append(inserts[rk.division], insert(rk))
 	}
 	for _, rk := range obsolete {
-		deletes[rk.division] = append(deletes[rk.division], op{deleteRow,
-			append(key.ladderArgs(inc, rk.division, deleteTime(entry.Version)), []byte(rk.standing), string(key.user))})
+		deletes[rk.division] = append(deletes[rk.division], key.deleteRow(inc, rk, entry.Version))
 	}
 	if err := s.writeUser(ctx, st.addDivisions(key, entry)...); err != nil {
 		return err

@@ -132,7 +132,7 @@ func (t *tenant) renameKeys(q op) op {
 	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // each tenant has its own days, so ids need no prefix
 	for i, column := range argumentColumns(q.stmt) {
 		switch {
-		case column == "board", column == "id" && !audit:
+		case column == "board", column == "token(board,", column == "id" && !audit:
 			out.args[i] = t.prefix() + q.args[i].(string)
 		case column == "user_hash", column == "hash", strings.HasPrefix(column, "token(user_hash)"):
 			out.args[i] = t.hash(q.args[i].([]byte))

@@ -197,7 +197,7 @@ func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, ke
 	}
 	var deletions []op
 	for _, r := range rows {
-		deletions = append(deletions, op{deleteRow, append(key.ladderArgs(inc, r.division, deleteTime(acc.Base)), []byte(r.standing), string(key.user))})
+		deletions = append(deletions, key.deleteRow(inc, r.rowKey, acc.Base))
 	}
 	deletions = append(deletions, op{deleteEntry, []any{deleteTime(acc.Base), string(key.Board), string(key.Season), key.incarnation,
 		bucketOf(key.user, inc.buckets), string(key.user)}})

@@ -68,8 +68,13 @@ const (
 	selectAfter    = `SELECT standing, user_id FROM leaderboard WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ? AND (standing, user_id) > (?, ?) LIMIT ?`
 	selectUserRows = `SELECT standing, WRITETIME(version) FROM leaderboard WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ? AND user_id = ?`
 	insertRow      = `INSERT INTO leaderboard (board, season, incarnation, division, bucket, standing, user_id, version) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	selectRow      = `SELECT WRITETIME(version) FROM leaderboard WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ? AND standing = ? AND user_id = ?`
 	deleteRow      = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ? AND standing = ? AND user_id = ?`
 	deleteRows     = `DELETE FROM leaderboard USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND division = ? AND bucket = ?`
+
+	// All buckets of all ladders, in the order of Cassandra's tokens.
+	selectLadders      = `SELECT DISTINCT board, season, incarnation, division, bucket FROM leaderboard`
+	selectLaddersAfter = `SELECT DISTINCT board, season, incarnation, division, bucket FROM leaderboard WHERE token(board, season, incarnation, division, bucket) > token(?, ?, ?, ?, ?)`
 
 	selectReservation = `SELECT body FROM reservations WHERE match_hash = ?`
 	createReservation = `INSERT INTO reservations (match_hash, body) VALUES (?, ?) IF NOT EXISTS`

@@ -377,6 +377,28 @@ func firstApplies(results ...string) func(context.Context, *writers) error {
 	return func(ctx context.Context, w *writers) error { return w.apply(ctx, w.stores[0], results...) }
 }
 
+// firstAppliesAfterOldRows also writes rows that match no entry, as a slow writer would.
+func firstAppliesAfterOldRows(results ...string) func(context.Context, *writers) error {
+	return func(ctx context.Context, w *writers) error {
+		return errors.Join(w.apply(ctx, w.stores[0], results...), w.writeOldRows(ctx, w.third))
+	}
+}
+
+func (w *writers) writeOldRows(ctx context.Context, s *Store) error {
+	key := userKey{leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, 0, w.user}
+	inc, err := s.readIncarnation(ctx, key.SeasonKey)
+	e := leaderboard.Entry{Key: w.board.ScorePrefix(300, stepsEpoch), AchievedAt: stepsEpoch, User: w.user}
+	for _, division := range []string{"", "team:blue"} {
+		err = errors.Join(err, s.conn.write(ctx, op{insertRow, append(key.ladderArgs(inc, division), standingColumn(&e), string(w.user), int64(1), insertTime(1))}))
+	}
+	return err
+}
+
+func removesOrphans(ctx context.Context, _ *writers, s *Store) error {
+	_, err := removeOrphans(ctx, s)
+	return err
+}
+
 var encounters = []encounter{
 	{"two new results", leaderboard.Sum, firstApplies("m 1"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("y 100")},
@@ -429,6 +451,16 @@ var encounters = []encounter{
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
 	{"a recount and a user's first result", leaderboard.Best, func(context.Context, *writers) error { return nil },
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
+	{"a result and the removal of orphan rows", leaderboard.Best, firstAppliesAfterOldRows("m 5 red", "n 4 blue"),
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), removesOrphans},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "n": 4, "x": 50}},
+	{"a user's first result and the removal of orphan rows", leaderboard.Best, func(context.Context, *writers) error { return nil },
+		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), removesOrphans}, map[leaderboard.MatchID]leaderboard.Score{"x": 50}},
+	{"an erasure and the removal of orphan rows", leaderboard.Best, firstAppliesAfterOldRows("m 5 red", "n 4 blue"),
+		[2]func(context.Context, *writers, *Store) error{erase, removesOrphans}, noResults},
+	{"a retraction of the best result and the removal of orphan rows", leaderboard.Best, firstAppliesAfterOldRows("m 5 red", "n 400 red"),
+		[2]func(context.Context, *writers, *Store) error{applies("n r1 retracted"), removesOrphans},
+		map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
 	{"a result and an erasure", leaderboard.Best, firstApplies("m 5 red"),
 		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, noResults},
 	{"an erasure and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
@@ -604,6 +636,9 @@ func (e *encounter) meet(ctx context.Context, w *writers, first int, order sched
 func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) error {
 	if err := errors.Join(w.check(ctx), w.checkIndex(ctx)); err != nil {
 		return err
+	}
+	if err := errors.Join(removesOrphans(ctx, w, w.third), w.check(ctx), w.checkOrphans(ctx)); err != nil {
+		return fmt.Errorf("after RemoveOrphanRows: %w", err)
 	}
 	if e.stands != nil {
 		got := map[leaderboard.MatchID]leaderboard.Score{}

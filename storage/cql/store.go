@@ -31,6 +31,7 @@ package cql
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -78,7 +79,8 @@ type Store struct {
 	pages        *pageCache
 	announced    *lru.Cache[announcement, struct{}]
 	matchRows    *lru.Cache[matchRow, struct{}]
-	marked       sync.Map // incarnations that listUser has marked (see matches.go), as userKeys without a user
+	walk         ladderWalk // see RemoveOrphanRows
+	marked       sync.Map   // incarnations that listUser has marked (see matches.go), as userKeys without a user
 }
 
 var _ leaderboard.Store = (*Store)(nil)
@@ -121,6 +123,7 @@ func open(c conn, o Options) *Store {
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err)
 	}
+	s.walk.last.division = hex.EncodeToString(s.name[:]) // random
 	s.dataCenters = func(context.Context) ([]string, error) { return []string{s.dc}, nil }
 	s.matchRows, _ = lru.New[matchRow, struct{}](maxMatchRows)
 	s.announced, _ = lru.New[announcement, struct{}](maxAnnounced) // New fails only if the size is below 1

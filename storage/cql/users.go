@@ -197,8 +197,7 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 
 	divisions := map[string][]op{"": nil}
 	for _, rk := range append(rowKeysOf(rows), rowKeys(&before)...) {
-		divisions[rk.division] = append(divisions[rk.division], op{deleteRow,
-			append(key.ladderArgs(inc, rk.division, deleteTime(acc.Base)), []byte(rk.standing), string(key.user))})
+		divisions[rk.division] = append(divisions[rk.division], key.deleteRow(inc, rk, acc.Base))
 	}
 	divisions[""] = append(divisions[""], op{deleteEntry, []any{deleteTime(acc.Base), string(key.Board), string(key.Season), key.incarnation,
 		bucketOf(key.user, inc.buckets), string(key.user)}})

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -40,6 +41,12 @@ func (s *Store) OrphanRows(ctx context.Context, seasonKey leaderboard.SeasonKey)
 			}
 		}
 	}
+}
+
+// RemoveOrphanRows implements [leaderboard.Store]. Only damage causes orphan rows, so it removes
+// none.
+func (s *Store) RemoveOrphanRows(ctx context.Context, _ time.Duration) (int64, error) {
+	return 0, ctx.Err()
 }
 
 func (bd *board) divisionOf(slot []byte) leaderboard.Division {

@@ -124,7 +124,7 @@ var entryTests = []test{
 			f.equal("number of times that user "+string(user)+" is yielded", 1, n)
 		}
 	}},
-	{"OrphanRows yields nothing if no data is damaged", func(f *fixture) {
+	{"OrphanRows yields nothing, and RemoveOrphanRows removes nothing, if no data is damaged", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		f.populate(b)
 		for i, gender := range []string{"F", "M", "X", "F"} {
@@ -136,6 +136,11 @@ var entryTests = []test{
 			orphans, err := collect(f.OrphanRows(f.ctx, s))
 			f.ok("OrphanRows", err)
 			f.equal("orphan rows", 0, len(orphans))
+		}
+		for range 2 { // the first call may begin at any ladder
+			removed, err := f.RemoveOrphanRows(f.ctx, time.Hour)
+			f.ok("RemoveOrphanRows", err)
+			f.equal("removed rows", int64(0), removed)
 		}
 	}},
 	{"Scan yields every entry, including hidden entries", func(f *fixture) {

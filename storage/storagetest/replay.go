@@ -444,6 +444,9 @@ func (p *replay) deleteSeason(s leaderboard.SeasonKey, at time.Time) error {
 	if err := p.store.FinishDeletions(p.ctx); err != nil { // no deletion is left to finish
 		return fmt.Errorf("FinishDeletions: %w", err)
 	}
+	if _, err := p.store.RemoveOrphanRows(p.ctx, time.Minute); err != nil {
+		return fmt.Errorf("RemoveOrphanRows: %w", err)
+	}
 	p.model.deleteSeason(s, at)
 	delete(p.seen, s) // after a deletion, versions may start from 1 again
 	return nil

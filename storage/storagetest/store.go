@@ -44,6 +44,7 @@ var storeTests = []test{
 			"Entries":           func() error { _, err := collect(f.Entries(ctx, l, "")); return err },
 			"Scan":              func() error { _, err := collect(f.Scan(ctx, s, leaderboard.Part{})); return err },
 			"OrphanRows":        func() error { _, err := collect(f.OrphanRows(ctx, s)); return err },
+			"RemoveOrphanRows":  func() error { _, err := f.RemoveOrphanRows(ctx, time.Minute); return err },
 			"StartRecount":      func() error { _, err := f.StartRecount(ctx, b); return err },
 			"Reserve":           func() error { _, err := f.Reserve(ctx, leaderboard.Reservation{Key: r.ResultKey}); return err },
 			"Recount":           func() error { _, err := f.Recount(ctx, b, s.Season, "u"); return err },

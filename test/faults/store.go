@@ -192,6 +192,14 @@ func (s *Store) OrphanRows(ctx context.Context, key leaderboard.SeasonKey) iter.
 	return s.Store.OrphanRows(ctx, key)
 }
 
+// RemoveOrphanRows implements [leaderboard.Store].
+func (s *Store) RemoveOrphanRows(ctx context.Context, limit time.Duration) (int64, error) {
+	if err := s.check(ctx, "RemoveOrphanRows", leaderboard.ErrUnavailable); err != nil {
+		return 0, err
+	}
+	return s.Store.RemoveOrphanRows(ctx, limit)
+}
+
 // Recount implements [leaderboard.Store].
 func (s *Store) Recount(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, user leaderboard.UserID) (got leaderboard.Change, err error) {
 	if err = s.check(ctx, "Recount", leaderboard.ErrUnavailable); err != nil {
