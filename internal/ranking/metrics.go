@@ -19,6 +19,7 @@ type metrics struct {
 	verified      prometheus.Gauge
 	differences   *prometheus.GaugeVec
 	degradedReads prometheus.Counter
+	orphans       prometheus.Counter
 	damagedCopies prometheus.Counter
 }
 
@@ -41,6 +42,8 @@ func newMetrics(reg prometheus.Registerer, running *fills) *metrics {
 			Help: "Differences that the last verify on this process found and did not repair, by kind."}, []string{"kind"}),
 		degradedReads: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Name: "degraded_reads_total",
 			Help: "Answers from the store, without ranks, because the rank index was unavailable."}),
+		orphans: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "sweep", Name: "orphan_rows_removed_total",
+			Help: "Rows of ladders in Cassandra that matched no entry, and that this process has removed."}),
 		damagedCopies: f.NewCounter(prometheus.CounterOpts{Namespace: namespace, Subsystem: "linked", Name: "damaged_total",
 			Help: "Times that a linked board did not get results of a user, because the stored data of the user on the linked board are damaged. Run verify."}),
 	}

@@ -220,8 +220,8 @@ func (s *Service) Ready() bool { return s.ready.Load() }
 
 // SweepEvery does the periodic work of a process until ctx is done:
 //
-//   - at once and at every interval, it calls [Admin.Sweep], and loads seasons that the index
-//     has lost
+//   - at once and at every interval, it calls [Admin.Sweep], loads seasons that the index has
+//     lost, and removes orphan rows
 //   - meanwhile, it lifts ended bans, fills linked boards and divisions, finishes deletions,
 //     and calls [Admin.FinishRankChanges], AmendMarked and [Service.ChangeShards]
 //
@@ -248,6 +248,7 @@ func (s *Service) SweepEvery(ctx context.Context, interval time.Duration) {
 		if err := s.load(ctx, nil, s.plan); err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "rank index not filled", "err", err)
 		}
+		s.removeOrphans(ctx, interval)
 		s.liftBans(ctx, ticker.C, interval)
 		if ctx.Err() != nil {
 			return

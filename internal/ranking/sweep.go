@@ -233,6 +233,21 @@ func laterOf(x, y time.Time) time.Time {
 
 func hasCome(t, now time.Time) bool { return !t.IsZero() && !now.Before(t) }
 
+// orphanShare is the reciprocal of the share of time in which a process reads ladders to find
+// orphan rows.
+const orphanShare = 30
+
+func (a *Admin) removeOrphans(ctx context.Context, interval time.Duration) {
+	removed, err := a.store.RemoveOrphanRows(ctx, interval/orphanShare)
+	a.metrics.orphans.Add(float64(removed))
+	if removed > 0 {
+		a.log.InfoContext(ctx, "orphan rows removed", "rows", removed)
+	}
+	if err != nil && ctx.Err() == nil {
+		a.log.WarnContext(ctx, "ladders not searched for orphan rows; the next sweep continues", "err", err)
+	}
+}
+
 // dueAt is when the act is due, not the time of the sweep. So several processes or sweeps make
 // equal acts, and the audit log keeps one.
 func newSweepAct(action string, key leaderboard.SeasonKey, dueAt time.Time, reason string) leaderboard.Act {

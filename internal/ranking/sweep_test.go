@@ -2,11 +2,19 @@ package ranking_test
 
 import (
 	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 type sweepHooks struct {
@@ -25,6 +33,47 @@ func (s *sweepHooks) AppendAct(ctx context.Context, act leaderboard.Act) error {
 	err := s.Store.AppendAct(ctx, act)
 	s.afterAppend()
 	return err
+}
+
+// orphanStore has orphan rows. Its first removal finds three of them, and then fails.
+type orphanStore struct {
+	leaderboard.Store
+	limits []time.Duration
+}
+
+func (s *orphanStore) RemoveOrphanRows(_ context.Context, limit time.Duration) (int64, error) {
+	if s.limits = append(s.limits, limit); len(s.limits) == 1 {
+		return 3, leaderboard.ErrUnavailable
+	}
+	return 2, nil
+}
+
+func TestSweepsRemoveOrphanRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, index := embedded.Open(t)
+		orphans := &orphanStore{Store: store}
+		reg := prometheus.NewRegistry()
+		var log strings.Builder
+		s := ranking.New(orphans, index, ranking.Options{Registerer: reg, Log: slog.New(slog.NewTextHandler(&log, nil))})
+		ctx, cancel := context.WithCancel(t.Context())
+		var sweeping sync.WaitGroup
+		sweeping.Go(func() { s.SweepEvery(ctx, time.Hour) })
+		time.Sleep(90 * time.Minute) // of the fake clock
+		cancel()
+		sweeping.Wait()
+		s.Close()
+		if n := metrics(t, reg)["leaderboard_sweep_orphan_rows_removed_total"]; n != 5 {
+			t.Errorf("two sweeps that removed 3 and 2 rows count %v rows, want 5", n)
+		}
+		if want := []time.Duration{2 * time.Minute, 2 * time.Minute}; !slices.Equal(orphans.limits, want) {
+			t.Errorf("RemoveOrphanRows was called with the limits %v, want %v", orphans.limits, want)
+		}
+		for _, want := range []string{`msg="orphan rows removed" rows=3`, `msg="ladders not searched for orphan rows; the next sweep continues"`, `msg="orphan rows removed" rows=2`} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the log lacks %s:\n%s", want, log.String())
+			}
+		}
+	})
 }
 
 func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
