@@ -1,22 +1,27 @@
 package faults
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/deployment"
 	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 // One region is killed under load. The ladders of the other region equal the recount. After the
-// killed region has restarted, all ladders equal the recount.
+// killed region has restarted, all ladders equal the recount. Sweeps remove the rows that the killed
+// region wrote last and that nobody else replaced.
 func TestDataCenterLost(t *testing.T) {
 	needs.Slow(t, "regions")
 	s := seed.New(t)
 	random := rand.New(rand.NewPCG(s, 4))
-	regions := newRegions(t)
+	regions := newRegions(t, "--sweep-interval=5s")
 	i := random.IntN(2)
 	lost, survivor := regions[i], regions[1-i]
 	// Both regions get results of the ledger "both". While one region is down, the survivor also
@@ -56,6 +61,28 @@ func TestDataCenterLost(t *testing.T) {
 	there.stop()
 	h.check(t)
 	survivor.waitForReplication(t)
+	for _, r := range regions {
+		r.waitForOrphans(t, both, alone)
+	}
 	check(t, both, survivor.node, lost.node)
 	check(t, alone, survivor.node, lost.node)
+}
+
+// waitForOrphans waits until the sweeps have removed the orphan rows of the ledgers' boards.
+func (r *region) waitForOrphans(t *testing.T, ledgers ...*ledger) {
+	t.Helper()
+	for _, l := range ledgers {
+		for _, b := range l.boards {
+			deployment.Eventually(t, func(context.Context) error {
+				if out, _ := runVerify(t, r.node, b); strings.Contains(out, "ROW_GHOST") {
+					t.Logf("region %s has orphan rows:\n%s", r.name, out)
+					return errors.New(out)
+				}
+				return nil
+			})
+		}
+	}
+	removed, err := r.node.Metric(t.Context(), "leaderboard_sweep_orphan_rows_removed_total")
+	must(t, err)
+	t.Logf("region %s: the process has removed %v orphan rows since its start", r.name, removed)
 }
