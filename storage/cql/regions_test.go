@@ -112,7 +112,7 @@ func removeOrphans(ctx context.Context, s *Store) (int64, error) {
 
 func (w *writers) checkOrphans(ctx context.Context) error {
 	for row, err := range w.third.OrphanRows(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}) {
-		return fmt.Errorf("OrphanRows yields %v, error %w; want no rows", row, err)
+		return fmt.Errorf("OrphanRows yields %v, error %v; want no rows", row, err)
 	}
 	return nil
 }
