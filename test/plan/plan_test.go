@@ -115,19 +115,25 @@ func TestEveryTestRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	selected := func(r Run, p *Package, test Test) bool {
-		expression, ok := r.Packages[p.Folder]
-		return ok && (expression == "" || regexp.MustCompile(expression).MatchString(test.Name))
-	}
 	for _, p := range all {
 		race, plain := Check(all, p.Module)
-		for _, test := range p.Tests {
-			runs := selected(plain, &p, test) && !test.Race || selected(race, &p, test) && !test.NoRace
-			for _, part := range Parts {
-				race, plain := Slow(all, p.Module, part.Name)
-				runs = runs || selected(race, &p, test) || selected(plain, &p, test)
+		runs := map[string]bool{}
+		add := func(r Run, skips func(Test) bool) {
+			expression, ok := r.Packages[p.Folder]
+			run := regexp.MustCompile(expression)
+			for _, test := range p.Tests {
+				runs[test.Name] = runs[test.Name] || ok && run.MatchString(test.Name) && !skips(test)
 			}
-			if !runs {
+		}
+		add(plain, func(t Test) bool { return t.Race })
+		add(race, func(t Test) bool { return t.NoRace })
+		for _, part := range Parts {
+			race, plain := Slow([]Package{p}, p.Module, part.Name)
+			add(race, func(Test) bool { return false })
+			add(plain, func(Test) bool { return false })
+		}
+		for _, test := range p.Tests {
+			if !runs[test.Name] {
 				t.Errorf("%s of %s runs neither in make check nor in a part of make slow", test.Name, p.Folder)
 			}
 		}
