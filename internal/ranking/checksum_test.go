@@ -11,6 +11,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // finalReads is a store that counts the calls of FinalStandings for more than one standing.
@@ -73,6 +74,7 @@ func TestChecksumOfASealedSeason(t *testing.T) {
 }
 
 func TestChecksumOfManyUsersAndWithoutUsers(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	f := open(t)
 	f.clock.set(start.AddDate(0, 0, -1))
 	b := f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Best, Season: leaderboard.Schedule{Kind: leaderboard.Daily}})

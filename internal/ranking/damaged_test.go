@@ -15,6 +15,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // damagedUser is a store in which results and bans of the user "bad" cannot be read or
@@ -93,6 +94,7 @@ func TestBansEndDespiteADamagedUser(t *testing.T) {
 // The void applies to the other users of every chunk, also on the linked board. It stays
 // unfinished, so the next sweep repeats it.
 func TestAVoidReachesTheOthersDespiteADamagedUser(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	synctest.Test(t, func(t *testing.T) {
 		for _, damagedBoard := range []leaderboard.BoardID{"b", "copy"} {
 			f := open(t)

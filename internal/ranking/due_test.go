@@ -13,6 +13,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 type sweepCalls struct {
@@ -130,6 +131,7 @@ func (f *fixture) sweep() {
 }
 
 func TestSweepReadsOnlyDueSeasons(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	f, calls := serviceWithDailyResults(t, 20, 30, func(*leaderboard.Board) {})
 	wantCalls := func(what string, want map[string]int) {
 		t.Helper()

@@ -19,6 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 	"github.com/open-leaderboard/leaderboard/test/faults"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // slowScans is a store whose Scan copies each entry to many users, and yields one copy per
@@ -46,6 +47,7 @@ func (s slowScans) Scan(ctx context.Context, key leaderboard.SeasonKey, part lea
 // Each fill takes 50 seconds. The second fill knows the number of users from the first, and so
 // estimates the remaining time.
 func TestProgressOfAFill(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	synctest.Test(t, func(t *testing.T) {
 		store, index := embedded.Open(t)
 		reg, log := prometheus.NewRegistry(), &bytes.Buffer{}

@@ -15,6 +15,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/faults"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -57,6 +58,7 @@ func rangeBoards() []leaderboard.Board {
 }
 
 func TestRangesOfScores(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	rng := rand.New(rand.NewPCG(seed.New(t), 0))
 	for _, b := range rangeBoards() {
 		t.Run(string(b.ID), func(t *testing.T) {

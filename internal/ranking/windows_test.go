@@ -203,7 +203,7 @@ func (f *rollingFixture) checkWindows() (filling int) {
 //   - days without a running process, sweeps, and a change to or from daylight saving time
 func TestRollingBoardEqualsARecount(t *testing.T) {
 	runSeed := seed.New(t)
-	for n := range uint64(needs.More(t, 8)) {
+	for n := range uint64(needs.More(t, 4)) {
 		rng := rand.New(rand.NewPCG(runSeed, n))
 		rollingHistory(t, rng)
 		if t.Failed() {
