@@ -189,6 +189,9 @@ type Board struct {
 	// Until RecountLease, only one process recounts. If RecountLease is zero, every entry of
 	// an unsealed season was computed with the present Divisions.
 	RecountLease time.Time `json:"recount_lease,omitzero"`
+	// WidenedAt is when an amendment last changed a setting so that the board may accept results that
+	// it has refused: see [Board.NoteWidening] and [Board.NeedsRecent].
+	WidenedAt time.Time `json:"widened_at,omitzero"`
 }
 
 // Filling reports whether b may still lack earlier results of its source.
@@ -302,6 +305,7 @@ func (b *Board) WithoutState() Board {
 	c := *b
 	c.Links, c.FillLease, c.Rolling = nil, time.Time{}, RollingWindows{}
 	c.KeptAttributes, c.PastDivisions, c.Unfilled, c.RecountLease, c.UnfilledMatches = nil, nil, nil, time.Time{}, false
+	c.WidenedAt = time.Time{}
 	return c
 }
 
@@ -448,6 +452,14 @@ func (b *Board) Revise(edit func(*Board) error) (Board, error) {
 	return b.Amend(edited)
 }
 
+// NoteWidening sets b.WidenedAt to now, if b has another schedule or other score bounds than before.
+func (b *Board) NoteWidening(before *Board, now time.Time) {
+	settings := func(b *Board) any { return []any{b.Season, b.MinScore, b.MaxScore} }
+	if !reflect.DeepEqual(settings(b), settings(before)) {
+		b.WidenedAt = Truncate(now)
+	}
+}
+
 // ValidateNew checks the ids of b and of its windows, and the values of Source.Match. It
 // returns a [FieldError] for each text that new boards must not use, joined by [errors.Join].
 // b must be valid.
@@ -467,7 +479,8 @@ func (b *Board) ValidateNew() error {
 //   - Matches, from false to true
 //   - Season.Windows: windows can be added
 //   - Season.Ends: early ends can be added, or moved to an earlier time
-//   - Links, FillLease, Rolling, Unfilled, RecountLease and UnfilledMatches, which the service sets
+//   - Links, FillLease, Rolling, Unfilled, RecountLease, UnfilledMatches and WidenedAt, which the
+//     service sets
 //
 // Amend ignores changes of CreatedAt, StrictSubmits and PastDivisions. If proposal changes
 // anything else, Amend returns a [FieldError]. Amend also returns the errors of Validate
@@ -479,7 +492,7 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	amended.Season.Grace, amended.Retention, amended.Private = proposal.Season.Grace, proposal.Retention, proposal.Private
 	amended.Shards = proposal.Shards
 	amended.Links, amended.FillLease, amended.Rolling = proposal.Links, proposal.FillLease, proposal.Rolling
-	amended.RecountLease = proposal.RecountLease
+	amended.RecountLease, amended.WidenedAt = proposal.RecountLease, proposal.WidenedAt
 	if err := amended.amendDivisions(&proposal); err != nil {
 		return Board{}, err
 	}

@@ -18,8 +18,9 @@ const (
 	// Conflict means that the store already had different content under the same revision.
 	// The greater payload stands: see [MatchResult.AppendPayload].
 	Conflict
-	// Rejected means that the result was refused for a [Reason]. A replay of the result is
-	// rejected again, or is superseded by a higher revision.
+	// Rejected means that the result was refused for a [Reason]. While the store keeps the refusal
+	// ([Reason.IsRecent]), a replay of the result is rejected again, or is superseded by a higher
+	// revision.
 	Rejected
 	// Accepted means that the result is durable in a log and will be applied later.
 	Accepted
@@ -53,7 +54,22 @@ const (
 	ReasonDeleted Reason = "DELETED"
 	// ReasonInvalid means that the board does not allow the values of the result.
 	ReasonInvalid Reason = "INVALID"
+	// ReasonSeasons means that the result would begin another season of a board that already
+	// has [MaxBoardSeasons].
+	ReasonSeasons Reason = "SEASON_LIMIT"
 )
+
+// MaxBoardSeasons is the largest number of seasons of a board with results: 54 years of days.
+const MaxBoardSeasons = 20_000
+
+// RefusalTime is how long a store keeps a recent refusal: see [Reason.IsRecent]. A store may keep
+// it ten days longer.
+const RefusalTime = 30 * 24 * time.Hour
+
+// IsRecent reports whether refusals with the reason are recent refusals: they do not depend on the
+// user's other results. They are in no season, and a store keeps them for [RefusalTime]. Other
+// refusals are a part of the user's data in the season, and a store keeps them with these data.
+func (r Reason) IsRecent() bool { return r != ReasonFloor && r != ReasonRange }
 
 // Refusal is the record of a rejected result.
 type Refusal struct {
@@ -78,10 +94,12 @@ func (r *MatchResult) ContentID() ContentID {
 
 // Known is a store's data about the match and the user of an arriving result.
 type Known struct {
-	Result   *MatchResult // the stored result of the match and the user, or nil
-	Refusals []Refusal    // of the match, in any order
-	Tally    Tally        // of the user's results in the season
-	ErasedAt time.Time    // the user's last erasure, or zero
+	Result *MatchResult // the stored result of the match and the user, or nil
+	// Refusals are those of the match, in any order. Merge ignores recent refusals if
+	// [Board.NeedsRecent] is false.
+	Refusals []Refusal
+	Tally    Tally     // of the user's results in the season
+	ErasedAt time.Time // the user's last erasure, or zero
 	// DeletedAt is the last deletion of the season or of any board with the board's id, or zero.
 	DeletedAt time.Time
 }
@@ -141,7 +159,7 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	d := Decision{Tally: known.Tally}
 	stored := known.Result
 	switch {
-	case b.isDeleted(known.DeletedAt, &r):
+	case b.IsDeleted(known.DeletedAt, r.ReceivedAt):
 		return d.reject(nil, ReasonDeleted)
 	case !r.ReceivedAt.After(known.ErasedAt):
 		return d.reject(nil, ReasonErased)
@@ -151,7 +169,9 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	}
 	content := r.ContentID()
 	for i := range known.Refusals {
-		if f := &known.Refusals[i]; f.Revision == r.Revision && f.Content == content {
+		f := &known.Refusals[i]
+		repeats := f.Revision == r.Revision && f.Content == content && f.Reason != ReasonSeasons // the number of seasons may have fallen
+		if repeats && !b.IsDeleted(known.DeletedAt, f.ReceivedAt) && (!f.Reason.IsRecent() || b.NeedsRecent(&r)) {
 			d.Repeated = true
 			return d.reject(nil, f.Reason)
 		}
@@ -193,13 +213,16 @@ func (d *Decision) Outcome(before, after RankKey) Outcome {
 	}
 }
 
+// IsDeleted reports whether the last deletion of a season, or of a board with the id of b, deleted
+// results and refusals with a ReceivedAt. deletedAt is the time of the deletion, or zero.
+//
 // The results of a linked board come from its source. So the deletion of an earlier board
 // with the linked board's id does not delete them.
-func (b *Board) isDeleted(deletedAt time.Time, r *MatchResult) bool {
+func (b *Board) IsDeleted(deletedAt, receivedAt time.Time) bool {
 	if deletedAt.IsZero() || b.Source != nil && !deletedAt.After(b.CreatedAt) {
 		return false
 	}
-	return !r.ReceivedAt.After(deletedAt)
+	return !receivedAt.After(deletedAt)
 }
 
 func (d Decision) reject(f *Refusal, reason Reason) Decision {
@@ -251,6 +274,28 @@ func (b *Board) RefusalReason(r *MatchResult) Reason {
 		return ReasonClosed
 	}
 	return ""
+}
+
+// NeedsRecent reports whether [Board.Merge] needs the recent refusals of r: b refuses r, or may have
+// refused it before an amendment. Otherwise r is a copy, received in time, of a result that was also
+// received too late.
+func (b *Board) NeedsRecent(r *MatchResult) bool {
+	if r.VoidOnly || r.Retracted {
+		return false
+	}
+	n := r.Normalize()
+	n.Voids = 0
+	return !b.WidenedAt.IsZero() && n.ReceivedAt.Before(b.WidenedAt.Add(RefusalTime)) || b.RefusalReason(&n) != ""
+}
+
+// RefuseSeason returns the decision about r if b has [MaxBoardSeasons] and none of them is r's.
+func (b *Board) RefuseSeason(known Known, r MatchResult) Decision {
+	d := b.Merge(known, r)
+	if begins := d.Put != nil || d.Refuse != nil && !d.Reason.IsRecent(); !begins {
+		return d
+	}
+	r = r.Normalize()
+	return Decision{Tally: known.Tally}.reject(&Refusal{r.Revision, ReasonSeasons, r.ContentID(), r.ReceivedAt}, ReasonSeasons)
 }
 
 // leavesRange reports whether newSum is outside ±MaxScore, and farther outside than oldSum.

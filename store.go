@@ -101,12 +101,19 @@ type EntryKey struct {
 	User UserID
 }
 
-// Record is everything that a store keeps about one match result.
+// Record is everything that a season has about one match result.
 type Record struct {
 	// Result is the result that stands, or nil if every result was refused.
 	Result *MatchResult
+	// Refusals do not include recent refusals: see [Reason.IsRecent].
 	// Refusals are ordered by Revision, then by ReceivedAt.
 	Refusals []Refusal
+}
+
+// RecentRefusal is a recent refusal of a match result: see [Reason.IsRecent].
+type RecentRefusal struct {
+	Season SeasonID
+	Refusal
 }
 
 // MatchRecord is the record of one of a user's matches.
@@ -144,7 +151,10 @@ type ResultStore interface {
 	// Apply merges results into the stored results by [Board.Merge] and updates the entries
 	// of their users. b must be a board as the store returned it. All results must be of b,
 	// have a season, and have valid ids and revisions. Apply merges one user's results in
-	// the given order.
+	// the given order. A recent refusal ([Reason.IsRecent]) does not make a [Record] and does not
+	// begin a season. If the board has [MaxBoardSeasons], Apply decides about results of other
+	// seasons by [Board.RefuseSeason]. It may exceed the limit slightly if concurrent calls begin
+	// seasons. Boards whose schedule is None or Explicit have no limit.
 	//
 	// The results and the entry of one user change atomically, for readers and after a
 	// crash. Apply returns an error only if it applied none of the results. Errors:
@@ -152,6 +162,10 @@ type ResultStore interface {
 	Apply(ctx context.Context, b *Board, results []MatchResult) (ApplyReport, error)
 	// Result returns the record of a match result, or [ErrResultNotFound].
 	Result(ctx context.Context, key ResultKey) (Record, error)
+	// RecentRefusals returns the recent refusals of a match result, ordered by season, then by
+	// Revision, then by ReceivedAt. If key.Season is empty, it returns those of all seasons. It omits
+	// refusals that a deletion of the season or of b has deleted: see [Board.IsDeleted].
+	RecentRefusals(ctx context.Context, b *Board, key ResultKey) ([]RecentRefusal, error)
 	// Results yields a user's results that stand in a season, including retractions, ordered
 	// by match id.
 	Results(ctx context.Context, s SeasonKey, user UserID) iter.Seq2[MatchResult, error]
@@ -387,7 +401,8 @@ type SeasonStore interface {
 	// with [ReasonDeleted].
 	DeleteSeason(ctx context.Context, s SeasonKey, deletedAt time.Time) error
 	// FinishDeletions removes the data that interrupted calls of DeleteSeason and
-	// DeleteBoard have left. No other method returns such data. FinishDeletions may ignore
+	// DeleteBoard have left, and expired refusals ([RefusalTime]). No other method returns such
+	// data. The data of a deletion include no recent refusals. FinishDeletions may ignore
 	// recent calls, which may still run.
 	FinishDeletions(ctx context.Context) error
 }

@@ -2397,7 +2397,7 @@ func (x *GetResultRequest) GetHistory() bool {
 type GetResultResponse struct {
 	state  protoimpl.MessageState   `protogen:"open.v1"`
 	Status GetResultResponse_Status `protobuf:"varint,1,opt,name=status,proto3,enum=leaderboard.v1.GetResultResponse_Status" json:"status,omitempty"`
-	// For REJECTED: FLOOR, OUT_OF_RANGE, SEASON_CLOSED, SEASON_ENDED, USER_ERASED,
+	// For REJECTED: FLOOR, OUT_OF_RANGE, SEASON_CLOSED, SEASON_ENDED, SEASON_LIMIT, USER_ERASED,
 	// DELETED or INVALID.
 	Reason string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`

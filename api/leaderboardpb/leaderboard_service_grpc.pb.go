@@ -94,8 +94,9 @@ type LeaderboardServiceClient interface {
 	// Returns the state of a result. If the answer to the submit was ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(ctx context.Context, in *GetResultRequest, opts ...grpc.CallOption) (*GetResultResponse, error)
-	// Lists a user's results on a board, including retracted and rejected results. The newest
-	// season comes first. In a season, the results are ordered by match id.
+	// Lists a user's results on a board, including retracted results, and rejected results
+	// with the reasons FLOOR and OUT_OF_RANGE. The newest season comes first. In a season, the
+	// results are ordered by match id.
 	ListUserResults(ctx context.Context, in *ListUserResultsRequest, opts ...grpc.CallOption) (*ListUserResultsResponse, error)
 	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.
@@ -510,8 +511,9 @@ type LeaderboardServiceServer interface {
 	// Returns the state of a result. If the answer to the submit was ACCEPTED, NOT_FOUND
 	// means that the result is not applied yet.
 	GetResult(context.Context, *GetResultRequest) (*GetResultResponse, error)
-	// Lists a user's results on a board, including retracted and rejected results. The newest
-	// season comes first. In a season, the results are ordered by match id.
+	// Lists a user's results on a board, including retracted results, and rejected results
+	// with the reasons FLOOR and OUT_OF_RANGE. The newest season comes first. In a season, the
+	// results are ordered by match id.
 	ListUserResults(context.Context, *ListUserResultsRequest) (*ListUserResultsResponse, error)
 	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.

@@ -817,6 +817,7 @@ type Outcome struct {
 	//     season than the server can keep.
 	//   - SEASON_CLOSED: the season accepts no more results.
 	//   - SEASON_ENDED: an administrator ended the season before the time of the result.
+	//   - SEASON_LIMIT: the board already has the largest number of seasons with results.
 	//   - USER_ERASED: the user was erased after the result was received.
 	//   - DELETED: the board or season was deleted after the result was received.
 	//   - INVALID: see the field detail.

@@ -38,7 +38,10 @@ func TestResultsOfAUser(t *testing.T) {
 	later := firstOfNovember.AddDate(0, 1, 10)
 	clock.Store(&later)
 	submit("late", "ann", 3, october)
-	want := []string{"202611 c APPLIED", "202611 d RETRACTED", "202610 a APPLIED", "202610 b APPLIED", "202610 late REJECTED SEASON_CLOSED"}
+	want := []string{"202611 c APPLIED", "202611 d RETRACTED", "202610 a APPLIED", "202610 b APPLIED"}
+	if a := h.must("read", "GET", "/v1/boards/cup/results/ann/late", nil); get(a, "status") != "REJECTED" || get(a, "reason") != "SEASON_CLOSED" {
+		t.Errorf("the late result: %v, want REJECTED with SEASON_CLOSED", a)
+	}
 
 	const path = "/v1/boards/cup/results/ann"
 	all := h.must("read", "GET", path, nil)

@@ -165,6 +165,8 @@ func refusalMessage(b *leaderboard.Board, r *ranking.Receipt) string {
 		return fmt.Sprintf("season %s is closed and accepts no more results", r.Season)
 	case leaderboard.ReasonEnded:
 		return endRefusalMessage(b, r.Season)
+	case leaderboard.ReasonSeasons:
+		return fmt.Sprintf("the board already has %d seasons with results, and this result would begin another one; delete old seasons by a shorter retention, then submit the result again", leaderboard.MaxBoardSeasons)
 	case leaderboard.ReasonErased:
 		return "the user was erased after this result was sent"
 	case leaderboard.ReasonDeleted:

@@ -73,6 +73,12 @@ func (o *store) Result(ctx context.Context, key leaderboard.ResultKey) (_ leader
 	return o.inner.Result(ctx, key)
 }
 
+func (o *store) RecentRefusals(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey) (_ []leaderboard.RecentRefusal, err error) {
+	ctx, call := o.calls.begin(ctx, "RecentRefusals", b.ID)
+	defer call.end(&err)
+	return o.inner.RecentRefusals(ctx, b, key)
+}
+
 func (o *store) Reserve(ctx context.Context, r leaderboard.Reservation) (_ bool, err error) {
 	ctx, call := o.calls.begin(ctx, "Reserve", r.Key.Board)
 	defer call.end(&err)

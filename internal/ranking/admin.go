@@ -143,6 +143,7 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 		if err := change(b); err != nil {
 			return err
 		}
+		b.NoteWidening(&before, a.now())
 		if amended, err := before.Amend(*b); err != nil {
 			return err
 		} else if amended.Rules() != before.Rules() {

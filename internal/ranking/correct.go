@@ -171,6 +171,9 @@ func (s *Submitter) correctedResult(ctx context.Context, b *leaderboard.Board, k
 	if c.Revision != nil && *c.Revision != r.Revision {
 		return record, leaderboard.MatchResult{}, &RevisionError{*c.Revision, r}
 	}
+	if err := s.addRecent(ctx, b, key, &record); err != nil {
+		return record, r, err
+	}
 	// If r had the revision and content of a refused result, the store would refuse r again.
 	for _, f := range record.Refusals {
 		r.Revision = max(r.Revision, f.Revision)
@@ -283,6 +286,17 @@ func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user l
 		for i, key := range keys {
 			if kinds[i] == kind {
 				seasons = append(seasons, key.Season)
+			}
+		}
+	}
+	if len(seasons) == 0 {
+		recent, err := r.store.RecentRefusals(ctx, b, leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: user, Match: match})
+		if err != nil {
+			return "", err
+		}
+		for _, f := range recent {
+			if !slices.Contains(seasons, f.Season) {
+				seasons = append(seasons, f.Season)
 			}
 		}
 	}

@@ -379,9 +379,9 @@ func TestResultThatIsLateForALinkedSeasonIsSkippedThere(t *testing.T) {
 	f.submit("laps", withRevision(points("ann", "m1", 9), 1, start))
 	f.wantList(november, "ann 7 1")
 	f.wantList(ranking.Query{Board: "laps"}, "ann 14 1")
-	record, err := f.store.Result(t.Context(), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "month", Season: "202611"}, User: "ann", Match: "m2"})
-	if err != nil || len(record.Refusals) != 1 || record.Refusals[0].Reason != leaderboard.ReasonClosed {
-		t.Errorf("record %+v, error %v, want a refusal with the reason SEASON_CLOSED", record, err)
+	refusals, err := f.store.RecentRefusals(t.Context(), f.board("month"), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "month", Season: "202611"}, User: "ann", Match: "m2"})
+	if err != nil || len(refusals) != 1 || refusals[0].Reason != leaderboard.ReasonClosed {
+		t.Errorf("refusals %+v, error %v, want one with the reason SEASON_CLOSED", refusals, err)
 	}
 	f.sealNovember(t, "month")
 	r := points("ann", "m1", 0)

@@ -3,7 +3,6 @@ package ranking
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"time"
 
@@ -154,71 +153,67 @@ func (a *Admin) PreviewAmendment(ctx context.Context, id leaderboard.BoardID, ch
 	if err != nil {
 		return BoardPreview{}, err
 	}
-	p.Changed = len(effects)
 	for i := range effects {
 		e := &effects[i]
+		if alwaysListed := e.season.isListed(e.phase, new(int64)); p.Changed < maxEffects || !alwaysListed {
+			if e.Total, _, err = a.reader.total(ctx, &p.Board, e.ID); err != nil {
+				return BoardPreview{}, err
+			}
+			if !e.season.isListed(e.phase, e.Total) {
+				continue
+			}
+		}
+		p.Changed++
 		if e.RemovedNext = hasCome(e.RemovedAfter, now); e.RemovedNext {
 			p.Removed++
 		}
-		if p.Truncated = i >= maxEffects; p.Truncated {
-			continue
+		if p.Truncated = p.Changed > maxEffects; !p.Truncated {
+			p.Seasons = append(p.Seasons, e.SeasonEffect)
 		}
-		if e.Total, _, err = a.reader.total(ctx, &p.Board, e.ID); err != nil {
-			return BoardPreview{}, err
-		}
-		p.Seasons = append(p.Seasons, *e)
 	}
 	return p, nil
 }
 
-func seasonInfos(b *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonInfo, error) {
-	infos := map[leaderboard.SeasonID]SeasonInfo{}
-	add := func(season leaderboard.Season, record *leaderboard.SeasonRecord) {
-		infos[season.ID] = seasonInfo(b, season, record, now)
-	}
-	for _, w := range b.Season.Windows {
-		season, err := b.Season.ByID(w.ID)
-		if err != nil {
-			return nil, err
-		}
-		add(season, &leaderboard.SeasonRecord{})
-	}
-	if current, err := b.Season.At(now); err == nil {
-		add(current, &leaderboard.SeasonRecord{})
-	}
-	for i := range records {
-		season, err := b.Season.ByID(records[i].Season)
-		if err != nil {
-			return nil, err
-		}
-		add(season, &records[i])
-	}
-	list := slices.Collect(maps.Values(infos))
-	slices.SortFunc(list, func(x, y SeasonInfo) int { return newestFirst(x.Season, y.Season) })
-	return list, nil
+// knownEffect is an effect on a season, which lists of seasons may not have.
+type knownEffect struct {
+	SeasonEffect
+	season knownSeason
+	phase  SeasonPhase
 }
 
-func seasonEffects(before, after *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]SeasonEffect, error) {
-	oldInfos, err := seasonInfos(before, records, now)
+func seasonEffects(before, after *leaderboard.Board, records []leaderboard.SeasonRecord, now time.Time) ([]knownEffect, error) {
+	ids, stored := make([]leaderboard.SeasonID, len(records)), map[leaderboard.SeasonID]*leaderboard.SeasonRecord{}
+	for i := range records {
+		ids[i], stored[records[i].Season] = records[i].Season, &records[i]
+	}
+	oldSeasons, err := knownSeasonsAt(before, ids, now)
 	if err != nil {
 		return nil, err
 	}
-	newInfos, err := seasonInfos(after, records, now)
+	newSeasons, err := knownSeasonsAt(after, ids, now)
 	if err != nil {
 		return nil, err
+	}
+	info := func(b *leaderboard.Board, s *knownSeason) SeasonInfo {
+		record := &leaderboard.SeasonRecord{}
+		if s.stored {
+			record = stored[s.ID]
+		}
+		return seasonInfo(b, s.Season, record, now)
 	}
 	known := map[leaderboard.SeasonID]SeasonInfo{}
-	for _, s := range oldInfos {
-		known[s.ID] = s
+	for i := range oldSeasons {
+		known[oldSeasons[i].ID] = info(before, &oldSeasons[i])
 	}
-	var effects []SeasonEffect
-	for _, s := range slices.Backward(newInfos) {
+	var effects []knownEffect
+	for _, season := range slices.Backward(newSeasons) {
+		s := info(after, &season)
 		old, ok := known[s.ID]
 		if !ok || !old.ClosesAt.Equal(s.ClosesAt) || !old.RemovedAt.Equal(s.RemovedAt) {
-			effects = append(effects, SeasonEffect{
+			effects = append(effects, knownEffect{SeasonEffect{
 				Season: s.Season, Added: !ok, ClosesBefore: old.ClosesAt, ClosesAfter: s.ClosesAt,
 				RemovedBefore: old.RemovedAt, RemovedAfter: s.RemovedAt,
-			})
+			}, season, s.Phase})
 		}
 	}
 	return effects, nil

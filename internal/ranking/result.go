@@ -56,7 +56,16 @@ func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboa
 		return ResultStatus{}, err
 	}
 	record, err := r.store.Result(ctx, key)
-	if err != nil {
+	notFound := errors.Is(err, leaderboard.ErrResultNotFound)
+	if err != nil && !notFound {
+		return ResultStatus{}, err
+	}
+	if notFound || record.Result == nil || revision != nil && *revision != record.Result.Revision {
+		if refusalsErr := r.addRecent(ctx, b, key, &record); refusalsErr != nil {
+			return ResultStatus{}, refusalsErr
+		}
+	}
+	if record.Result == nil && len(record.Refusals) == 0 {
 		return ResultStatus{}, err
 	}
 	status, ok := statusOf(b, season.ID, &record, revision)
@@ -65,6 +74,18 @@ func (r *Reader) result(ctx context.Context, b *leaderboard.Board, key leaderboa
 	}
 	status.Match = key.Match
 	return status, nil
+}
+
+// addRecent adds the recent refusals of a match to its record.
+func (s *shared) addRecent(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey, record *leaderboard.Record) error {
+	recent, err := s.store.RecentRefusals(ctx, b, key)
+	for _, f := range recent {
+		record.Refusals = append(record.Refusals, f.Refusal)
+	}
+	slices.SortStableFunc(record.Refusals, func(x, y leaderboard.Refusal) int {
+		return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
+	})
+	return err
 }
 
 // StatusOf returns the state of a result that stands on b.
@@ -123,8 +144,8 @@ type ResultsPage struct {
 	Next    ResultPosition // the After of the next page; zero on the last page
 }
 
-// UserResults returns a page of a user's results, including retracted and rejected results. The
-// newest season is first, and its results are ordered by match id. Errors:
+// UserResults returns a page of a user's results, including retracted results, and rejected results
+// with the reasons FLOOR and OUT_OF_RANGE. The newest season is first, and its results are ordered by match id. Errors:
 // [leaderboard.ErrSeasonNotFound].
 func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) (ResultsPage, error) {
 	if q.Limit < 1 || q.Limit > maxResults {

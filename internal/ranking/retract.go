@@ -167,7 +167,7 @@ func (s *Submitter) RetractAll(ctx context.Context, b *leaderboard.Board, p *Ret
 	for attempt := range correctionTries {
 		pending := make([]bool, len(results))
 		if err := eachRead(ctx, len(results), func(ctx context.Context, i int) (err error) {
-			pending[i], p.receipts[receiptOf[i]].Replaced, err = s.reserveRetraction(ctx, p, &results[i], holder)
+			pending[i], p.receipts[receiptOf[i]].Replaced, err = s.reserveRetraction(ctx, b, p, &results[i], holder)
 			return err
 		}); err != nil {
 			return p.receipts, err
@@ -212,9 +212,12 @@ func filter[T any](list []T, chosen []bool) []T {
 //     than the stored result, so the store treats r as superseded.
 //
 // reserveRetraction also returns the stored result, or nil.
-func (s *Submitter) reserveRetraction(ctx context.Context, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, stored *leaderboard.MatchResult, err error) {
+func (s *Submitter) reserveRetraction(ctx context.Context, b *leaderboard.Board, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, stored *leaderboard.MatchResult, err error) {
 	for reserved := int64(-1); ; {
 		record, err := s.recordOf(ctx, r.ResultKey)
+		if err == nil {
+			err = s.addRecent(ctx, b, r.ResultKey, &record)
+		}
 		stored := record.Result
 		switch {
 		case err != nil || stored == nil:

@@ -109,6 +109,11 @@ func (r *Reader) knownSeasons(ctx context.Context, b *leaderboard.Board) ([]know
 	if err != nil {
 		return nil, err
 	}
+	return knownSeasonsAt(b, ids, r.now())
+}
+
+// ids are the seasons of which the store may have data.
+func knownSeasonsAt(b *leaderboard.Board, ids []leaderboard.SeasonID, now time.Time) (_ []knownSeason, err error) {
 	known := map[leaderboard.SeasonID]knownSeason{}
 	for _, id := range ids {
 		known[id] = knownSeason{stored: true}
@@ -121,7 +126,7 @@ func (r *Reader) knownSeasons(ctx context.Context, b *leaderboard.Board) ([]know
 	for _, w := range b.Season.Windows {
 		schedule(w.ID)
 	}
-	if current, err := b.Season.At(r.now()); err == nil {
+	if current, err := b.Season.At(now); err == nil {
 		schedule(current.ID)
 	}
 	list := make([]knownSeason, 0, len(known))
@@ -148,7 +153,12 @@ func (r *Reader) seasonInfo(ctx context.Context, b *leaderboard.Board, s *knownS
 	if info.Total, info.AsOf, err = r.total(ctx, b, s.ID); err != nil {
 		return SeasonInfo{}, false, err
 	}
-	return info, s.scheduled || info.Phase == Sealed || info.Total == nil || *info.Total > 0, nil
+	return info, s.isListed(info.Phase, info.Total), nil
+}
+
+// isListed reports whether lists of seasons have the season. total is nil if it is unknown.
+func (s *knownSeason) isListed(phase SeasonPhase, total *int64) bool {
+	return s.scheduled || phase == Sealed || total == nil || *total > 0
 }
 
 // seasonInfo returns a season without Total. record is empty if the store has no data of
@@ -175,31 +185,25 @@ func (r *Reader) season(ctx context.Context, b *leaderboard.Board, id leaderboar
 	return season, err
 }
 
-// latestSeason returns the newest season that has begun and has entries. Without such a season,
-// it returns the current season, or else the last season that has begun, or else the first
-// season.
+// maxEmptySeasons bounds the seasons without entries that latestSeason passes over.
+const maxEmptySeasons = 100
+
+// latestSeason returns the newest season that has begun and has entries. If more than maxEmptySeasons
+// seasons without entries are newer, or without such a season, it returns the current season, or else the
+// last season that has begun, or else the first season.
 func (r *Reader) latestSeason(ctx context.Context, b *leaderboard.Board) (leaderboard.Season, error) {
-	records, err := r.store.Seasons(ctx, b.ID)
+	seasons, err := r.knownSeasons(ctx, b)
 	if err != nil {
 		return leaderboard.Season{}, err
 	}
-	seasons := make([]leaderboard.Season, len(records))
-	for i, record := range records {
-		if seasons[i], err = b.Season.ByID(record.Season); err != nil {
-			return leaderboard.Season{}, err
-		}
-	}
-	slices.SortFunc(seasons, newestFirst)
-	for _, season := range seasons {
-		if r.now().Before(b.Season.Begins(season)) {
-			continue
-		}
-		total, _, err := r.total(ctx, b, season.ID)
+	seasons = slices.DeleteFunc(seasons, func(s knownSeason) bool { return !s.stored || r.now().Before(b.Season.Begins(s.Season)) })
+	for i := range seasons[:min(len(seasons), maxEmptySeasons+1)] {
+		total, _, err := r.total(ctx, b, seasons[i].ID)
 		if err != nil {
 			return leaderboard.Season{}, err
 		}
 		if total == nil || *total > 0 { // if the total is unknown, choose the newest season with results
-			return season, nil
+			return seasons[i].Season, nil
 		}
 	}
 	current, err := b.Season.At(r.now())

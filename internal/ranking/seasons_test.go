@@ -1,8 +1,10 @@
 package ranking_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 func TestLatestIsTheNewestSeasonWithEntries(t *testing.T) {
@@ -54,9 +57,13 @@ func TestLatestIsTheNewestSeasonWithEntries(t *testing.T) {
 	want(leaderboard.SeasonAll)
 }
 
-// A season whose results were all rejected is neither listed nor sealed, and leaves no act.
-func TestRejectedResultsMakeNoListedSeason(t *testing.T) {
-	f := open(t)
+// A caller that may submit sends a result for each past day. No rejection makes a season, an act or a log line.
+func TestRejectedResultsMakeNoSeason(t *testing.T) {
+	store, index := embedded.Open(t)
+	c, log := &clock{t: start}, &bytes.Buffer{}
+	service := ranking.New(store, index, ranking.Options{Now: c.now, Log: slog.New(slog.NewTextHandler(log, nil))})
+	t.Cleanup(service.Close)
+	f := &fixture{service, t, store, index, c}
 	f.create(dailyBoard)
 	f.submit("b", points("ann", "today", 5))
 	f.clock.set(start.AddDate(0, 0, 1).Add(2 * time.Hour)) // past the grace of every season before
@@ -86,17 +93,101 @@ func TestRejectedResultsMakeNoListedSeason(t *testing.T) {
 			t.Errorf("season %s is %+v, error %v; sealed: want %t", key, record, err, want)
 		}
 	}
+	ids, err := f.store.SeasonIDs(t.Context(), "b")
+	if err != nil || !slices.Equal(ids, []leaderboard.SeasonID{day}) {
+		t.Errorf("the store has the seasons %q, error %v; want %q only", ids, err, day)
+	}
+	var acts []string
 	for act, err := range f.store.Acts(t.Context(), leaderboard.ActKey{}) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if act.Action == "season.seal" && act.Season != day {
-			t.Errorf("the record has %+v, want no seal of a season without entries", act)
+		acts = append(acts, act.Action+" "+string(act.Season))
+	}
+	if want := []string{"season.seal " + string(day)}; !slices.Equal(acts, want) {
+		t.Errorf("the audit log has the acts %q, want %q", acts, want)
+	}
+	if lines := strings.Count(log.String(), "\n"); lines != 1 {
+		t.Errorf("the log has %d lines, want one, of the seal of season %s:\n%s", lines, day, log)
+	}
+	for _, season := range []leaderboard.SeasonID{"20261119", ""} {
+		key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Season: season}, User: "eve", Match: "m0"}
+		status, err := f.Result(t.Context(), f.board("b"), key, nil)
+		if err != nil || status.Season != "20261119" || status.Status != leaderboard.Rejected || status.Reason != leaderboard.ReasonClosed {
+			t.Errorf("the rejected result in season %q is %+v, error %v; want REJECTED with SEASON_CLOSED in 20261119", season, status, err)
 		}
 	}
+	if err := f.Erase(t.Context(), "eve"); err != nil {
+		t.Fatal(err)
+	}
 	status, err := f.Result(t.Context(), f.board("b"), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Season: "20261119"}, User: "eve", Match: "m0"}, nil)
-	if err != nil || status.Status != leaderboard.Rejected || status.Reason != leaderboard.ReasonClosed {
-		t.Errorf("the rejected result is %+v, error %v; want REJECTED with SEASON_CLOSED", status, err)
+	if !errors.Is(err, leaderboard.ErrResultNotFound) {
+		t.Errorf("the rejected result of an erased user is %+v, error %v; want ErrResultNotFound", status, err)
+	}
+}
+
+// Most old results of a source are too late for the days of a new linked board.
+func TestOldResultsOfASourceMakeNoSeasons(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum})
+	const days = 300
+	for d := range days {
+		f.submit("laps", withRevision(points("ann", fmt.Sprint("m", d), 1), 0, start.AddDate(0, 0, -d)))
+	}
+	f.clock.set(start.AddDate(0, 0, 1).Add(2 * time.Hour)) // past the grace of the day of the first result
+	f.create(leaderboard.Board{ID: "day", Policy: leaderboard.Sum, Source: &leaderboard.Source{Board: "laps"},
+		Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}})
+	for range 2 { // a repeated fill changes nothing
+		if err := f.FillLinked(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.submit("laps", withRevision(points("ann", "new", 1), 0, f.clock.now()))
+	f.submit("laps", withRevision(points("ann", "old", 1), 0, start.AddDate(0, 0, -days)))
+	ids, err := f.store.SeasonIDs(t.Context(), "day")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := 0
+	for _, id := range ids {
+		season, err := f.board("day").Season.ByID(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if f.board("day").Closed(season, start) {
+			closed++
+		}
+	}
+	if closed > 0 || len(ids) == 0 {
+		t.Errorf("the linked board has the seasons %q, want those that accept the source's results only", ids)
+	}
+	f.wantList(ranking.Query{Board: "day"}, "ann 1 1")
+	f.wantNoDifferences()
+}
+
+func TestLatestPassesOverAFewEmptySeasonsOnly(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily, Grace: 10 * 365 * 24 * time.Hour}})
+	f.submit("b", withRevision(points("ann", "m", 1), 0, start.AddDate(0, 0, -500)))
+	oldest := leaderboard.SeasonID(start.AddDate(0, 0, -500).Format("20060102"))
+	for d := range 101 {
+		r := withRevision(points("eve", "m", 0), 0, start.AddDate(0, 0, -1-d))
+		r.Season, r.Retracted = leaderboard.SeasonID(r.AchievedAt.Format("20060102")), true
+		r.Board, r.ReceivedAt = "b", start
+		want := oldest
+		if d == 100 {
+			want = day
+		}
+		if _, err := f.store.Apply(t.Context(), f.board("b"), []leaderboard.MatchResult{r}); err != nil {
+			t.Fatal(err)
+		}
+		if d < 99 {
+			continue
+		}
+		page, err := f.Page(t.Context(), ranking.PageQuery{Query: ranking.Query{Board: "b", Season: leaderboard.SeasonLatest}, Limit: 1})
+		if err != nil || page.Season.ID != want {
+			t.Errorf("with %d newer seasons without entries, season=latest is %q, error %v; want %q", d+1, page.Season.ID, err, want)
+		}
 	}
 }
 

@@ -154,6 +154,9 @@ func (c *linkCheck) lacks(ctx context.Context, m *missingResult) (bool, error) {
 	}
 	expected := c.b.FromSource(c.source, &m.original, m.place)
 	stored, err := c.recordOf(ctx, expected.ResultKey)
+	if err == nil {
+		err = c.addRecent(ctx, c.b, expected.ResultKey, &stored)
+	}
 	if err != nil {
 		return false, err
 	}

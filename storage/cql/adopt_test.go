@@ -29,7 +29,7 @@ func testAdoptionByANewProcess(t *testing.T, c conn) {
 	ctx := t.Context()
 	openStore := func() *Store {
 		s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
-		if _, err := s.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil {
+		if _, err := s.openIncarnation(ctx, &b, leaderboard.SeasonAll, nil); err != nil {
 			t.Fatal(err)
 		}
 		return s

@@ -83,6 +83,8 @@ type task struct {
 	results   []*leaderboard.MatchResult
 	indexes   []int
 
+	recent    map[leaderboard.MatchID][]leaderboard.Refusal // stored recent refusals: see refusals.go
+	refused   map[leaderboard.MatchID][]leaderboard.Refusal // recent refusals of this attempt
 	voids     map[leaderboard.MatchID]int64
 	deletedAt time.Time // see incarnation.deletedAt
 	outcomes  []leaderboard.Outcome
@@ -109,12 +111,21 @@ func (t *task) run(ctx context.Context) error {
 	}
 	ctx = context.WithoutCancel(ctx)
 	b := t.b
+	if err := t.readRecent(ctx); err != nil {
+		return err
+	}
 	var outcomes []leaderboard.Outcome // of the first attempt that wrote the results with outdated rules
 	for range maxTries {
 		if done, err := t.nothingToVoid(ctx); done || err != nil {
 			return err
 		}
-		inc, err := t.s.openIncarnation(ctx, b, t.seasonKey.Season)
+		if done, err := t.refuseUnopened(ctx); done || err != nil {
+			return err
+		}
+		inc, err := t.s.openIncarnation(ctx, b, t.seasonKey.Season, t.s.checkSeasons)
+		if errors.Is(err, errFull) {
+			return t.decideUnopened(ctx, b.RefuseSeason)
+		}
 		if err == nil {
 			t.b, err = t.s.boardWithRules(ctx, b, inc)
 		}
@@ -242,7 +253,7 @@ func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey
 // is false, st is a part of the state, and ok is false if merge needs the whole state.
 // oldSize is the size of the whole state.
 func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leaderboard.MatchID, ok bool, err error) {
-	t.outcomes = make([]leaderboard.Outcome, len(t.results))
+	t.refused, t.outcomes = nil, make([]leaderboard.Outcome, len(t.results))
 	touched := map[leaderboard.MatchID]bool{}
 	for i, r := range t.results {
 		m := st.match(r.Match)
@@ -252,7 +263,7 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leader
 		}
 		incoming := *r
 		incoming.Voids = max(incoming.Voids, t.voids[r.Match])
-		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: m.refusals, Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, incoming)
+		d := t.b.Merge(leaderboard.Known{Result: m.result, Refusals: t.knownRefusals(r.Match, m.refusals), Tally: st.tally, ErasedAt: st.account.ErasedAt, DeletedAt: t.deletedAt}, incoming)
 		if !isWhole && m.result != nil && (d.Status != leaderboard.Duplicate || d.Put != nil) {
 			return nil, false, nil // only a repetition leaves the tally unchanged
 		}
@@ -267,6 +278,10 @@ func (t *task) merge(st *state, oldSize size, isWhole bool) (changedIDs []leader
 			}
 		}
 		t.outcomes[i] = d.Outcome(keyBefore, keyBefore)
+		if d.Refuse != nil && d.Reason.IsRecent() {
+			t.addRecent(r.Match, d.Refuse)
+			d.Refuse = nil
+		}
 		if d.Refuse == nil && d.Put == nil {
 			continue
 		}
@@ -423,6 +438,9 @@ func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, 
 
 func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
 	// Step 1.
+	if err := t.writeRecent(ctx, &sum.account); err != nil {
+		return false, err
+	}
 	ops, old := t.writeOps(key, st, changedIDs), sum.entry
 	sum = sum.after(st, changedIDs)
 	if len(changedIDs) > 0 && sum.matches >= int64(t.s.storedFrom) {
@@ -478,6 +496,9 @@ func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnat
 // finish does the three steps of a writer (see state.go) with the whole state. If it
 // returns false, the caller must start another attempt.
 func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
+	if err := t.writeRecent(ctx, &st.account); err != nil {
+		return false, err
+	}
 	switch {
 	case len(changedIDs) > 0:
 	case !st.registered && st.version() == st.account.version():

@@ -340,7 +340,7 @@ func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 					{"a better result without a cache", uncached, []leaderboard.MatchResult{w.result("better 200 blue")}},
 					{"another result without a cache", uncached, []leaderboard.MatchResult{w.result("other 300 red")}},
 				} {
-					if _, err := c.store.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil { // once per process
+					if _, err := c.store.openIncarnation(ctx, &b, leaderboard.SeasonAll, nil); err != nil { // once per process
 						t.Fatal(err)
 					}
 					rec.cost = cost{}
@@ -468,7 +468,7 @@ func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 			if err := s.CreateBoard(ctx, b); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := s.openIncarnation(ctx, &b, leaderboard.SeasonAll); err != nil {
+			if _, err := s.openIncarnation(ctx, &b, leaderboard.SeasonAll, nil); err != nil {
 				t.Fatal(err)
 			}
 			w := &writers{clock: stepsEpoch, board: &b}

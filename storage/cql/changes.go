@@ -235,7 +235,7 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		// eraseMarks may also remove marks that are newer than the erasure. The caller of
 		// FinishRankChange writes marks again, for each season whose final standings
 		// disagree with an entry.
-		if err := s.eraseMarks(ctx, c.User); err != nil {
+		if err := errors.Join(s.eraseMarks(ctx, c.User), s.eraseRecent(ctx, c.User, &acc.account)); err != nil {
 			return nil, err
 		}
 	}

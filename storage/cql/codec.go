@@ -12,9 +12,9 @@ import (
 
 // # Write timestamps
 //
-// Write timestamps are computed from the written data, never from a clock. So a repeated
-// write has the same timestamp. A write that follows from newer data has a greater
-// timestamp.
+// Write timestamps are computed from the written data, never from a clock, except in table
+// refusals (see refusals.go). So a repeated write has the same timestamp. A write that follows
+// from newer data has a greater timestamp.
 //
 // In table match_results, the bits at and above epochShift are the user's epoch: the number
 // of erasures. The lower bits order the contents of the cell. For a result, they are the

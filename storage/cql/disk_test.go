@@ -143,7 +143,7 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 				t.Fatal(err)
 			}
 			seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
-			inc, err := s.openIncarnation(t.Context(), &b, seasonKey.Season)
+			inc, err := s.openIncarnation(t.Context(), &b, seasonKey.Season, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

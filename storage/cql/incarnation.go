@@ -160,7 +160,8 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 }
 
 // openIncarnation returns the open incarnation of a season of b, and opens one if
-// necessary. Errors: [leaderboard.ErrBoardNotFound] if b was deleted.
+// necessary. Before that, it calls mayOpen, unless it is nil. Errors:
+// [leaderboard.ErrBoardNotFound] if b was deleted; those of mayOpen.
 //
 // No incarnation of a deleted board stays in use. DeleteBoard first marks the board as
 // deleted, and then ends the open incarnations. A writer that cached the board may open an
@@ -170,7 +171,9 @@ func (ins *incarnations) setBoardSeen(s leaderboard.SeasonKey, inc incarnation) 
 //
 // StartRecount may have missed the incarnation. So openIncarnation raises its rules, unless
 // the season is sealed.
-func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (incarnation, error) {
+func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID,
+	mayOpen func(context.Context, *leaderboard.Board) error,
+) (incarnation, error) {
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
 	if err != nil || inc.boardSeen && inc.openFor(b) {
@@ -208,8 +211,13 @@ func (s *Store) openIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 				return incarnation{}, err
 			}
 		default:
+			if mayOpen != nil {
+				if err := mayOpen(ctx, b); err != nil {
+					return incarnation{}, err
+				}
+			}
 			// sweeps use the number of buckets to find all data
-			err := s.conn.write(ctx,
+			err = s.conn.write(ctx,
 				op{setBuckets, []any{int64(stored.buckets), stored.buckets, string(seasonKey.Board), deletionRow(seasonKey.Season)}},
 				op{openSeason, []any{openTime(inc.number, made), inc.number, made, stored.buckets, string(seasonKey.Board), string(seasonKey.Season)}})
 			if err != nil {

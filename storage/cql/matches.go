@@ -353,7 +353,7 @@ func (s *Store) incarnationFor(ctx context.Context, b *leaderboard.Board, m *lea
 		}
 	}
 	if err == nil {
-		inc, err = s.openIncarnation(ctx, b, m.Season)
+		inc, err = s.openIncarnation(ctx, b, m.Season, nil)
 	}
 	return inc, m.DeletedBy(inc.deletedAt), err
 }

@@ -3,6 +3,7 @@ package cql
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
@@ -18,6 +19,22 @@ func TestModelKeepsTheContract(t *testing.T) {
 		t.(*testing.T).Parallel() // each test has its own model
 		return modelStore(newModel(nil))
 	}, limits, storagetest.Sizes{RowsDivisor: 5 / needs.More(t, 1), RoundsDivisor: 5 / needs.More(t, 1)})
+}
+
+func TestModelRefusalsExpire(t *testing.T) {
+	storagetest.RunExpiry(t, func(_ testing.TB, now func() time.Time) leaderboard.Store {
+		m := newModel(nil)
+		m.now = now
+		s := modelStore(m)
+		s.now = now
+		return s
+	})
+}
+
+func TestModelSeasonLimit(t *testing.T) {
+	s := modelStore(newModel(nil))
+	s.maxSeasons = 4
+	storagetest.RunSeasonLimit(t, s, s.maxSeasons)
 }
 
 // Lagging replicas do not change the answers, because every quorum has a replica with the latest

@@ -13,6 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard"
 )
 
 // A model simulates Cassandra for the statements of this package, with three replicas:
@@ -28,6 +31,7 @@ type model struct {
 	pending  []func()         // the writes that have not reached their third replica
 	keys     map[string][]any // partition keys by their keyText
 	lastSwap int64            // the timestamp of the last lightweight transaction
+	now      func() time.Time // expires rows of tables with a TTL; if nil, no row expires
 }
 
 type replica map[string]map[string]*partition // by table, by partition key
@@ -43,6 +47,7 @@ type modelRow struct {
 	live    int64 // timestamp of the INSERT, or 0
 	deleted int64
 	cells   map[string]modelCell // by column; cells of collections by column and element
+	expires time.Time            // zero means never
 }
 
 type modelCell struct {
@@ -66,8 +71,8 @@ var (
 		"leaderboard":   {"board", "season", "incarnation", "division", "bucket"},
 		"seals":         {"board", "season", "incarnation"}, "ban_ends": {"realm"}, "rank_changes": {"data_center", "bucket"},
 		"audit": {"day"}, "audit_days": {"realm"}, "audit_users": {"user_hash"},
-		"reservations": {"match_hash"},
-		"match_users":  {"board", "season", "incarnation", "match_id", "bucket"}, "match_states": {"board", "season", "incarnation"},
+		"reservations": {"match_hash"}, "refusals": {"user_hash"},
+		"match_users": {"board", "season", "incarnation", "match_id", "bucket"}, "match_states": {"board", "season", "incarnation"},
 		"match_ids":         {"board", "season", "incarnation", "bucket"},
 		"final_generations": {"board", "season", "generation"}, "api_keys": {"realm"},
 		"final_places": {"board", "season", "incarnation", "user_id"}, "final_pages": {"board", "season", "page"},
@@ -76,7 +81,7 @@ var (
 	clusteringColumns = map[string][]string{
 		"boards": {"board"}, "seasons": {"season"}, "user_seasons": {"board", "season", "incarnation"},
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
-		"api_keys": {"id"},
+		"api_keys": {"id"}, "refusals": {"board", "board_made", "match_id", "season", "item"},
 		"ban_ends": {"until_at", "user_hash", "board"}, "rank_changes": {"id"}, "match_users": {"user_id"}, "match_states": {"match_id"}, "match_ids": {"match_id"},
 		"audit": {"newest", "id"}, "audit_days": {"day"}, "audit_users": {"newest", "id"},
 		"final_places": {"division", "item"}, "final_pages": {"standing"}, "final_marks": {"user_id", "id"},
@@ -84,6 +89,7 @@ var (
 	staticColumns = map[string][]string{
 		"match_results": {"account", "owners", "divisions", "summaries"},
 	}
+	defaultTTL        = map[string]time.Duration{"refusals": leaderboard.RefusalTime}
 	collectionColumns = []string{"owners", "summaries", "divisions", "applied_in", "bans", "erasures"}
 )
 
@@ -250,6 +256,9 @@ func (r *modelRow) set(column string, c modelCell) {
 func (r *modelRow) merge(o *modelRow) {
 	r.key = o.key
 	r.live, r.deleted = max(r.live, o.live), max(r.deleted, o.deleted)
+	if o.expires.After(r.expires) {
+		r.expires = o.expires
+	}
 	for column, c := range o.cells {
 		r.set(column, c)
 	}
@@ -360,6 +369,9 @@ func (m *model) changeOf(q op, defaultTimestamp int64) (table, key string, f fun
 			target.key = ck
 			if p.verb == "INSERT" {
 				target.live = max(target.live, timestamp)
+			}
+			if ttl := defaultTTL[p.table]; ttl > 0 && m.now != nil {
+				target.expires = m.now().Add(ttl)
 			}
 		}
 		for _, c := range set {
@@ -540,7 +552,7 @@ func (m *model) findIn(p *parsedStatement, values map[string]any, after []any, l
 	var rows []candidate
 	var deletedRows []*modelRow
 	addCandidate := func(r *modelRow) {
-		if r == nil || after != nil && compareKeys(r.key, after) <= 0 {
+		if r == nil || after != nil && compareKeys(r.key, after) <= 0 || !r.expires.IsZero() && !m.now().Before(r.expires) {
 			return
 		}
 		if !matches(p.table, r, nil, keys) {

@@ -453,7 +453,7 @@ func TestCostOfAnAmendment(t *testing.T) {
 
 // sealSynthetic seals standings of n users without entries.
 func sealSynthetic(ctx context.Context, s *Store, b *leaderboard.Board, n int) error {
-	inc, err := s.openIncarnation(ctx, b, leaderboard.SeasonAll)
+	inc, err := s.openIncarnation(ctx, b, leaderboard.SeasonAll, nil)
 	if err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
 	a.At = leaderboard.Truncate(a.At)
 	for {
-		inc, err := s.openIncarnation(ctx, b, season)
+		inc, err := s.openIncarnation(ctx, b, season, nil)
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}

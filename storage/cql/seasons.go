@@ -156,6 +156,7 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	if inc, err = s.endIncarnation(ctx, seasonKey, inc); err != nil {
 		return err
 	}
+	s.full.Delete(seasonKey.Board)
 	return s.sweep(ctx, seasonKey, inc)
 }
 

@@ -112,6 +112,11 @@ const (
 	insertUserAct   = `INSERT INTO audit_users (user_hash, newest, id) VALUES (?, ?, ?) USING TIMESTAMP 1`
 	deleteUserAct   = `DELETE FROM audit_users USING TIMESTAMP 2 WHERE user_hash = ? AND newest = ? AND id = ?`
 
+	selectRefusals      = `SELECT match_id, season, item, refusal FROM refusals WHERE user_hash = ? AND board = ? AND board_made = ? AND match_id IN ? AND season = ?`
+	selectMatchRefusals = `SELECT match_id, season, item, refusal FROM refusals WHERE user_hash = ? AND board = ? AND board_made = ? AND match_id = ?`
+	insertRefusal       = `INSERT INTO refusals (user_hash, board, board_made, match_id, season, item, refusal) VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
+	deleteRefusals      = `DELETE FROM refusals USING TIMESTAMP ? WHERE user_hash = ?`
+
 	selectUserSeasons = `SELECT board, season, incarnation FROM user_seasons WHERE user_hash = ?`
 	insertUserSeason  = `INSERT INTO user_seasons (user_hash, board, season, incarnation) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`
 	deleteUserSeason  = `DELETE FROM user_seasons USING TIMESTAMP ? WHERE user_hash = ? AND board = ? AND season = ? AND incarnation = ?`

@@ -67,6 +67,7 @@ type Store struct {
 	headRows, storedFrom int
 	// bounds a user's matches in a season: one call must be able to read all of them
 	maxMatches int64
+	maxSeasons int // of a board: see checkSeasons
 	now        func() time.Time
 
 	incarnations incarnations
@@ -80,6 +81,7 @@ type Store struct {
 	announced    *lru.Cache[announcement, struct{}]
 	matchRows    *lru.Cache[matchRow, struct{}]
 	walk         ladderWalk // see RemoveOrphanRows
+	full         sync.Map   // until when checkSeasons regards a board as full, as time.Time by board id
 	marked       sync.Map   // incarnations that listUser has marked (see matches.go), as userKeys without a user
 }
 
@@ -119,7 +121,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 }
 
 func open(c conn, o Options) *Store {
-	s := &Store{conn: c, applying: make(chan struct{}, maxApplying), dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, headRows: headRows, storedFrom: storedFrom, maxMatches: defaultMaxMatches, now: time.Now, pages: newPageCache()}
+	s := &Store{conn: c, applying: make(chan struct{}, maxApplying), dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, headRows: headRows, storedFrom: storedFrom, maxMatches: defaultMaxMatches, maxSeasons: leaderboard.MaxBoardSeasons, now: time.Now, pages: newPageCache()}
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err)
 	}

@@ -84,7 +84,7 @@ func (s *Store) eraseActs(ctx context.Context, batch *pebble.Batch, user leaderb
 	}); err != nil {
 		return err
 	}
-	return batch.DeleteRange(prefix, keyAfter(prefix), nil)
+	return deletePrefix(batch, prefix)
 }
 
 // Acts implements [leaderboard.Store].

@@ -25,10 +25,11 @@ type board struct {
 	// everyDivision has the result of Board.EveryDivision. Keys and rows contain indexes of this
 	// slice. All copies share it, because a reader with an old copy may read newer rows.
 	everyDivision *atomic.Pointer[[]string]
+	seasons       *knownSeasons // shared by all copies
 }
 
 func newBoard(b leaderboard.Board, number uint32) *board {
-	bd := &board{Board: b, number: number, sealing: newGate(), everyDivision: &atomic.Pointer[[]string]{}}
+	bd := &board{Board: b, number: number, sealing: newGate(), everyDivision: &atomic.Pointer[[]string]{}, seasons: &knownSeasons{}}
 	bd.setEveryDivision()
 	return bd
 }
@@ -203,7 +204,7 @@ func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSea
 		unlock()
 		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
-	amended := &board{number: bd.number, sealing: bd.sealing, everyDivision: bd.everyDivision}
+	amended := &board{number: bd.number, sealing: bd.sealing, everyDivision: bd.everyDivision, seasons: bd.seasons}
 	batch := s.db.NewBatch()
 	if amended.Board, err = bd.Revise(change); err == nil {
 		amended.Board = amended.Clone()

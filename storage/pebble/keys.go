@@ -27,6 +27,7 @@ import (
 //	p  user id with length; board id with length; season id with length; mark id, raw   the reason of a leaderboard.FinalMark
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
 //	e  SHA-256 of a user id                    time of the user's erasure, and a version: the user's later entries have greater versions
+//	r  period, 4 bytes; user id with length; number of the board, 4 bytes; match id with length; season id, raw   the user's recent refusals, as a leaderboard.Record without a result: see refusals.go
 //	u  user id with length; season              nothing; a season note: the user may have a user row in this season
 //	d  season; s                                the sealRow as JSON
 //	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, tally
@@ -65,6 +66,7 @@ const (
 	kindDeleted  = 'x'
 	kindMark     = 'p'
 	kindChange   = 'c'
+	kindRefusals = 'r'
 	kindSeasons  = 'u'
 	kindData     = 'd'
 	dataSeal     = 's'

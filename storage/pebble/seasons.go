@@ -105,12 +105,12 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	if err != nil {
 		return errUnavailable("write", err)
 	}
-	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), onVisible, func() {})
+	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), func() { onVisible(); bd.seasons.forget() }, func() {})
 }
 
 // FinishDeletions implements [leaderboard.Store]. A deletion is one batch, so no deletion is ever
 // unfinished.
-func (s *Store) FinishDeletions(ctx context.Context) error { return ctx.Err() }
+func (s *Store) FinishDeletions(ctx context.Context) error { return s.removeExpired(ctx) }
 
 // RankChanges implements [leaderboard.Store]. It yields nothing: the index cannot lack a change,
 // because each start of the process fills it, and no other process changes the store.

@@ -40,6 +40,8 @@ type Options struct {
 	CacheBytes int64
 	// Registerer receives the metrics of the store, unless it is nil.
 	Registerer prometheus.Registerer
+	// Now returns the time, which expires refusals. The default is time.Now.
+	Now func() time.Time
 
 	readOnly bool // the store writes nothing, and Open does not create a missing store
 }
@@ -49,8 +51,11 @@ type Options struct {
 // After a failed write, flush or compaction, every write returns [leaderboard.ErrUnavailable], and
 // reads continue. To write again, restart the process.
 type Store struct {
-	db *pebble.DB
-	fs *guardFS
+	db  *pebble.DB
+	fs  *guardFS
+	now func() time.Time
+
+	maxSeasons int // of a board: see isFull
 
 	boards  atomic.Pointer[catalog] // replaced while admin is held; all stripes are also held if a board is removed or its divisions change
 	admin   gate                    // held during a change of boards or API keys, and during an erasure
@@ -97,7 +102,13 @@ func Open(dir string, opts Options) (*Store, error) {
 	if opts.CacheBytes <= 0 {
 		opts.CacheBytes = defaultCacheBytes
 	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
 	s := &Store{
+		now:        opts.Now,
+		maxSeasons: leaderboard.MaxBoardSeasons,
+
 		admin:    newGate(),
 		failed:   make(chan struct{}),
 		seals:    map[leaderboard.SeasonKey]*seal{},

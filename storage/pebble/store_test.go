@@ -2,6 +2,7 @@ package pebble_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -30,6 +31,17 @@ var limits = storagetest.Limits{NoRankChanges: "each start of the process loads 
 
 func TestContract(t *testing.T) {
 	storagetest.Run(t, openMem, limits, storagetest.Sizes{})
+}
+
+func TestRefusalsExpire(t *testing.T) {
+	storagetest.RunExpiry(t, func(t testing.TB, now func() time.Time) leaderboard.Store {
+		t.Helper()
+		s, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem(), Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
 }
 
 func TestContractOnDisk(t *testing.T) {

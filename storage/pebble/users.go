@@ -90,6 +90,9 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 	if _, err := s.get(erasedKey(hashOf(user)), e.decode); err != nil {
 		return nil, err
 	}
+	if err := s.eraseRecent(batch, user); err != nil {
+		return nil, err
+	}
 	if at.After(e.at) {
 		e.at = at
 	}
@@ -109,7 +112,7 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 			return nil, err
 		}
 		records := st.rowKey.records(user)
-		if err := batch.DeleteRange(records, keyAfter(records), nil); err != nil {
+		if err := deletePrefix(batch, records); err != nil {
 			return nil, err
 		}
 		if err := batch.Delete(st.rowKey.user(user), nil); err != nil {
@@ -126,7 +129,7 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 			Before: st.before, After: leaderboard.Entry{SeasonKey: seasonKey, User: user, Version: e.version}})
 	}
 	for _, prefix := range [][]byte{seasonsPrefix(user), marksPrefix(user)} {
-		if err := batch.DeleteRange(prefix, keyAfter(prefix), nil); err != nil {
+		if err := deletePrefix(batch, prefix); err != nil {
 			return nil, err
 		}
 	}
@@ -137,4 +140,8 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 		return nil, err
 	}
 	return changes, batch.Set(erasedKey(hashOf(user)), e.append(nil), nil)
+}
+
+func deletePrefix(batch *pebble.Batch, prefix []byte) error {
+	return batch.DeleteRange(prefix, keyAfter(prefix), nil)
 }

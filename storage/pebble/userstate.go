@@ -27,6 +27,7 @@ type userState struct {
 
 	records map[leaderboard.MatchID]*leaderboard.Record // read so far
 	changed map[leaderboard.MatchID]bool                // to be written
+	recent  map[leaderboard.MatchID]*recentRefusals     // read so far
 	hasPut  bool                                        // a result is new or replaced, so the entry's version must grow
 
 	stored   []leaderboard.MatchResult // the user's stored results; nil before the second call of recountTally
@@ -97,13 +98,17 @@ func (st *userState) entry() leaderboard.Entry {
 	return e
 }
 
+func (st *userState) resultKey(match leaderboard.MatchID) leaderboard.ResultKey {
+	return leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}, User: st.user, Match: match}
+}
+
 func (st *userState) record(match leaderboard.MatchID) (*leaderboard.Record, error) {
 	if rec := st.records[match]; rec != nil {
 		return rec, nil
 	}
 	rec := &leaderboard.Record{}
 	if st.exists {
-		key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}, User: st.user, Match: match}
+		key := st.resultKey(match)
 		if _, err := st.s.get(st.rowKey.record(st.user, match), func(b []byte) (err error) {
 			*rec, err = decodeRecord(key, b)
 			return err
@@ -130,12 +135,12 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 		in.Voids = max(in.Voids, m.Voids)
 	}
 	b := st.board()
-	d := b.Merge(leaderboard.Known{
-		Result: rec.Result, Refusals: rec.Refusals, Tally: st.row.tally, ErasedAt: st.row.erasedAt,
-		DeletedAt: st.s.deletedAt(leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}),
-	}, in)
+	d, err := st.decide(ctx, b, rec, &in)
+	if err != nil {
+		return leaderboard.Outcome{}, err
+	}
 	before := b.RankKey(&st.row.tally)
-	if d.Refuse != nil {
+	if d.Refuse != nil && !d.Reason.IsRecent() {
 		rec.Refusals = append(rec.Refusals, *d.Refuse)
 		st.changed[r.Match] = true
 	}
@@ -151,6 +156,38 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 		}
 	}
 	return d.Outcome(before, b.RankKey(&st.row.tally)), nil
+}
+
+// decide adds a recent refusal to st.recent.
+func (st *userState) decide(ctx context.Context, b *leaderboard.Board, rec *leaderboard.Record, r *leaderboard.MatchResult) (leaderboard.Decision, error) {
+	known := leaderboard.Known{
+		Result: rec.Result, Refusals: rec.Refusals, Tally: st.row.tally, ErasedAt: st.row.erasedAt, DeletedAt: st.s.deletedAt(r.SeasonKey),
+	}
+	if b.NeedsRecent(r) {
+		recent, err := st.recentOf(r.Match)
+		if err != nil {
+			return leaderboard.Decision{}, err
+		}
+		known.Refusals = slices.Concat(rec.Refusals, recent.stored, recent.record.Refusals)
+	}
+	d := b.Merge(known, *r)
+	if begins := d.Put != nil || d.Refuse != nil && !d.Reason.IsRecent(); begins && !st.exists && len(st.changed) == 0 {
+		full, err := st.s.isFull(ctx, st.bd, st.season)
+		if err != nil {
+			return leaderboard.Decision{}, err
+		}
+		if full {
+			d = b.RefuseSeason(known, *r)
+		}
+	}
+	if d.Refuse != nil && d.Reason.IsRecent() {
+		recent, err := st.recentOf(r.Match)
+		if err != nil {
+			return leaderboard.Decision{}, err
+		}
+		recent.add(d.Refuse)
+	}
+	return d, nil
 }
 
 // The second call reads the stored results into memory, also for later calls.
@@ -208,8 +245,8 @@ func (st *userState) finish(batch *pebble.Batch) (leaderboard.Change, func() err
 }
 
 func (st *userState) write(batch *pebble.Batch) error {
-	if len(st.changed) == 0 {
-		return nil
+	if err := st.writeRecent(batch); err != nil || len(st.changed) == 0 {
+		return err
 	}
 	for _, match := range slices.Sorted(maps.Keys(st.changed)) {
 		if err := batch.Set(st.rowKey.record(st.user, match), appendRecord(nil, st.records[match]), nil); err != nil {

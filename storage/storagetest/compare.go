@@ -335,24 +335,46 @@ func (p *replay) compareResults(s leaderboard.SeasonKey, user leaderboard.UserID
 		if err != nil {
 			return fmt.Errorf("Result(%q, %q): %w", user, key.Match, err)
 		}
-		sorted := *want
-		sorted.Refusals = slices.Clone(want.Refusals)
-		// Refusals of the same revision and time may be in any order.
-		order := func(x, y leaderboard.Refusal) int {
-			return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt), strings.Compare(string(x.Content[:]), string(y.Content[:])))
+		call := fmt.Sprintf("Result(%q, %q)", user, key.Match)
+		if err := cmp.Or(diff(call, want.Result, rec.Result), compareRefusals(call, want.Refusals, rec.Refusals)); err != nil {
+			return err
 		}
-		slices.SortFunc(sorted.Refusals, order)
-		if !slices.IsSortedFunc(rec.Refusals, func(x, y leaderboard.Refusal) int {
-			return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
-		}) {
-			return fmt.Errorf("Result(%q, %q): refusals are %+v, want them ordered by revision and time", user, key.Match, rec.Refusals)
+	}
+	b := p.model.boards[s.Board]
+	for key, want := range p.model.recent {
+		if key.SeasonKey != s || key.User != user {
+			continue
 		}
-		slices.SortFunc(rec.Refusals, order)
-		if err := diff(fmt.Sprintf("Result(%q, %q)", user, key.Match), sorted, rec); err != nil {
+		recent, err := p.store.RecentRefusals(p.ctx, &b, key)
+		if err != nil {
+			return fmt.Errorf("RecentRefusals(%q, %q): %w", user, key.Match, err)
+		}
+		var got []leaderboard.Refusal
+		for _, f := range recent {
+			got = append(got, f.Refusal)
+		}
+		if err := compareRefusals(fmt.Sprintf("RecentRefusals(%q, %q)", user, key.Match), want, got); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Refusals of the same revision and time may be in any order.
+func compareRefusals(call string, want, got []leaderboard.Refusal) error {
+	ordered := func(x, y leaderboard.Refusal) int {
+		return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
+	}
+	if !slices.IsSortedFunc(got, ordered) {
+		return fmt.Errorf("%s: refusals are %+v, want them ordered by revision and time", call, got)
+	}
+	byContent := func(x, y leaderboard.Refusal) int {
+		return cmp.Or(ordered(x, y), strings.Compare(string(x.Content[:]), string(y.Content[:])))
+	}
+	sorted := func(refusals []leaderboard.Refusal) []leaderboard.Refusal {
+		return slices.SortedFunc(slices.Values(refusals), byContent) // nil if empty
+	}
+	return diff(call+": refusals", sorted(want), sorted(got))
 }
 
 func (p *replay) compareFinal(s leaderboard.SeasonKey) error {

@@ -16,6 +16,7 @@ import (
 type model struct {
 	boards  map[leaderboard.BoardID]leaderboard.Board
 	records map[leaderboard.ResultKey]*leaderboard.Record
+	recent  map[leaderboard.ResultKey][]leaderboard.Refusal // they do not depend on the user's other results
 	matches map[leaderboard.MatchKey]leaderboard.MatchState
 	bans    map[leaderboard.BanKey]leaderboard.Ban
 	erased  map[leaderboard.UserID]time.Time
@@ -33,6 +34,7 @@ func newModel() *model {
 	return &model{
 		boards:  map[leaderboard.BoardID]leaderboard.Board{},
 		records: map[leaderboard.ResultKey]*leaderboard.Record{},
+		recent:  map[leaderboard.ResultKey][]leaderboard.Refusal{},
 		matches: map[leaderboard.MatchKey]leaderboard.MatchState{},
 		bans:    map[leaderboard.BanKey]leaderboard.Ban{},
 		erased:  map[leaderboard.UserID]time.Time{},
@@ -115,7 +117,13 @@ func (m *model) applyContent(r leaderboard.MatchResult) wantOutcome {
 	if stored != nil && stored.Revision > r.Revision {
 		return wantOutcome{status: leaderboard.Superseded}
 	}
-	for _, f := range rec.Refusals {
+	refusals := rec.Refusals
+	reason, widenedAt := m.refusal(stored, &r, amends), m.boards[r.Board].WidenedAt
+	// Otherwise r is a copy that was received in time, of a result that was also received too late.
+	if isRecent(reason) || !r.Retracted && !widenedAt.IsZero() && r.ReceivedAt.Before(widenedAt.AddDate(0, 0, 30)) {
+		refusals = slices.Concat(refusals, m.recent[r.ResultKey])
+	}
+	for _, f := range refusals {
 		if f.Revision == r.Revision && f.Content == r.ContentID() {
 			return wantOutcome{status: leaderboard.Rejected, reason: f.Reason, repeated: true}
 		}
@@ -133,14 +141,23 @@ func (m *model) applyContent(r leaderboard.MatchResult) wantOutcome {
 		}
 		status = leaderboard.Conflict
 	}
-	m.records[r.ResultKey] = rec
-	if reason := m.refusal(rec.Result, &r, amends); reason != "" {
-		rec.Refusals = append(rec.Refusals, leaderboard.Refusal{
-			Revision: r.Revision, Reason: reason, Content: r.ContentID(), ReceivedAt: r.ReceivedAt})
+	if reason != "" {
+		f := leaderboard.Refusal{Revision: r.Revision, Reason: reason, Content: r.ContentID(), ReceivedAt: r.ReceivedAt}
+		if isRecent(reason) {
+			m.recent[r.ResultKey] = append(m.recent[r.ResultKey], f)
+		} else {
+			m.records[r.ResultKey] = rec
+			rec.Refusals = append(rec.Refusals, f)
+		}
 		return wantOutcome{status: leaderboard.Rejected, reason: reason}
 	}
+	m.records[r.ResultKey] = rec
 	rec.Result = &r
 	return wantOutcome{status: status, stands: status == leaderboard.Conflict}
+}
+
+func isRecent(reason leaderboard.Reason) bool {
+	return reason != "" && reason != leaderboard.ReasonFloor && reason != leaderboard.ReasonRange
 }
 
 // normalize returns r in the form in which a store returns it.
@@ -395,6 +412,7 @@ func (m *model) divisions(s leaderboard.SeasonKey) []leaderboard.Division {
 
 func (m *model) erase(user leaderboard.UserID, at time.Time) {
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.User == user })
+	maps.DeleteFunc(m.recent, func(key leaderboard.ResultKey, _ []leaderboard.Refusal) bool { return key.User == user })
 	maps.DeleteFunc(m.bans, func(key leaderboard.BanKey, _ leaderboard.Ban) bool { return key.User == user })
 	if at = micros(at); at.After(m.erased[user]) {
 		m.erased[user] = at
@@ -454,8 +472,13 @@ func (m *model) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban) {
 }
 
 func (m *model) deleteSeason(s leaderboard.SeasonKey, at time.Time) {
-	if _, ok := m.boards[s.Board]; ok && at.After(m.deleted[s]) {
+	if b, ok := m.boards[s.Board]; ok && at.After(m.deleted[s]) {
 		m.deleted[s] = micros(at)
+		for key, refusals := range m.recent {
+			if key.SeasonKey == s && (b.Source == nil || at.After(b.CreatedAt)) {
+				m.recent[key] = slices.DeleteFunc(refusals, func(f leaderboard.Refusal) bool { return !f.ReceivedAt.After(micros(at)) })
+			}
+		}
 	}
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.SeasonKey == s })
 	maps.DeleteFunc(m.matches, func(key leaderboard.MatchKey, _ leaderboard.MatchState) bool { return key.SeasonKey == s })
@@ -467,6 +490,7 @@ func (m *model) deleteBoard(id leaderboard.BoardID, at time.Time) {
 		m.deleted[boardKey] = micros(at)
 	}
 	maps.DeleteFunc(m.records, func(key leaderboard.ResultKey, _ *leaderboard.Record) bool { return key.Board == id })
+	maps.DeleteFunc(m.recent, func(key leaderboard.ResultKey, _ []leaderboard.Refusal) bool { return key.Board == id })
 	maps.DeleteFunc(m.matches, func(key leaderboard.MatchKey, _ leaderboard.MatchState) bool { return key.Board == id })
 	maps.DeleteFunc(m.sealed, func(s leaderboard.SeasonKey, _ *sealedSeason) bool { return s.Board == id })
 	delete(m.boards, id)

@@ -108,12 +108,16 @@ func (p *replay) deleteBoard(id leaderboard.BoardID, at time.Time) error {
 	return nil
 }
 
+// lastReceipt is not before the ReceivedAt of any result in a history.
+var lastReceipt = epoch.AddDate(0, 0, 60)
+
 func (p *replay) amendBoard(change leaderboard.Board) error {
 	amended, ok := p.model.boards[change.ID]
 	if !ok {
 		return nil
 	}
 	amended.Season.Grace = change.Season.Grace
+	amended.WidenedAt = lastReceipt
 	got, err := p.store.AmendBoard(p.ctx, change.ID, replaceBy(amended))
 	if err != nil {
 		return fmt.Errorf("AmendBoard: %w", err)
@@ -348,6 +352,7 @@ func (p *replay) endSeason(s leaderboard.SeasonKey, at time.Time) error {
 	if amended.Season.EndEarly(leaderboard.EarlyEnd{ID: s.Season, At: at, DecidedAt: epoch.AddDate(0, 0, 25)}) != nil {
 		return nil //nolint:nilerr // the board lacks the season, or at is not inside the season
 	}
+	amended.WidenedAt = lastReceipt
 	got, err := p.store.AmendBoard(p.ctx, s.Board, replaceBy(amended))
 	if err == nil {
 		err = diff("AmendBoard", amended, got)

@@ -414,6 +414,145 @@ var resultTests = []test{
 		f.ok("Result", err)
 		f.equal("Record with a result", leaderboard.Record{Result: &accepted, Refusals: want}, rec)
 	}},
+	{"a recent refusal makes no Record and begins no season", func(f *fixture) {
+		daily := sumBoard("b")
+		daily.Season = leaderboard.Schedule{Kind: leaderboard.Daily, Grace: time.Hour}
+		daily.Matches, daily.Divisions = true, []string{"team"}
+		b := f.create(daily)
+		day := func(n int) leaderboard.SeasonID {
+			return leaderboard.SeasonID(epoch.AddDate(0, 0, -n).Format("20060102"))
+		}
+		late := func(match leaderboard.MatchID, n int) leaderboard.MatchResult {
+			r := inSeason(day(n), withAttributes(f.result(b, "u", match, 0, 1), "team", "red"))
+			r.AchievedAt, r.ReceivedAt = epoch.AddDate(0, 0, -n), epoch.AddDate(0, 0, 2)
+			return r
+		}
+		accepted := inSeason(day(0), f.result(b, "v", "m", 0, 1))
+		f.apply(b, accepted)
+		refused := []leaderboard.MatchResult{late("m", 0), late("n", 1), late("m", 1), late("m", 2)}
+		invalid := inSeason(day(0), f.result(b, "u", "invalid", 0, 1<<60))
+		for _, repeated := range []bool{false, true} {
+			for i, o := range f.apply(b, append(refused, invalid)...).Outcomes {
+				reason := leaderboard.ReasonClosed
+				if i == len(refused) {
+					reason = leaderboard.ReasonInvalid
+				}
+				if o.Status != leaderboard.Rejected || o.Reason != reason || o.Repeated != repeated || o.Entry.Key != "" {
+					f.Errorf("outcome %d is %+v, want a rejection with %s, repeated: %v", i, o, reason, repeated)
+				}
+			}
+		}
+		for _, r := range append(refused, invalid) {
+			_, err := f.Result(f.ctx, r.ResultKey)
+			f.wantErr("Result of a refused result", err, leaderboard.ErrResultNotFound)
+		}
+		records, err := collect(f.Records(f.ctx, accepted.SeasonKey, "u", ""))
+		f.ok("Records", err)
+		f.equal("Records", 0, len(records))
+		seasons, err := f.SeasonIDs(f.ctx, "b")
+		f.ok("SeasonIDs", err)
+		f.equal("SeasonIDs", []leaderboard.SeasonID{day(0)}, seasons)
+		infos, err := f.Seasons(f.ctx, "b")
+		f.ok("Seasons", err)
+		f.equal("Seasons", 1, len(infos))
+		got, err := collect(f.Users(f.ctx, accepted.SeasonKey))
+		f.ok("Users", err)
+		f.equal("Users", users("v"), got)
+		keys, err := f.UserSeasons(f.ctx, "u")
+		f.ok("UserSeasons", err)
+		f.equal("UserSeasons", 0, len(keys))
+		matches, err := collect(f.MatchIDs(f.ctx, refused[1].SeasonKey, "", ""))
+		f.ok("MatchIDs", err)
+		f.equal("MatchIDs", 0, len(matches))
+		changed, err := f.ChangedAt(f.ctx, refused[1].SeasonKey)
+		f.ok("ChangedAt", err)
+		f.equal("ChangedAt", time.Time{}, changed)
+	}},
+	{"RecentRefusals returns the recent refusals of a match, ordered by season, revision and time", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		want := map[leaderboard.SeasonID][]leaderboard.RecentRefusal{}
+		var results []leaderboard.MatchResult
+		for _, season := range []leaderboard.SeasonID{"s2", "s1"} {
+			for _, revision := range []int64{3, 1, 1} {
+				r := inSeason(season, f.result(b, "u", "m", revision, leaderboard.Score(1<<60+len(results))))
+				results = append(results, r)
+				want[season] = append(want[season], leaderboard.RecentRefusal{Season: season, Refusal: leaderboard.Refusal{
+					Revision: revision, Reason: leaderboard.ReasonInvalid, Content: r.ContentID(), ReceivedAt: r.ReceivedAt}})
+			}
+			n := len(want[season])
+			want[season] = []leaderboard.RecentRefusal{want[season][n-2], want[season][n-1], want[season][n-3]}
+		}
+		f.apply(b, append(results, f.result(b, "u", "mm", 0, 1<<60), f.result(b, "uu", "m", 0, 1<<60), f.result(b, "u", "m", 4, 1))...)
+		other := f.create(bestBoard("b2"))
+		f.apply(other, f.result(other, "u", "m", 0, 1<<60))
+		key := results[0].ResultKey
+		for season, refusals := range map[leaderboard.SeasonID][]leaderboard.RecentRefusal{"s1": want["s1"], "s2": want["s2"], "": append(want["s1"], want["s2"]...), "s": nil} {
+			key.Season = season
+			got, err := f.RecentRefusals(f.ctx, b, key)
+			f.ok("RecentRefusals", err)
+			f.equal(fmt.Sprintf("RecentRefusals in season %q", season), refusals, got)
+		}
+		rec, err := f.Result(f.ctx, leaderboard.ResultKey{SeasonKey: firstSeason(b), User: "u", Match: "m"})
+		f.ok("Result", err)
+		f.equal("refusals in the Record", 0, len(rec.Refusals))
+	}},
+	{"a result that was refused recently stays refused after an amendment, but its next revision is judged anew", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		late, next := f.result(b, "u", "m", 0, 7), f.result(b, "u", "n", 0, 8)
+		for _, r := range []*leaderboard.MatchResult{&late, &next} {
+			r.AchievedAt, r.ReceivedAt = b.Season.Windows[0].Start, b.Season.Windows[0].End.Add(grace+time.Hour)
+		}
+		f.equal("before the amendment", leaderboard.ReasonClosed, f.apply(b, late).Outcomes[0].Reason)
+		amended, err := f.AmendBoard(f.ctx, "b", func(b *leaderboard.Board) error {
+			b.Season.Grace += 24 * time.Hour
+			b.WidenedAt = late.ReceivedAt
+			return nil
+		})
+		f.ok("AmendBoard", err)
+		f.equal("another result after the amendment", leaderboard.Applied, f.apply(&amended, next).Outcomes[0].Status)
+		again := late
+		again.ReceivedAt = again.ReceivedAt.Add(time.Minute)
+		for _, r := range []leaderboard.MatchResult{late, again} {
+			o := f.apply(&amended, r).Outcomes[0]
+			f.equal("the refused result after the amendment", []any{leaderboard.Rejected, leaderboard.ReasonClosed, true}, []any{o.Status, o.Reason, o.Repeated})
+		}
+		again.Revision = 1
+		f.equal("its next revision", leaderboard.Applied, f.apply(&amended, again).Outcomes[0].Status)
+		f.equal("the refused result after the next revision", leaderboard.Superseded, f.apply(&amended, late).Outcomes[0].Status)
+	}},
+	{"Erase, DeleteSeason and DeleteBoard remove recent refusals", func(f *fixture) {
+		key := leaderboard.ResultKey{User: "u", Match: "m"}
+		refusals := func(b *leaderboard.Board) int {
+			got, err := f.RecentRefusals(f.ctx, b, key)
+			f.ok("RecentRefusals", err)
+			return len(got)
+		}
+		b := f.create(bestBoard("b"))
+		refuse := func() leaderboard.MatchResult {
+			r := f.result(b, "u", "m", 0, 1<<60)
+			f.equal("a refused result", leaderboard.Rejected, f.apply(b, r).Outcomes[0].Status)
+			f.equal("refusals", 1, refusals(b))
+			return r
+		}
+		refuse()
+		f.apply(b, f.result(b, "v", "m", 0, 1<<60))
+		f.erase("u", f.clock)
+		f.equal("refusals after Erase", 0, refusals(b))
+		key.User = "v"
+		f.equal("another user's refusals after Erase", 1, refusals(b))
+		key.User = "u"
+		r := refuse()
+		f.ok("DeleteSeason", f.DeleteSeason(f.ctx, r.SeasonKey, f.clock))
+		f.equal("refusals after DeleteSeason", 0, refusals(b))
+		again := f.result(b, "u", "m", 0, 1<<60)
+		f.equal("the result after DeleteSeason is repeated", false, f.apply(b, again).Outcomes[0].Repeated)
+		f.ok("DeleteBoard", f.DeleteBoard(f.ctx, "b", f.clock))
+		f.equal("refusals after DeleteBoard", 0, refusals(b))
+		recreated := bestBoard("b")
+		recreated.CreatedAt = f.clock
+		newBoard := f.create(recreated)
+		f.equal("refusals of a new board with the id", 0, refusals(newBoard))
+	}},
 	{"Results yields the results that stand, retractions too, ordered by match id", func(f *fixture) {
 		b := f.create(sumBoard("b"))
 		refused := f.result(b, "u", "0", 0, 1<<60)
@@ -426,15 +565,18 @@ var resultTests = []test{
 		f.ok("Results", err)
 		f.equal("Results of an unknown user", 0, len(got))
 	}},
-	{"Records yields the records after a match, including refused results, ordered by match id", func(f *fixture) {
-		b := f.create(sumBoard("b"))
-		refused := f.result(b, "u", "1", 0, 1<<60)
+	{"Records yields the records after a match, including those of refused results, ordered by match id", func(f *fixture) {
+		floored := sumBoard("b")
+		floor := leaderboard.Score(0)
+		floored.Floor = &floor
+		b := f.create(floored)
+		refused := f.result(b, "u", "1", 0, -9)
 		ten, two, retracted := f.result(b, "u", "10", 0, 1), f.result(b, "u", "2", 0, 1), f.retraction(b, "u", "11", 0)
 		f.apply(b, two, refused, ten, retracted, f.result(b, "v", "1", 0, 1), f.result(b, "uu", "1", 0, 1))
 		retracted = normalize(retracted)
 		all := []leaderboard.MatchRecord{
 			{Match: "1", Record: leaderboard.Record{Refusals: []leaderboard.Refusal{
-				{Reason: leaderboard.ReasonInvalid, Content: refused.ContentID(), ReceivedAt: refused.ReceivedAt}}}},
+				{Reason: leaderboard.ReasonFloor, Content: refused.ContentID(), ReceivedAt: refused.ReceivedAt}}}},
 			{Match: "10", Record: leaderboard.Record{Result: &ten}},
 			{Match: "11", Record: leaderboard.Record{Result: &retracted}},
 			{Match: "2", Record: leaderboard.Record{Result: &two}},
@@ -460,7 +602,7 @@ var resultTests = []test{
 	}},
 	{"Users yields each user with a Record exactly once", func(f *fixture) {
 		b := f.create(bestBoard("b"))
-		want := users("refused", "retracted")
+		want := users("retracted")
 		results := []leaderboard.MatchResult{f.result(b, "refused", "m", 0, 1<<60), f.retraction(b, "retracted", "m", 0), inSeason("s2", f.result(b, "elsewhere", "m", 0, 0))}
 		for i := range f.rows(1500) {
 			user := leaderboard.UserID(fmt.Sprintf("u%04d", i))

@@ -19,15 +19,16 @@ var storeTests = []test{
 		l := leaderboard.Ladder{SeasonKey: s}
 		r := f.result(b, "u", "n", 0, 1)
 		for name, call := range map[string]func() error{
-			"CreateBoard": func() error { return f.CreateBoard(ctx, sumBoard("c")) },
-			"Board":       func() error { _, err := f.Board(ctx, "b"); return err },
-			"Boards":      func() error { _, err := f.Boards(ctx); return err },
-			"AmendBoard":  func() error { _, err := f.AmendBoard(ctx, "b", replaceBy(*b)); return err },
-			"DeleteBoard": func() error { return f.DeleteBoard(ctx, "b", time.Time{}) },
-			"Apply":       func() error { _, err := f.Apply(ctx, b, []leaderboard.MatchResult{r}); return err },
-			"Result":      func() error { _, err := f.Result(ctx, r.ResultKey); return err },
-			"Results":     func() error { _, err := collect(f.Results(ctx, s, "u")); return err },
-			"Records":     func() error { _, err := collect(f.Records(ctx, s, "u", "")); return err },
+			"CreateBoard":    func() error { return f.CreateBoard(ctx, sumBoard("c")) },
+			"Board":          func() error { _, err := f.Board(ctx, "b"); return err },
+			"Boards":         func() error { _, err := f.Boards(ctx); return err },
+			"AmendBoard":     func() error { _, err := f.AmendBoard(ctx, "b", replaceBy(*b)); return err },
+			"DeleteBoard":    func() error { return f.DeleteBoard(ctx, "b", time.Time{}) },
+			"Apply":          func() error { _, err := f.Apply(ctx, b, []leaderboard.MatchResult{r}); return err },
+			"Result":         func() error { _, err := f.Result(ctx, r.ResultKey); return err },
+			"RecentRefusals": func() error { _, err := f.RecentRefusals(ctx, b, r.ResultKey); return err },
+			"Results":        func() error { _, err := collect(f.Results(ctx, s, "u")); return err },
+			"Records":        func() error { _, err := collect(f.Records(ctx, s, "u", "")); return err },
 			"SetMatch": func() error {
 				_, err := f.SetMatch(ctx, b, leaderboard.MatchState{MatchKey: matchKey(&r), Voids: 1})
 				return err

@@ -242,7 +242,7 @@ var userTests = []test{
 	{"UserSeasons returns the seasons in which a user has a Record, ordered by board and season", func(f *fixture) {
 		b, a, ab := f.create(bestBoard("b")), f.create(bestBoard("a")), f.create(sumBoard("ab"))
 		f.apply(b, inSeason("s2", f.result(b, "u", "m", 0, 1)), f.retraction(b, "u", "m", 0), f.result(b, "v", "m", 0, 1))
-		f.apply(a, inSeason("s2", f.result(a, "u", "m", 0, 1<<60)), f.result(a, "v", "m", 0, 1))
+		f.apply(a, inSeason("s2", f.retraction(a, "u", "m", 0)), inSeason("s1", f.result(a, "u", "m", 0, 1<<60)), f.result(a, "v", "m", 0, 1))
 		f.apply(ab, f.result(ab, "u", "m", 0, 1), f.result(ab, "uu", "m", 0, 1))
 		got, err := f.UserSeasons(f.ctx, "u")
 		f.ok("UserSeasons", err)

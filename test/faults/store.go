@@ -88,6 +88,14 @@ func (s *Store) Reserve(ctx context.Context, r leaderboard.Reservation) (got boo
 	return s.Store.Reserve(ctx, r)
 }
 
+// RecentRefusals implements [leaderboard.Store].
+func (s *Store) RecentRefusals(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey) (_ []leaderboard.RecentRefusal, err error) {
+	if err = s.check(ctx, "RecentRefusals", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.RecentRefusals(ctx, b, key)
+}
+
 // Results implements [leaderboard.Store].
 func (s *Store) Results(ctx context.Context, key leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	if err := s.check(ctx, "Results", leaderboard.ErrUnavailable); err != nil {
