@@ -12,7 +12,7 @@
 //
 //  1. The store has its result durably, or the message is not a valid result.
 //  2. Kafka has acknowledged the update message, or the dead letter.
-//  3. The rank index is synced, or the index's position is stored in Kafka (see position.go).
+//  3. The commit includes the position of the rank index (see position.go).
 //
 // Otherwise the next owner of the partition reads the message again. Applying a message again
 // changes nothing.
@@ -70,7 +70,8 @@ type Consumer struct {
 
 	bands         *lru.Cache[leaderboard.SeasonKey, bands] // the ends of each season's rank bands: see report.go
 	deadLetterLog deadLetterLog
-	batchLimit    atomic.Int64 // largest number of messages in one call of apply
+	batchLimit    atomic.Int64      // largest number of messages in one call of apply
+	firstTopics   map[string]string // for each topic, the first id that this process knew
 	joined        atomic.Bool
 	unreachable   atomic.Bool
 }
@@ -98,7 +99,7 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
-	con := &Consumer{o: o, service: s, sender: send, conf: c, metrics: newMetrics(o.Registerer), bands: cache}
+	con := &Consumer{o: o, service: s, sender: send, conf: c, metrics: newMetrics(o.Registerer), bands: cache, firstTopics: map[string]string{}}
 	con.deadLetterLog.log = o.Log
 	con.batchLimit.Store(int64(o.BatchResults))
 	return con, nil

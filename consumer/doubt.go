@@ -23,6 +23,8 @@ const (
 	// maxFetchWait: if a broker returns no messages, the attempt fails and is repeated, before the
 	// messages count as lost.
 	repeatTimeout = 30 * time.Second
+	// lastAdvanceTimeout bounds the last call of Advance, for which a rebalance waits.
+	lastAdvanceTimeout = 3 * time.Second
 )
 
 // followServers records the positions of the session's partitions in the index, until the session
@@ -72,7 +74,7 @@ type confirmation struct {
 func (h handler) advanceIndex(ctx context.Context, session leaderboard.LogSession, confirmed map[leaderboard.SeasonKey]confirmation) (inDoubt bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, repeatTimeout)
 	defer cancel()
-	positions, partitions := h.positions.recorded()
+	positions, partitions := h.positions.recorded(h.topics)
 	if len(positions) == 0 {
 		return false, nil
 	}
@@ -108,9 +110,9 @@ func (h handler) advanceIndex(ctx context.Context, session leaderboard.LogSessio
 // the next owners need not repeat updates. If this fails, they repeat the updates since the last
 // recorded positions.
 func (h handler) recordLastPositions(s sarama.ConsumerGroupSession) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), maxPositionDelay)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), lastAdvanceTimeout)
 	defer cancel()
-	if positions, _ := h.positions.recorded(); len(positions) > 0 {
+	if positions, _ := h.positions.recorded(h.topics); len(positions) > 0 {
 		_, _ = h.service.Advance(ctx, positions, true)
 	}
 }

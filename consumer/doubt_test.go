@@ -156,8 +156,7 @@ func TestAConsumerOfTheFormerServer(t *testing.T) {
 // A producer writes results in transactions. So each partition ends with a marker of a transaction.
 // Consumers skip markers.
 func TestDoubtsEndAfterTransactions(t *testing.T) {
-	t.Run("in process", func(t *testing.T) { doubtsEndAfterTransactions(t, start(t)) })
-	t.Run("Kafka", func(t *testing.T) { doubtsEndAfterTransactions(t, startReal(t)) })
+	onBoth(t, doubtsEndAfterTransactions)
 }
 
 func doubtsEndAfterTransactions(t *testing.T, c *cluster) {

@@ -31,3 +31,13 @@ func (o Options) WithMaxGapUsers(n int) Options {
 
 // MaxWaiting is the number of messages of a partition that may wait for their boards.
 const MaxWaiting = maxWaiting
+
+// PositionOf returns the position in the metadata of a committed offset, or -1. ok is false if another
+// program has written the metadata.
+func PositionOf(text string) (position int64, ok bool) {
+	m, ok := parseMetadata(text)
+	return m.position, ok
+}
+
+// FormatMetadata returns the metadata with a topic's id and a position. -1 means a lost position.
+func FormatMetadata(topic string, position int64) string { return metadata{topic, position}.String() }

@@ -49,19 +49,32 @@ type cluster struct {
 // start creates an in-process cluster with the service's topics and the given topics.
 func start(t *testing.T, topics ...string) *cluster {
 	t.Helper()
+	c, _ := startFake(t, topics...)
+	return c
+}
+
+func startFake(t *testing.T, topics ...string) (*cluster, *kfake.Cluster) {
+	t.Helper()
 	t.Parallel()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(fake.Close)
-	return startOn(t, fake.ListenAddrs(), kafka.Topics{}, topics...)
+	return startOn(t, fake.ListenAddrs(), kafka.Topics{}, topics...), fake
 }
 
 func startReal(t *testing.T) *cluster {
 	t.Helper()
 	t.Parallel()
 	return startOn(t, realcluster.Kafka(t, 1), kafka.Topics{Prefix: "consumer-" + rand.Text() + "-"})
+}
+
+// onBoth runs test on an in-process cluster and on a real one.
+func onBoth(t *testing.T, test func(*testing.T, *cluster)) {
+	t.Parallel()
+	t.Run("in process", func(t *testing.T) { test(t, start(t)) })
+	t.Run("Kafka", func(t *testing.T) { test(t, startReal(t)) })
 }
 
 func startOn(t *testing.T, brokers []string, names kafka.Topics, topics ...string) *cluster {
@@ -159,20 +172,10 @@ func (c *cluster) members() []string {
 }
 
 // committed returns the committed offset of each partition of the results topic, or 0.
-func (c *cluster) committed() [partitions]int64 {
+func (c *cluster) committed() (offsets [partitions]int64) {
 	c.t.Helper()
-	all := []int32{0, 1, 2, 3}
-	var got *sarama.OffsetFetchResponse
-	eventually(c.t, "answer of the group's coordinator", func() (ok bool) {
-		var err error
-		got, err = c.admin.ListConsumerGroupOffsets(c.group(), map[string][]int32{c.topics.Results(): all})
-		return err == nil && got.Err == sarama.ErrNoError
-	})
-	var offsets [partitions]int64
-	for _, p := range all {
-		if b := got.GetBlock(c.topics.Results(), p); b != nil && b.Err == sarama.ErrNoError {
-			offsets[p] = max(b.Offset, 0)
-		}
+	for p, b := range c.committedBlocks() {
+		offsets[p] = max(b.Offset, 0)
 	}
 	return offsets
 }

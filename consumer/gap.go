@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/IBM/sarama"
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -21,147 +20,23 @@ type gap struct {
 	lost     bool  // the log lacks some of these messages
 }
 
-// followIndex brings the index up to date with the messages before the first offset of claim, an
-// assigned partition. It retries until ctx is done. It closes the channel found once it has read the
-// position from Kafka (see position.go).
-func (h handler) followIndex(ctx context.Context, claim sarama.ConsumerGroupClaim, found chan<- struct{}) {
-	p := partition{claim.Topic(), claim.Partition()}
-	intervals := backoff.NewExponentialBackOff()
-	intervals.InitialInterval, intervals.MaxInterval = 100*time.Millisecond, 5*time.Second
-	var g *gap
-	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
-		if g == nil {
-			missing, err := h.findGap(p, claim.InitialOffset())
-			if err != nil {
-				return struct{}{}, err
-			}
-			upToDate := !missing.lost && missing.from == missing.to
-			if upToDate {
-				h.positions.catchUp(p, missing.to, h.topics[p.topic])
-			}
-			close(found)
-			if upToDate {
-				return struct{}{}, nil
-			}
-			h.o.Log.Info("bringing the rank index up to date with applied messages", "topic", p.topic, "partition", p.id,
-				"position", missing.from, "offset", missing.to, "messages_lost", missing.lost)
-			g = &missing
-		}
-		err := h.closeGap(ctx, p, g)
-		if err == nil {
-			h.positions.catchUp(p, g.to, h.topics[p.topic])
-		}
-		return struct{}{}, err
-	}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
-		h.o.Log.Warn("rank index not brought up to date with applied messages", "topic", p.topic, "partition", p.id, "err", err, "in", wait)
-	}))
-}
-
-// storedPositions returns the positions in Kafka. It returns nil if their group does not exist or
-// cannot be accessed.
-func (c *Consumer) storedPositions(admin sarama.ClusterAdmin, partitions map[string][]int32) (*sarama.OffsetFetchResponse, error) {
-	response, err := admin.ListConsumerGroupOffsets(PositionGroup(c.o.Group), partitions)
-	if errors.Is(err, sarama.ErrGroupIDNotFound) || errors.Is(err, sarama.ErrGroupAuthorizationFailed) {
-		return nil, nil
-	}
-	return response, err
-}
-
-// markLostMessages gives the positions of partitions that lost messages the metadata lostMessages.
-// committed has the committed offsets of these partitions.
-func (h handler) markLostMessages(admin sarama.ClusterAdmin, committed map[partition]int64) error {
-	if len(committed) == 0 {
-		return nil
-	}
-	partitions := map[string][]int32{}
-	for p := range committed {
-		partitions[p.topic] = append(partitions[p.topic], p.id)
-	}
-	response, err := h.storedPositions(admin, partitions)
-	if response == nil || err != nil {
-		return err
-	}
-	marks := map[string]map[int32]sarama.OffsetAndMetadata{}
-	for p, offset := range committed {
-		stored := response.GetBlock(p.topic, p.id)
-		if stored == nil || stored.Offset < 0 {
-			continue
-		}
-		if !errors.Is(stored.Err, sarama.ErrNoError) {
-			return stored.Err
-		}
-		if stored.Offset < offset {
-			if marks[p.topic] == nil {
-				marks[p.topic] = map[int32]sarama.OffsetAndMetadata{}
-			}
-			marks[p.topic][p.id] = sarama.OffsetAndMetadata{Offset: stored.Offset, Metadata: lostMessages}
+// followIndex brings the index up to date with the messages before the session's first message of p. It
+// retries until ctx is done.
+func (h handler) followIndex(ctx context.Context, p partition, g gap) {
+	if g.lost || g.from < g.to {
+		h.o.Log.Info("bringing the rank index up to date with applied messages", "topic", p.topic, "partition", p.id,
+			"position", g.from, "offset", g.to, "messages_lost", g.lost)
+		intervals := backoff.NewExponentialBackOff()
+		intervals.InitialInterval, intervals.MaxInterval = 100*time.Millisecond, 5*time.Second
+		if _, err := backoff.Retry(ctx, func() (struct{}, error) {
+			return struct{}{}, h.closeGap(ctx, p, &g)
+		}, backoff.WithBackOff(intervals), backoff.WithMaxElapsedTime(0), backoff.WithNotify(func(err error, wait time.Duration) {
+			h.o.Log.Warn("rank index not brought up to date with applied messages", "topic", p.topic, "partition", p.id, "err", err, "in", wait)
+		})); err != nil {
+			return
 		}
 	}
-	if len(marks) == 0 {
-		return nil
-	}
-	stored, err := h.sendPositions(marks)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for topic, offsets := range marks {
-		for id := range offsets {
-			errs = append(errs, positionError(stored, topic, id))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// findGap returns the gap between the position in Kafka and start, the first offset of the claim. If
-// start is negative, no offset is committed, and the claim begins with the oldest message.
-func (h handler) findGap(p partition, start int64) (gap, error) {
-	oldest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetOldest)
-	if err != nil {
-		return gap{}, err
-	}
-	newest, err := h.client.GetOffset(p.topic, p.id, sarama.OffsetNewest)
-	if err != nil {
-		return gap{}, err
-	}
-	admin, err := sarama.NewClusterAdminFromClient(h.client) // closing it would close the client
-	if err != nil {
-		return gap{}, err
-	}
-	response, err := h.storedPositions(admin, map[string][]int32{p.topic: {p.id}})
-	if err != nil {
-		return gap{}, err
-	}
-	stored := &sarama.OffsetFetchResponseBlock{Offset: -1}
-	if response != nil {
-		if b := response.GetBlock(p.topic, p.id); b != nil {
-			stored = b
-		}
-	}
-	if !errors.Is(stored.Err, sarama.ErrNoError) {
-		return gap{}, stored.Err
-	}
-	id, committed := h.topics[p.topic], start >= 0
-	if !committed {
-		start = oldest
-	}
-	if stored.Offset < 0 {
-		// If old messages are gone, Kafka may have removed the position and the committed offset too.
-		g := gap{from: start, to: start, lost: !committed && oldest > 0}
-		if g.lost {
-			id = lostMessages
-		}
-		h.positions.begin(p, start, -1, start, id)
-		return g, nil
-	}
-	recreated := stored.Metadata != "" && id != "" && stored.Metadata != id
-	g := gap{from: min(stored.Offset, start), to: start}
-	if g.lost = recreated || stored.Metadata == lostMessages || g.from < oldest || !committed && stored.Offset > newest; g.lost {
-		h.positions.begin(p, stored.Offset, stored.Offset, start, lostMessages)
-		return g, nil
-	}
-	h.positions.begin(p, g.from, stored.Offset, start, id)
-	return g, nil
+	h.positions.catchUp(p, g.to)
 }
 
 // closeGap brings the index up to date with g. After an error, g is the part that was not read.

@@ -1,18 +1,22 @@
 package consumer_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
+	"io"
+	"log/slog"
+	"math"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/IBM/sarama"
 	gocmp "github.com/google/go-cmp/cmp"
-	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -246,23 +250,19 @@ func (r *region) ends() (all [partitions]int64) {
 }
 
 func TestIndexAfterALossOfNewestMessages(t *testing.T) {
-	t.Run("in process", func(t *testing.T) { indexAfterALossOfNewestMessages(t, openRegion(t)) })
-	t.Run("Kafka", func(t *testing.T) { indexAfterALossOfNewestMessages(t, openRegionOn(startReal(t))) })
+	onBoth(t, func(_ *testing.T, c *cluster) { openRegionOn(c).indexAfterALossOfNewestMessages() })
 }
 
-func indexAfterALossOfNewestMessages(t *testing.T, r *region) {
+// The log is rewound: it ends before the committed offsets, whose metadata remain.
+func (r *region) indexAfterALossOfNewestMessages() {
 	r.loseMessages()
-	beyond := map[int32]sarama.OffsetAndMetadata{}
-	for p, offset := range r.committed() {
-		beyond[int32(p)] = sarama.OffsetAndMetadata{Offset: offset + 5, LeaderEpoch: -1}
-	}
-	if _, err := r.admin.AlterConsumerGroupOffsets(r.group(), map[string]map[int32]sarama.OffsetAndMetadata{r.topics.Results(): beyond}, nil); err != nil {
-		t.Fatal(err)
-	}
+	r.commit(func(_ int, b sarama.OffsetFetchResponseBlock) sarama.OffsetAndMetadata {
+		return sarama.OffsetAndMetadata{Offset: b.Offset + 5, LeaderEpoch: -1, Metadata: b.Metadata}
+	})
 	r.checkLoss()
 }
 
-// Kafka has removed messages, the committed offsets and the positions.
+// Kafka has removed messages, and the committed offsets.
 func TestIndexAfterALossOfAllOffsets(t *testing.T) {
 	r := openRegion(t)
 	r.loseMessages()
@@ -275,48 +275,214 @@ func TestIndexAfterALossOfAllOffsets(t *testing.T) {
 	if err := r.admin.DeleteRecords(r.topics.Results(), expired); err != nil {
 		t.Fatal(err)
 	}
-	for _, group := range []string{r.group(), consumer.PositionGroup(r.group())} {
-		if err := r.admin.DeleteConsumerGroup(group); err != nil {
-			t.Fatal(err)
-		}
+	if err := r.admin.DeleteConsumerGroup(r.group()); err != nil {
+		t.Fatal(err)
 	}
 	r.checkLoss()
 }
 
-func TestPositionsDoNotExpire(t *testing.T) {
+// A topic with messages of a gap is recreated. Kafka removes its offsets too.
+func TestIndexAfterARecreatedTopic(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *cluster) { indexAfterARecreatedTopic(t, openRegionOn(c)) })
+}
+
+func indexAfterARecreatedTopic(t *testing.T, r *region) {
+	r.leaveGap(r.next(40, 10), r.next(33, 10), "b", "linked")
+	f := &follower{failCatchUp: func(int) bool { return true }}
+	r.follow(f, consumer.Options{}.WithTopicPoll(100*time.Millisecond))
+	eventually(t, "a consumer finds the gap", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.catchUps > 0
+	})
+	r.recreateTopic()
+	eventually(t, "the consumer drops all seasons", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.dropsOfAll > 0
+	})
+	eventually(t, "the offsets of the new topic have positions", func() bool { return r.positionsOf() == [partitions]int64{} })
+	r.checkRanks()
+}
+
+// An operator's tool commits offsets without a position, for example with kafka-consumer-groups
+// --reset-offsets. The index lacks updates of messages before these offsets.
+func TestOffsetsOfOtherPrograms(t *testing.T) {
 	t.Parallel()
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
+	t.Run("text, in process", func(t *testing.T) { offsetsOfOtherPrograms(t, openRegion(t), "reset by an operator") })
+	t.Run("empty, Kafka", func(t *testing.T) { offsetsOfOtherPrograms(t, openRegionOn(startReal(t)), "") })
+	longest := strings.Repeat("m", 4096) // Kafka's default of offset.metadata.max.bytes
+	t.Run("longest, Kafka", func(t *testing.T) { offsetsOfOtherPrograms(t, openRegionOn(startReal(t)), longest) })
+}
+
+func offsetsOfOtherPrograms(t *testing.T, r *region, text string) {
+	r.leaveGap(r.next(40, 10), r.next(33, 10), "b", "linked")
+	r.commit(func(_ int, b sarama.OffsetFetchResponseBlock) sarama.OffsetAndMetadata {
+		return sarama.OffsetAndMetadata{Offset: b.Offset, LeaderEpoch: -1, Metadata: text}
+	})
+	f := &follower{}
+	r.follow(f, consumer.Options{})
+	r.waitForPositions()
+	r.checkRanks()
+	if f.dropsOfAll != 1 {
+		t.Errorf("all seasons were dropped %d times, want once", f.dropsOfAll)
 	}
-	t.Cleanup(fake.Close)
-	c := startOn(t, fake.ListenAddrs(), kafka.Topics{})
-	var mu sync.Mutex
-	retentions := map[time.Duration]bool{}
+}
+
+// An operator rewinds the log to its start. No season is dropped, because the consumer repeats all updates.
+func TestOffsetsAreRewoundToTheStart(t *testing.T) {
+	r := openRegion(t)
+	r.leaveGap(r.next(40, 10), r.next(33, 10), "b", "linked")
+	r.commit(func(int, sarama.OffsetFetchResponseBlock) sarama.OffsetAndMetadata {
+		return sarama.OffsetAndMetadata{LeaderEpoch: -1}
+	})
+	f := &follower{}
+	r.follow(f, consumer.Options{})
+	r.waitCommitted()
+	r.waitForPositions()
+	r.checkRanks()
+	if f.dropsOfAll != 0 || len(f.drops) > 0 {
+		t.Errorf("all seasons were dropped %d times, and single seasons %v; want no drops", f.dropsOfAll, f.drops)
+	}
+}
+
+// A consumer starts while Redis is down. It commits offsets, but its positions stay.
+func TestASessionStartsWithoutTheIndex(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *cluster) { aSessionStartsWithoutTheIndex(t, openRegionOn(c)) })
+}
+
+func aSessionStartsWithoutTheIndex(t *testing.T, r *region) {
+	r.leaveGap(r.next(40, 10), r.next(33, 10), "b", "linked")
+	before := r.positionsOf()
+	second := r.start(true)
+	r.send(r.next(26, 10)...)
+	r.waitCommitted()
+	second.stop()
+	if got := r.positionsOf(); got != before {
+		t.Errorf("the positions moved to %v while the index is not synced, want %v as before", got, before)
+	}
+	if n := second.gate.count(); n != 26 {
+		t.Errorf("%d results were applied, want 26", n)
+	}
+	third := r.start(false)
+	r.waitForPositions()
+	r.checkRanks()
+	if n := third.gate.count(); n != 0 {
+		t.Errorf("%d results were applied again, want 0", n)
+	}
+}
+
+// A consumer without the index hands over a part of its partitions, and then all. Each owner closes the
+// gaps of its partitions, and applies no result again.
+func TestPositionsAreHandedOver(t *testing.T) {
+	onBoth(t, func(t *testing.T, c *cluster) { positionsAreHandedOver(t, openRegionOn(c)) })
+}
+
+func positionsAreHandedOver(t *testing.T, r *region) {
+	first := r.start(false)
+	const users = 40 // so many that every partition has messages
+	r.send(r.next(40, users)...)
+	r.waitCommitted()
+	r.waitForPositions()
+	r.checkRanks() // fills the index
+	before := r.positionsOf()
+	first.index.SetCut(true)
+	r.send(r.next(40, users)...)
+	r.waitCommitted()
+	second := r.start(false)
+	reached := func() (n int) {
+		for p, position := range r.positionsOf() {
+			if position == r.committed()[p] {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "the second consumer has closed the gaps of its partitions", func() bool { return second.member.count("partitions") == 2 && reached() == 2 })
+	for p, position := range r.positionsOf() {
+		if position != r.committed()[p] && position != before[p] {
+			t.Errorf("partition %d has the position %d, want %d as before or the committed offset %d", p, position, before[p], r.committed()[p])
+		}
+	}
+	first.stop()
+	eventually(t, "all gaps are closed", func() bool { return reached() == partitions })
+	r.checkRanks()
+	if n := second.gate.count(); n != 0 {
+		t.Errorf("%d results were applied again, want 0", n)
+	}
+}
+
+// Kafka refuses metadata above its limit. The consumer goes on applying, and commits once the limit is raised.
+func TestMetadataAboveTheLimit(t *testing.T) {
+	c, fake := startFake(t)
+	var limit, refusals atomic.Int64
+	limit.Store(20)
 	fake.ControlKey(int16(kmsg.OffsetCommit), func(r kmsg.Request) (kmsg.Response, error, bool) {
 		fake.KeepControl()
-		if commit := r.(*kmsg.OffsetCommitRequest); commit.Group == consumer.PositionGroup(c.group()) {
-			mu.Lock()
-			defer mu.Unlock()
-			retention := time.Duration(0) // versions above 4 have no retention
-			if commit.Version <= 4 {
-				retention = time.Duration(commit.RetentionTimeMillis) * time.Millisecond
+		answer, refused := r.ResponseKind().(*kmsg.OffsetCommitResponse), false
+		for _, requested := range r.(*kmsg.OffsetCommitRequest).Topics {
+			topic := kmsg.OffsetCommitResponseTopic{Topic: requested.Topic}
+			for _, p := range requested.Partitions {
+				refused = refused || int64(len(*p.Metadata)) > limit.Load()
+				topic.Partitions = append(topic.Partitions, kmsg.OffsetCommitResponseTopicPartition{Partition: p.Partition, ErrorCode: kerr.OffsetMetadataTooLarge.Code})
 			}
-			retentions[retention] = true
+			answer.Topics = append(answer.Topics, topic)
 		}
-		return nil, nil, false
+		if refused {
+			refusals.Add(1)
+		}
+		return answer, nil, refused
 	})
 	s, _ := newService(t, ranking.Options{})
-	c.join(s, consumer.Options{})
-	c.send(c.results(0, 4, 4)...)
-	eventually(t, "the positions are stored", func() bool {
-		return c.allCommitted() == 4 && slices.Max(func() []int64 { p := c.positionsOf(); return p[:] }()) > 0
+	var log bytes.Buffer
+	m := c.join(s, consumer.Options{Log: slog.New(slog.NewTextHandler(io.MultiWriter(&log, t.Output()), nil))}.WithLagPoll(20*time.Millisecond))
+	c.send(c.results(0, 40, 40)...)
+	eventually(t, "all results are applied", func() bool { return len(boardLines(t, s)) == 40 })
+	eventually(t, "Kafka has refused the metadata, and the lag shows it", func() bool {
+		lag, _, _ := m.metric("lag_messages")
+		return refusals.Load() > 0 && lag == 40
 	})
-	mu.Lock()
-	defer mu.Unlock()
-	for retention := range maps.Keys(retentions) {
-		if retention < 365*24*time.Hour {
-			t.Errorf("a position is stored with the retention %v, want at least a year", retention)
+	if n := c.allCommitted(); n != 0 {
+		t.Errorf("%d messages are committed, want 0", n)
+	}
+	limit.Store(64)
+	eventually(t, "all offsets are committed", func() bool { return c.allCommitted() == 40 })
+	m.stop()
+	if want := sarama.ErrOffsetMetadataTooLarge.Error(); !bytes.Contains(log.Bytes(), []byte(want)) {
+		t.Errorf("the log has no error with %q:\n%s", want, log.String())
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	id := strings.Repeat("0f", 16)
+	for text, want := range map[string]int64{id + "@0": 0, "@12": 12, id + "@9223372036854775807": math.MaxInt64, id + "@lost": -1} {
+		if position, ok := consumer.PositionOf(text); !ok || position != want {
+			t.Errorf("the position in %q is %d, %v; want %d", text, position, ok, want)
 		}
 	}
+	for _, text := range []string{
+		"", "@", "lost", "12", id, id + "@", id + "@-1", id + "@-2", id + "@+1", id + "@007", id + "@ 1", id + "@1 ", id + "@9223372036854775808",
+		id + "@1@2", id[2:] + "@1", strings.ToUpper(id) + "@1", "checkpoint@12", strings.Repeat("m", 4096),
+	} {
+		if position, ok := consumer.PositionOf(text); ok || position != -1 {
+			t.Errorf("the position in %q is %d, %v; want -1, as this package does not write it", text, position, ok)
+		}
+	}
+}
+
+func FuzzMetadata(f *testing.F) {
+	f.Add(strings.Repeat("0f", 16) + "@12")
+	f.Add("@lost")
+	f.Fuzz(func(t *testing.T, text string) {
+		position, ok := consumer.PositionOf(text)
+		topic, _, _ := strings.Cut(text, "@")
+		switch {
+		case !ok && position != -1:
+			t.Errorf("the position in %q is %d, want -1", text, position)
+		case ok && consumer.FormatMetadata(topic, position) != text:
+			t.Errorf("the metadata with the position in %q is %q", text, consumer.FormatMetadata(topic, position))
+		case ok && len(text) > 64:
+			t.Errorf("the metadata %q has %d bytes, want at most 64, as docs/operations.md states", text, len(text))
+		}
+	})
 }

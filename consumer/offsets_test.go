@@ -13,7 +13,6 @@ import (
 	"github.com/IBM/sarama"
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kerr"
-	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/open-leaderboard/leaderboard/consumer"
@@ -24,8 +23,7 @@ import (
 
 // The first consumer resets committed offsets outside the log. The next consumer resets nothing.
 func TestOffsetsOutOfTheLog(t *testing.T) {
-	t.Run("in process", func(t *testing.T) { offsetsOutOfTheLog(t, start(t)) })
-	t.Run("Kafka", func(t *testing.T) { offsetsOutOfTheLog(t, startReal(t)) })
+	onBoth(t, offsetsOutOfTheLog)
 }
 
 func offsetsOutOfTheLog(t *testing.T, c *cluster) {
@@ -70,18 +68,23 @@ func offsetsOutOfTheLog(t *testing.T, c *cluster) {
 	}
 }
 
+func (c *cluster) recreateTopic() {
+	c.t.Helper()
+	if err := c.admin.DeleteTopic(c.topics.Results()); err != nil {
+		c.t.Fatal(err)
+	}
+	eventually(c.t, "the topic is recreated", func() bool {
+		return c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false) == nil
+	})
+}
+
 func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 	c := start(t)
 	s, _ := newService(t, ranking.Options{})
 	c.join(s, consumer.Options{})
 	c.send(c.results(0, 40, 40)...)
 	eventually(t, "all offsets are committed", func() bool { return c.allCommitted() == 40 })
-	if err := c.admin.DeleteTopic(c.topics.Results()); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
-		t.Fatal(err)
-	}
+	c.recreateTopic()
 	p, err := producer.New(c.brokers, kafka.Options{}.Config("test"))
 	if err != nil {
 		t.Fatal(err)
@@ -94,8 +97,7 @@ func TestRecreatedTopicIsReadFromItsOldestMessage(t *testing.T) {
 }
 
 func TestRecreatedTopicWithMoreMessages(t *testing.T) {
-	t.Run("in process", func(t *testing.T) { recreatedTopicWithMoreMessages(t, start(t)) })
-	t.Run("Kafka", func(t *testing.T) { recreatedTopicWithMoreMessages(t, startReal(t)) })
+	onBoth(t, recreatedTopicWithMoreMessages)
 }
 
 func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
@@ -103,12 +105,7 @@ func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 	c.join(s, consumer.Options{}.WithTopicPoll(5*time.Second))
 	c.send(c.results(0, 40, 40)...)
 	eventually(t, "all results are applied", func() bool { return len(boardLines(t, s)) == 40 })
-	if err := c.admin.DeleteTopic(c.topics.Results()); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the topic is recreated", func() bool {
-		return c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false) == nil
-	})
+	c.recreateTopic()
 	p, err := producer.New(c.brokers, kafka.Options{}.Config("test")) // without the deleted topic in its cache
 	if err != nil {
 		t.Fatal(err)
@@ -120,13 +117,7 @@ func recreatedTopicWithMoreMessages(t *testing.T, c *cluster) {
 }
 
 func TestSessionsArePaced(t *testing.T) {
-	t.Parallel()
-	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(fake.Close)
-	c := startOn(t, fake.ListenAddrs(), kafka.Topics{})
+	c, fake := startFake(t)
 	s, _ := newService(t, ranking.Options{})
 	c.send(c.results(0, 1, 1)...)
 	var healthy atomic.Bool

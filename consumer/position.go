@@ -2,10 +2,11 @@ package consumer
 
 import (
 	"cmp"
-	"errors"
+	"encoding/hex"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
-	"time"
 
 	"github.com/IBM/sarama"
 
@@ -23,42 +24,63 @@ import (
 // index up to date for their users. Until then, reads may return old ranks of these users. Answers to
 // submits have no old ranks, because the API node compares the entry with the index.
 //
-// Kafka stores the position as an offset of another group (see PositionGroup), with the topic's id as
-// metadata. The metadata of the committed offset cannot hold the position: older versions of this
-// program would take it for the id of a recreated topic, and read the whole log again. Older versions
-// never move the position. It stays correct, because they commit only while their index is synced.
+// The metadata of each committed offset has the position, so no offset is ever committed without one.
+//
+// If the log lacks messages whose updates the index may lack, the position is lost: any season may
+// lack an update. So the owner drops all seasons from the index. Until then, each commit states that
+// the position is lost. If the owner dies, the next owner drops the seasons. A position is lost if
+//
+//   - the log begins after the position, or ends before the committed offset, or
+//   - the topic was recreated, or
+//   - no offset is committed, and old messages are gone: Kafka may have removed the offset too, or
+//   - another program has committed an offset other than 0.
 //
 // Why no update is lost if a process dies:
 //
 //   - A message before the committed offset is applied, so the store has its result.
+//   - The next owner applies the messages at and after the committed offset. This updates the index,
+//     even if the results are in the store already.
 //   - The index keeps the updates before a position, except in a season that Redis loses. Every
-//     process notices such a loss. If a former owner overwrites a newer position, the next owner only
-//     reads more messages.
-//   - While Kafka has no position, the consumer commits an offset only if the index has all updates
-//     before this offset.
-//   - The other group has no members. By default, Kafka removes its offsets after a week. So the
-//     consumer sets a longer retention.
-//   - If the log lacks messages of the gap, any season may lack an update. So the owner drops all
-//     seasons from the index. Until then, the position's metadata is lostMessages. If the owner dies,
-//     this metadata makes the next owner drop the seasons.
+//     process notices such a loss. Kafka refuses commits of former owners.
 //
-// If an unclean leader election loses messages, the log may grow beyond the committed offset before
-// a session begins. The consumers do not notice such a loss: run `leaderboard verify --repair`.
+// The consumers do not notice two kinds of loss. Then an operator must run `leaderboard verify --repair`.
+//
+//   - An unclean leader election loses messages, and the log grows beyond the committed offset before
+//     a session begins.
+//   - A topic is recreated while no consumer runs. Kafka removes the offsets of a deleted topic.
+
+// metadata is the metadata of a committed offset. Its text is "topic@position", or "topic@lost".
+type metadata struct {
+	topic    string // the topic's id, or "" if the broker has none
+	position int64  // or lostPosition
+}
 
 const (
-	positionInterval = time.Second
-	// positionAge is the age at which an unchanged position is stored again.
-	positionAge = time.Hour
-	// positionRetention is how long Kafka keeps a position that is not stored again.
-	positionRetention = 10 * 365 * 24 * time.Hour
-	// maxPositionDelay bounds the waits for stored positions at the start and end of a session.
-	maxPositionDelay = 3 * time.Second
-	lostMessages     = "lost"
+	lostPosition = -1
+	lostText     = "lost"
+	topicIDBytes = 16
 )
 
-// PositionGroup returns the group that has the positions of a consumer group. The dot makes its name
-// differ from every region's consumer group: these end with the region, which has no dot.
-func PositionGroup(group string) string { return group + ".index" }
+func (m metadata) String() string {
+	if m.position == lostPosition {
+		return m.topic + "@" + lostText
+	}
+	return m.topic + "@" + strconv.FormatInt(m.position, 10)
+}
+
+// parseMetadata reports whether this package has written text. Otherwise, the position is lost.
+func parseMetadata(text string) (m metadata, ok bool) {
+	topic, rest, _ := strings.Cut(text, "@")
+	m = metadata{topic, lostPosition}
+	if rest != lostText {
+		m.position, _ = strconv.ParseInt(rest, 10, 64)
+	}
+	id, _ := hex.DecodeString(topic)
+	if hex.EncodeToString(id) != topic || len(id) != 0 && len(id) != topicIDBytes || m.position < lostPosition || m.String() != text {
+		return metadata{position: lostPosition}, false
+	}
+	return m, true
+}
 
 type partition struct {
 	topic string
@@ -66,16 +88,20 @@ type partition struct {
 }
 
 type position struct {
-	from        int64      // the offset of the first message whose updates this session has made or repeated
-	offset      int64      // the position
-	topic       string     // the metadata of the position: the topic's id, or lostMessages
-	stored      int64      // the position in Kafka, or -1
-	storedTopic string     // its metadata
-	storedAt    time.Time  // when this process last stored the position
-	known       bool       // whether stored has been read
-	caughtUp    bool       // whether the index has the updates of all messages before this session's first message
-	reported    int64      // the offset after the last message whose outcome is in Kafka; -1 until begin or advance sets it
-	applying    sync.Mutex // held while a batch of the partition is applied
+	start    int64      // the offset of the session's first message
+	from     int64      // the offset of the first message whose updates this session has made or repeated
+	offset   int64      // the position; if lost, the offset of the log's oldest message
+	lost     bool       // see above
+	caughtUp bool       // whether the index has the updates of all messages before start
+	reported int64      // the offset after the last message whose outcome is in Kafka
+	marked   commit     // the last commit, also of an earlier session
+	applying sync.Mutex // held while a batch of the partition is applied
+}
+
+// commit is an offset to commit, and its metadata.
+type commit struct {
+	offset   int64
+	metadata string
 }
 
 type positions struct {
@@ -84,75 +110,84 @@ type positions struct {
 	all  map[partition]*position
 }
 
-func (ps *positions) reset(claims map[string][]int32, maxUsers int) {
+func newPositions(maxGapUsers int) *positions {
+	return &positions{gaps: gapUsers{max: maxGapUsers}, all: map[partition]*position{}}
+}
+
+// begin sets the position at the start of a session. reset reports whether the session must start at
+// the log's oldest message, because the stored offset is not in the log.
+func (ps *positions) begin(p partition, stored commit, oldest, newest int64, recreated bool) (reset bool) {
+	m, ok := parseMetadata(stored.metadata)
+	if !ok && stored.offset == 0 { // no messages precede the offset
+		m.position = 0
+	}
+	s := &position{start: oldest, offset: oldest, marked: stored}
+	if stored.offset < 0 {
+		s.lost = oldest > 0 || recreated
+	} else if reset = recreated || stored.offset < oldest || stored.offset > newest; reset {
+		s.lost = true
+	} else {
+		s.start = stored.offset
+		known := min(m.position, stored.offset)
+		s.offset, s.lost = max(known, oldest), known < oldest
+	}
+	s.from, s.reported = s.offset, s.start
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.gaps.max = maxUsers
-	ps.all = map[partition]*position{}
-	for topic, ids := range claims {
-		for _, id := range ids {
-			ps.all[partition{topic, id}] = &position{stored: -1, reported: -1}
-		}
-	}
+	ps.all[p] = s
+	return reset
 }
 
 // advance records that all messages before offset are reported. If synced is true, the index has
-// this session's updates. advance reports whether the consumer may commit offset.
-func (ps *positions) advance(p partition, offset int64, synced bool) bool {
+// this session's updates. advance returns the offset to commit. changed reports whether the commit
+// differs from the last one.
+func (ps *positions) advance(p partition, offset int64, topicID string, synced bool) (c commit, changed bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	s := ps.all[p]
 	s.reported = max(s.reported, offset)
 	if synced && s.caughtUp {
-		s.offset = max(s.offset, offset)
+		s.offset = s.reported
 	}
-	return s.stored >= 0 || synced && s.caughtUp
+	m := metadata{topicID, s.offset}
+	if s.lost {
+		m.position = lostPosition
+	}
+	c = commit{s.reported, m.String()}
+	changed = c != s.marked
+	s.marked = c
+	return c, changed
 }
 
-// begin sets the position at the start of a session. stored is the position in Kafka, or -1. start is
-// the offset of the session's first message.
-func (ps *positions) begin(p partition, offset, stored, start int64, topicID string) {
+// gap returns the gap at the start of the session. begun is false before begin.
+func (ps *positions) gap(p partition) (g gap, begun bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	s := ps.all[p]
-	s.from, s.offset, s.topic, s.stored, s.known, s.reported = offset, offset, topicID, stored, true, max(s.reported, start)
+	s, begun := ps.all[p]
+	if !begun {
+		return gap{}, false
+	}
+	return gap{from: s.offset, to: s.start, lost: s.lost}, true
 }
 
 // catchUp records that the index has the updates of all messages before offset.
-func (ps *positions) catchUp(p partition, offset int64, topicID string) {
+func (ps *positions) catchUp(p partition, offset int64) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	s := ps.all[p]
-	if s.topic == lostMessages { // the session has dropped all seasons, and repeated no updates
+	if s.lost { // the session has dropped all seasons, and repeated no updates
 		s.from = offset
 	}
-	s.offset, s.topic, s.caughtUp = offset, topicID, true
+	s.offset, s.lost, s.caughtUp = offset, false, true
 }
 
-// due returns the positions to store now.
-func (ps *positions) due(now time.Time) map[string]map[int32]sarama.OffsetAndMetadata {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	request := map[string]map[int32]sarama.OffsetAndMetadata{}
-	for p, s := range ps.all {
-		if !s.known || s.offset == s.stored && s.topic == s.storedTopic && now.Sub(s.storedAt) < positionAge {
-			continue
-		}
-		if request[p.topic] == nil {
-			request[p.topic] = map[int32]sarama.OffsetAndMetadata{}
-		}
-		request[p.topic][p.id] = sarama.OffsetAndMetadata{Offset: s.offset, LeaderEpoch: -1, Metadata: s.topic}
-	}
-	return request
-}
-
-// recorded returns the positions for Index.Advance, and their partitions.
-func (ps *positions) recorded() (all []leaderboard.LogPosition, partitions []partition) {
+// recorded returns the positions for Index.Advance, and their partitions. topics has the topics' ids.
+func (ps *positions) recorded(topics map[string]string) (all []leaderboard.LogPosition, partitions []partition) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	for p, s := range ps.all {
-		if s.caughtUp && s.topic != lostMessages {
-			all = append(all, leaderboard.LogPosition{Partition: fmt.Sprintf("%s/%d", cmp.Or(s.topic, p.topic), p.id), From: s.from, Offset: s.offset})
+		if s.caughtUp {
+			all = append(all, leaderboard.LogPosition{Partition: fmt.Sprintf("%s/%d", cmp.Or(topics[p.topic], p.topic), p.id), From: s.from, Offset: s.offset})
 			partitions = append(partitions, p)
 		}
 	}
@@ -180,101 +215,9 @@ func (ps *positions) lags() map[string]int64 {
 	return lags
 }
 
-func (h handler) keepPositions(s sarama.ConsumerGroupSession) {
-	ticker := time.NewTicker(positionInterval)
-	defer ticker.Stop()
-	var failed bool
-	for {
-		select {
-		case <-ticker.C:
-		case <-s.Context().Done():
-			return
-		}
-		err := h.storePositions()
-		if err != nil && !failed {
-			h.o.Log.Warn("cannot store positions of the rank index; partitions without a stored position commit offsets only while the index is up to date", "group", PositionGroup(h.o.Group), "err", err)
-		}
-		failed = err != nil
-	}
-}
-
-func (h handler) storePositions() error {
-	now := time.Now()
-	request := h.positions.due(now)
-	if len(request) == 0 {
-		return nil
-	}
-	response, err := h.sendPositions(request)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	h.positions.mu.Lock()
-	defer h.positions.mu.Unlock()
-	for topic, offsets := range request {
-		for id, stored := range offsets {
-			if err := positionError(response, topic, id); err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			state := h.positions.all[partition{topic, id}]
-			state.stored, state.storedTopic, state.storedAt = stored.Offset, stored.Metadata, now
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// sendPositions uses version 4 of the request, the last version with a retention.
-func (c *Consumer) sendPositions(positions map[string]map[int32]sarama.OffsetAndMetadata) (*sarama.OffsetCommitResponse, error) {
-	group := PositionGroup(c.o.Group)
-	request := &sarama.OffsetCommitRequest{
-		Version: 4, ConsumerGroup: group, ConsumerGroupGeneration: sarama.GroupGenerationUndefined,
-		RetentionTime: positionRetention.Milliseconds(),
-	}
-	for topic, offsets := range positions {
-		for id, o := range offsets {
-			request.AddBlock(topic, id, o.Offset, 0, o.Metadata)
-		}
-	}
-	coordinator, err := c.client.Coordinator(group)
-	if err != nil {
-		return nil, err
-	}
-	response, err := coordinator.CommitOffset(request)
-	moved := err != nil
-	if err == nil {
-		for _, partitions := range response.Errors {
-			for _, err := range partitions {
-				moved = moved || errors.Is(err, sarama.ErrNotCoordinatorForConsumer) || errors.Is(err, sarama.ErrConsumerCoordinatorNotAvailable)
-			}
-		}
-	}
-	if moved {
-		err = errors.Join(err, c.client.RefreshCoordinator(group)) // the next attempt uses the new coordinator
-	}
-	return response, err
-}
-
-func positionError(response *sarama.OffsetCommitResponse, topic string, id int32) error {
-	switch err, ok := response.Errors[topic][id]; {
-	case !ok:
-		return sarama.ErrIncompleteResponse
-	case !errors.Is(err, sarama.ErrNoError):
-		return err
-	}
-	return nil
-}
-
-// storeLastPositions stores the positions, so that the next owners read fewer messages again. A
-// rebalance waits for storeLastPositions, so it gives up after maxPositionDelay.
-func (h handler) storeLastPositions() {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = h.storePositions()
-	}()
-	select {
-	case <-done:
-	case <-time.After(maxPositionDelay):
-	}
+// mark marks c for commit. sarama's MarkOffset only moves forward, and its ResetOffset only backward or
+// in the metadata alone.
+func (c commit) mark(s sarama.ConsumerGroupSession, p partition) {
+	s.MarkOffset(p.topic, p.id, c.offset, c.metadata)
+	s.ResetOffset(p.topic, p.id, c.offset, c.metadata)
 }

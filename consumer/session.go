@@ -31,7 +31,12 @@ func (c *Consumer) session(ctx context.Context, topics map[string]string) error 
 			}
 		}
 	}()
-	h := handler{Consumer: c, topics: topics, endCause: new(error), positions: new(positions)}
+	for topic, id := range topics {
+		if c.firstTopics[topic] == "" {
+			c.firstTopics[topic] = id
+		}
+	}
+	h := handler{Consumer: c, topics: topics, endCause: new(error), positions: newPositions(c.o.maxGapUsers)}
 	err := c.group.Consume(ctx, slices.Sorted(maps.Keys(topics)), h)
 	if errors.Is(err, sarama.ErrClosedConsumerGroup) || ctx.Err() != nil {
 		return nil
@@ -60,11 +65,9 @@ func (h handler) Setup(s sarama.ConsumerGroupSession) error {
 	}
 	h.metrics.partitions.Set(float64(partitions))
 	h.joined.Store(true)
-	if err := h.resetInvalidOffsets(s); err != nil {
-		h.o.Log.Warn("cannot compare committed offsets with the log", "err", err)
+	if err := h.beginPositions(s); err != nil {
+		return err
 	}
-	h.positions.reset(s.Claims(), h.o.maxGapUsers)
-	go h.keepPositions(s)
 	go h.followServers(s)
 	go h.measureLag(s)
 	return nil
@@ -75,7 +78,6 @@ func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 	h.metrics.partitions.Set(0)
 	h.metrics.lag.Reset()
 	h.metrics.indexLag.Reset()
-	h.storeLastPositions()
 	h.recordLastPositions(s)
 	*h.endCause = context.Cause(s.Context())
 	return nil
@@ -83,21 +85,21 @@ func (h handler) Cleanup(s sarama.ConsumerGroupSession) error {
 
 // ConsumeClaim applies the messages of one partition. Another goroutine reports the outcomes.
 func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
+	p := partition{claim.Topic(), claim.Partition()}
+	g, begun := h.positions.gap(p)
+	if !begun {
+		if err := h.beginPosition(p); err != nil {
+			return err
+		}
+		g, _ = h.positions.gap(p)
+	}
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
 	applied := make(chan progress)
 	var reporting, following sync.WaitGroup
-	found := make(chan struct{})
-	following.Go(func() { h.followIndex(ctx, claim, found) })
-	// Wait for the position, because no offset is marked before. If a short session marked no offset,
-	// the next session would apply its messages again.
-	select {
-	case <-found:
-	case <-time.After(maxPositionDelay):
-	case <-ctx.Done():
-	}
+	following.Go(func() { h.followIndex(ctx, p, g) })
 	reporting.Go(func() {
-		if err := h.reportAndMark(s, claim, applied); err != nil {
+		if err := h.reportAndMark(s, p, applied); err != nil {
 			cancel(err)
 			for p := range applied { // after the error, no offset may be marked
 				p.spans.end(context.Canceled)
@@ -117,7 +119,7 @@ func (h handler) ConsumeClaim(s sarama.ConsumerGroupSession, claim sarama.Consum
 		}
 		items := waits.admit(h.decodeBatch(batch))
 		traced, spans := h.startSpans(s.Context(), claim.Topic(), items)
-		if err := h.positions.apply(partition{claim.Topic(), claim.Partition()}, func() error { return h.applyBatch(traced, items) }); err != nil {
+		if err := h.positions.apply(p, func() error { return h.applyBatch(traced, items) }); err != nil {
 			spans.end(err)
 			cancel(fmt.Errorf("batch at offset %d: %w", items[0].message.Offset, err))
 			break
@@ -196,34 +198,34 @@ type progress struct {
 
 const syncPoll = 100 * time.Millisecond
 
-// reportAndMark reports applied batches, and marks their offsets for commit. While the index is not
-// synced, it marks an offset only if Kafka has a position (see position.go).
-func (h handler) reportAndMark(s sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim, applied <-chan progress) error {
+// reportAndMark reports applied batches, and marks their offsets for commit, with the position of the
+// rank index (see position.go).
+func (h handler) reportAndMark(s sarama.ConsumerGroupSession, p partition, applied <-chan progress) error {
 	offset := int64(-1) // offset after the last reported batch; -1 before the first batch
-	p := partition{claim.Topic(), claim.Partition()}
 	mark := func() {
-		if offset >= 0 && h.positions.advance(p, offset, h.service.Synced()) {
-			s.MarkOffset(p.topic, p.id, offset, h.topics[p.topic]) // repeated calls change nothing
+		if c, changed := h.positions.advance(p, offset, h.topics[p.topic], h.service.Synced()); changed {
+			c.mark(s, p)
 		}
 	}
+	defer mark()
 	tick := time.NewTicker(syncPoll)
 	defer tick.Stop()
 	for {
 		select {
-		case p, ok := <-applied:
+		case batch, ok := <-applied:
 			if !ok {
 				return nil
 			}
-			if len(p.items) > 0 {
-				if err := h.report(p.ctx, p.items); err != nil {
-					p.spans.end(err)
+			if len(batch.items) > 0 {
+				if err := h.report(batch.ctx, batch.items); err != nil {
+					batch.spans.end(err)
 					return err
 				}
-				h.metrics.applyTime.Observe(time.Since(p.items[0].readAt).Seconds())
-				h.metrics.batch.Observe(float64(len(p.items)))
+				h.metrics.applyTime.Observe(time.Since(batch.items[0].readAt).Seconds())
+				h.metrics.batch.Observe(float64(len(batch.items)))
 			}
-			p.spans.end(nil)
-			offset = p.offset
+			batch.spans.end(nil)
+			offset = batch.offset
 			mark()
 		case <-tick.C:
 			mark()
