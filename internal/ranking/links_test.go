@@ -206,7 +206,6 @@ func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 //   - creations and fills of linked boards
 //   - divisions, some of them crossed, that are added, removed and filled
 func TestLinkedBoardsEqualARecount(t *testing.T) {
-	needs.NoRace(t, "one call follows another")
 	runSeed := seed.New(t)
 	for n := range uint64(needs.More(t, 3)) {
 		rng := rand.New(rand.NewPCG(runSeed, n))
