@@ -245,6 +245,17 @@ func newestSeasons(b *leaderboard.Board, keys []leaderboard.SeasonKey) []leaderb
 	return keys[:maxSearchedSeasons]
 }
 
+func (r *Reader) seasonsOfRefusals(ctx context.Context, b *leaderboard.Board, user leaderboard.UserID, match leaderboard.MatchID) ([]leaderboard.SeasonID, error) {
+	recent, err := r.store.RecentRefusals(ctx, b, leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: user, Match: match})
+	var seasons []leaderboard.SeasonID
+	for _, f := range recent {
+		if !slices.Contains(seasons, f.Season) {
+			seasons = append(seasons, f.Season)
+		}
+	}
+	return seasons, err
+}
+
 // seasonOfMatch prefers a result that is not retracted, then a retraction, then a refused
 // result. It searches the newest maxSearchedSeasons seasons of the user. Errors:
 // [leaderboard.ErrResultNotFound]; a [leaderboard.FieldError] if several seasons have a result
@@ -290,14 +301,8 @@ func (r *Reader) seasonOfMatch(ctx context.Context, b *leaderboard.Board, user l
 		}
 	}
 	if len(seasons) == 0 {
-		recent, err := r.store.RecentRefusals(ctx, b, leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: user, Match: match})
-		if err != nil {
+		if seasons, err = r.seasonsOfRefusals(ctx, b, user, match); err != nil {
 			return "", err
-		}
-		for _, f := range recent {
-			if !slices.Contains(seasons, f.Season) {
-				seasons = append(seasons, f.Season)
-			}
 		}
 	}
 	switch len(seasons) {

@@ -116,10 +116,7 @@ func (t *task) run(ctx context.Context) error {
 	}
 	var outcomes []leaderboard.Outcome // of the first attempt that wrote the results with outdated rules
 	for range maxTries {
-		if done, err := t.nothingToVoid(ctx); done || err != nil {
-			return err
-		}
-		if done, err := t.refuseUnopened(ctx); done || err != nil {
+		if done, err := t.doneUnopened(ctx); done || err != nil {
 			return err
 		}
 		inc, err := t.s.openIncarnation(ctx, b, t.seasonKey.Season, t.s.checkSeasons)
@@ -159,6 +156,14 @@ func (t *task) run(ctx context.Context) error {
 		}
 	}
 	return fmt.Errorf("cql: user %q: in each of %d attempts, the user or the season was deleted or the board's divisions changed; repeat the call: %w", t.user, maxTries, leaderboard.ErrUnavailable)
+}
+
+// doneUnopened reports whether the task is done, and the caller must not open an incarnation.
+func (t *task) doneUnopened(ctx context.Context) (bool, error) {
+	if done, err := t.nothingToVoid(ctx); done || err != nil {
+		return done, err
+	}
+	return t.refuseUnopened(ctx)
 }
 
 // nothingToVoid reports whether all results are VoidOnly and the season has no data. If so,
