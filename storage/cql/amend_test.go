@@ -80,11 +80,7 @@ func newSeason(t *testing.T) *writers {
 
 func TestModelOfAChangeBesideASeal(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one call
-	var all []schedule
-	for k := range longest {
-		all = append(all, schedule{k + 1, 1000}) // one call runs between two statements of the other
-	}
-	all = append(all, orders(t, longest, needs.More(t, longest/4))[longest:]...)
+	all := insideOrders(t, longest, needs.More(t, longest/4))
 	for name, change := range lateChanges {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -182,12 +178,8 @@ func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 // standings must include both changes, and no replaced row may remain.
 func TestModelOfTwoAmendments(t *testing.T) {
 	const longest = 45
-	var all []schedule
-	for k := range longest {
-		all = append(all, schedule{k + 1, 1000})
-	}
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
-	for _, order := range append(all, orders(t, longest, needs.More(t, longest/4))[longest:]...) {
+	for _, order := range insideOrders(t, longest, needs.More(t, longest/4)) {
 		w := newSeason(t)
 		ctx := t.Context()
 		if err := w.seal(ctx, w.third); err != nil {

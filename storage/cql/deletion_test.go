@@ -370,11 +370,7 @@ func sealRows(m *model) (n int) {
 // incarnation may have a seal. No row of an earlier generation may remain.
 func TestModelOfASealBesideADeletion(t *testing.T) {
 	const longest = 45
-	var all []schedule
-	for k := range longest {
-		all = append(all, schedule{k + 1, 1000})
-	}
-	all = append(all, orders(t, longest, needs.More(t, longest/4))[longest:]...)
+	all := insideOrders(t, longest, needs.More(t, longest/4))
 	for _, sealed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the season is already sealed: %v", sealed), func(t *testing.T) {
 			t.Parallel()

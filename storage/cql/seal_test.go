@@ -123,11 +123,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 // and both calls have returned the same record.
 func TestModelOfTwoSeals(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one Seal
-	var all []schedule
-	for k := range longest {
-		all = append(all, schedule{k + 1, 1000}) // the whole second Seal runs after k+1 statements of the first
-	}
-	for _, order := range append(all, orders(t, longest, needs.More(t, longest/4))[longest:]...) {
+	for _, order := range insideOrders(t, longest, needs.More(t, longest/4)) {
 		w := newSeason(t)
 		ctx := t.Context()
 		var errs [2]error

@@ -696,6 +696,20 @@ func orders(t testing.TB, longest, random int) []schedule {
 	return all
 }
 
+// insideOrders returns schedules in which one call runs between two statements of the other, and some
+// random ones of two and three turns. The part histories of make slow has all of the former, make
+// check every third, from a random one.
+func insideOrders(t testing.TB, longest, random int) (all []schedule) {
+	first, step := int(stepsSeed(t)%3), 3
+	if needs.Running("histories") {
+		first, step = 0, 1
+	}
+	for k := first; k < longest; k += step {
+		all = append(all, schedule{k + 1, 1000})
+	}
+	return append(all, orders(t, longest, random)[longest:]...)
+}
+
 func stepsSeed(t testing.TB) uint64 {
 	seed := uint64(time.Now().UnixNano())
 	if n, err := strconv.ParseUint(os.Getenv("LEADERBOARD_STEPS_SEED"), 10, 64); err == nil {
@@ -738,7 +752,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 func sharedModel(m *model) func() conn { return func() conn { return m } }
 
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
-	const runs = 25
+	runs := needs.More(t, 8)
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
