@@ -108,14 +108,18 @@ func TestNewRollingBoardHasRecentWindowsOnly(t *testing.T) {
 	f := openLinked(t, unwrapped)
 	f.create(leaderboard.Board{ID: "laps", Policy: leaderboard.Sum})
 	f.submit("laps", withRevision(points("ann", "m", 7), 0, start.AddDate(0, 0, -9)))
-	f.create(leaderboard.Board{ID: "week", Policy: leaderboard.Sum, Retention: 4 * 24 * time.Hour, Source: &leaderboard.Source{Board: "laps"},
+	b := f.create(leaderboard.Board{ID: "week", Policy: leaderboard.Sum, Retention: 4 * 24 * time.Hour, Source: &leaderboard.Source{Board: "laps"},
 		Season: leaderboard.Schedule{Kind: leaderboard.Rolling, Days: 7}})
 	if err := f.FillLinked(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	seasons, err := f.store.Seasons(t.Context(), "week")
-	if err != nil || len(seasons) != 2 || seasons[0].Season != week(-4).Season || seasons[1].Season != week(-3).Season {
-		t.Errorf("seasons %+v, error %v; want %s and %s", seasons, err, week(-4).Season, week(-3).Season)
+	// The windows within the retention are closed, so they refuse the result.
+	refused, err := f.store.RecentRefusals(t.Context(), &b, leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "week"}, User: "ann", Match: "m"})
+	if err != nil || len(refused) != 2 || refused[0].Season != week(-4).Season || refused[1].Season != week(-3).Season {
+		t.Errorf("refusals %+v, error %v; want those of %s and %s", refused, err, week(-4).Season, week(-3).Season)
+	}
+	if seasons, err := f.store.Seasons(t.Context(), "week"); err != nil || len(seasons) > 0 {
+		t.Errorf("seasons %+v, error %v; want none", seasons, err)
 	}
 }
 
