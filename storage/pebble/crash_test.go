@@ -196,6 +196,7 @@ func TestCrashKeepsAcknowledgedResults(t *testing.T) {
 }
 
 func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
+	needs.NoRace(t, "under the detector, Pebble checks its invariants too, which takes long for 3,000 users")
 	const n = 3000
 	runSeeds(t, needs.More(t, 2), func(t *testing.T, rng *rand.Rand) {
 		fs := vfs.NewCrashableMem()

@@ -101,12 +101,13 @@ func decayLadder(results []Result, values map[string]*big.Float) (want []standin
 	return want, closest
 }
 
-var decayMoments = []string{"1900-01-01", "1940-01-01", "1970-07-01", "1998-07-13", "2020-01-01"}
+// DecayMoments are the ends of the seasons that Decay checks. The later they are, the more results they have.
+var DecayMoments = []string{"1900-01-01", "1940-01-01", "1970-07-01", "1998-07-13", "2020-01-01"}
 
 // Decay checks boards of decaying football points: 3 for a win and 1 for a draw, with a half-life
-// of a year. Five boards have a season that has ended. The sixth board has a season without end,
-// with scores at the time of the answer.
-func Decay(t *testing.T, d Deployment) {
+// of a year. A board for each moment has a season that has ended. One more board has a season
+// without end, with scores at the time of the answer.
+func Decay(t *testing.T, d Deployment, moments []string) {
 	c := d.client()
 	results := footballResults(readFootball(t), 3*decayUnit, decayUnit)
 	tables := newDecayTables()
@@ -115,7 +116,7 @@ func Decay(t *testing.T, d Deployment) {
 		Unit: "points", Decimals: decayDecimals,
 	}
 	first := results[0].AchievedAt.Truncate(24 * time.Hour)
-	for _, moment := range decayMoments {
+	for _, moment := range moments {
 		t.Run(moment, func(t *testing.T) {
 			end, err := time.Parse(time.DateOnly, moment)
 			if err != nil {

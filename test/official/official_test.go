@@ -52,6 +52,13 @@ func TestLinkedFootball(t *testing.T) {
 	})
 }
 
-func TestDecay(t *testing.T) { Decay(t, deployment(t, batch)) }
+func TestDecay(t *testing.T) {
+	needs.Also(t, "official")
+	moments := DecayMoments[:3]
+	if needs.Running("official") {
+		moments = DecayMoments
+	}
+	Decay(t, deployment(t, batch), moments)
+}
 
 func TestIMO(t *testing.T) { IMO(t, deployment(t, batch)) }
