@@ -16,7 +16,9 @@ import (
 func TestIndex(t *testing.T) {
 	open := func(testing.TB) leaderboard.Index { return New() }
 	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{})
-	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, cachetest.Limits{}, cachetest.Sizes{}) })
+	t.Run("RandomHistories", func(t *testing.T) {
+		cachetest.RunHistories(t, open, cachetest.Limits{}, cachetest.Sizes{Histories: needs.More(t, 6)})
+	})
 }
 
 var (

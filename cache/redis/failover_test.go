@@ -637,6 +637,7 @@ func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 // and continue. Their calls are lost or arrive late, and they notice failures late. In the end, all ranks
 // are right, and the season was not rebuilt.
 func TestShardsFailInRandomHistories(t *testing.T) {
+	needs.NoRace(t, "histories with lost servers run under the detector")
 	smallTrees(t)
 	eachNumberOfShards(t, func(t *testing.T, shards int) { runHistories(t, shards, needs.More(t, 1), false, false) })
 }
@@ -651,6 +652,7 @@ func TestShardsAreLostInRandomHistories(t *testing.T) {
 // The number of shards changes often, and servers fail before, during and after the changes. In the end,
 // all ranks are right.
 func TestTheNumberOfShardsChangesInRandomHistories(t *testing.T) {
+	needs.NoRace(t, "histories with lost servers run under the detector")
 	smallTrees(t)
 	runHistories(t, 4, needs.More(t, 1), false, true)
 }

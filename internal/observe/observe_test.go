@@ -18,6 +18,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 type registries struct {
@@ -82,6 +83,7 @@ func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string
 }
 
 func TestStoreKeepsItsContract(t *testing.T) {
+	needs.NoRace(t, "the packages of the store and the index run their contracts under the detector")
 	limits := storagetest.Limits{NoRankChanges: "an embedded store has no index in another process to update"}
 	var r registries
 	open := func(t testing.TB) leaderboard.Store { return observe.Store(embedded.New(t), r.open()) }
@@ -91,6 +93,7 @@ func TestStoreKeepsItsContract(t *testing.T) {
 }
 
 func TestIndexKeepsItsContract(t *testing.T) {
+	needs.NoRace(t, "the packages of the store and the index run their contracts under the detector")
 	var r registries
 	open := func(testing.TB) leaderboard.Index { return observe.Index(memory.New(), r.open()) }
 	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{Moves: 500})
