@@ -1,3 +1,5 @@
+// Long: each test starts a server, and runs commands as a user does.
+
 package main
 
 import (

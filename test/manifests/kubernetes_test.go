@@ -1,3 +1,5 @@
+// Long: the tests build the program, and check its arguments and settings in manifests and units.
+
 package manifests
 
 import (

@@ -1,3 +1,5 @@
+// Long: competitions of up to 86,000 results are submitted, and all their ladders are read by each method.
+
 package official
 
 import (

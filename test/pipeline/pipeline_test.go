@@ -1,3 +1,5 @@
+// Long: each test runs processes of the service, and Kafka hands over their partitions.
+
 // Package pipeline tests the distributed engine from end to end. It submits results over REST or
 // writes them to Kafka with kcat, and reads their ranks over REST.
 package pipeline
