@@ -1,6 +1,7 @@
 package leaderboard
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"time"
 )
@@ -77,6 +78,11 @@ type Refusal struct {
 	Reason     Reason
 	Content    ContentID
 	ReceivedAt time.Time
+}
+
+// Compare orders refusals by Revision, then by ReceivedAt.
+func (f Refusal) Compare(o Refusal) int {
+	return cmp.Or(cmp.Compare(f.Revision, o.Revision), f.ReceivedAt.Compare(o.ReceivedAt))
 }
 
 // ContentID is the first 16 bytes of the SHA-256 of the payload
@@ -205,6 +211,11 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	return d
 }
 
+// BeginsSeason reports whether a season has data after d: a result, or a refusal that is not recent.
+func (d *Decision) BeginsSeason() bool {
+	return d.Put != nil || d.Refuse != nil && !d.Reason.IsRecent()
+}
+
 // Outcome returns the outcome of the result that d decides. before and after are the user's
 // rank keys directly before and after the result. The caller must set Outcome.Entry.
 func (d *Decision) Outcome(before, after RankKey) Outcome {
@@ -288,10 +299,16 @@ func (b *Board) NeedsRecent(r *MatchResult) bool {
 	return !b.WidenedAt.IsZero() && n.ReceivedAt.Before(b.WidenedAt.Add(RefusalTime)) || b.RefusalReason(&n) != ""
 }
 
+// HasSeasonLimit reports whether b may have at most [MaxBoardSeasons]. Otherwise the settings of b name its
+// seasons.
+func (b *Board) HasSeasonLimit() bool {
+	return b.Season.Kind != None && b.Season.Kind != Explicit
+}
+
 // RefuseSeason returns the decision about r if b has [MaxBoardSeasons] and none of them is r's.
 func (b *Board) RefuseSeason(known Known, r MatchResult) Decision {
 	d := b.Merge(known, r)
-	if begins := d.Put != nil || d.Refuse != nil && !d.Reason.IsRecent(); !begins {
+	if !d.BeginsSeason() {
 		return d
 	}
 	r = r.Normalize()

@@ -1,6 +1,7 @@
 package leaderboard
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"time"
@@ -114,6 +115,11 @@ type Record struct {
 type RecentRefusal struct {
 	Season SeasonID
 	Refusal
+}
+
+// Compare orders recent refusals by Season, then by Revision, then by ReceivedAt.
+func (f RecentRefusal) Compare(o RecentRefusal) int {
+	return cmp.Or(cmp.Compare(f.Season, o.Season), f.Refusal.Compare(o.Refusal))
 }
 
 // MatchRecord is the record of one of a user's matches.

@@ -46,8 +46,8 @@ func boardOf(r pb.Door_Reach, req any) leaderboard.BoardID {
 }
 
 // checkBoards checks that the caller may call a method for the boards of the request. Errors: a
-// [leaderboard.FieldError] if the request must name a board and does not; [auth.BoardError] if the caller's key is for other boards; [leaderboard.ErrBoardNotFound] if the
-// caller may not see a board.
+// [leaderboard.FieldError] if the request must name a board and does not; [auth.BoardError] if the
+// caller's key is for other boards; [leaderboard.ErrBoardNotFound] if the caller may not see a board.
 func (s *Server) checkBoards(ctx context.Context, d *door, req any) error {
 	a := admissionFrom(ctx)
 	if a == nil || d.scope == auth.Public || d.reach == pb.Door_SEEN_BOARDS {

@@ -48,7 +48,7 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 		stored := bans[i]
 		current, bans = &stored, slices.Delete(bans, i, i+1)
 	}
-	p := BanPreview{AsOf: asOf}
+	p := BanPreview{AsOf: asOf, Seasons: map[leaderboard.BoardID]int{}}
 	p.Ban, _ = leaderboard.MergeBan(current, ban, time.Time{})
 	bans = append(bans, p.Ban)
 	keys, err := a.store.UserSeasons(ctx, ban.User)
@@ -73,9 +73,6 @@ func (a *Admin) PreviewBan(ctx context.Context, ban leaderboard.Ban) (BanPreview
 		hidden := slices.ContainsFunc(bans, func(ban leaderboard.Ban) bool { return ban.Hides(b) })
 		if e.Key == "" || e.Hidden == hidden {
 			continue
-		}
-		if p.Seasons == nil {
-			p.Seasons = map[leaderboard.BoardID]int{}
 		}
 		p.Seasons[key.Board]++
 		if p.Truncated = len(p.Entries) == maxEffects; p.Truncated {

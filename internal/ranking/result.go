@@ -82,9 +82,7 @@ func (s *shared) addRecent(ctx context.Context, b *leaderboard.Board, key leader
 	for _, f := range recent {
 		record.Refusals = append(record.Refusals, f.Refusal)
 	}
-	slices.SortStableFunc(record.Refusals, func(x, y leaderboard.Refusal) int {
-		return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
-	})
+	slices.SortStableFunc(record.Refusals, leaderboard.Refusal.Compare)
 	return err
 }
 
@@ -145,8 +143,8 @@ type ResultsPage struct {
 }
 
 // UserResults returns a page of a user's results, including retracted results, and rejected results
-// with the reasons FLOOR and OUT_OF_RANGE. The newest season is first, and its results are ordered by match id. Errors:
-// [leaderboard.ErrSeasonNotFound].
+// with the reasons FLOOR and OUT_OF_RANGE. The newest season is first, and its results are ordered by
+// match id. Errors: [leaderboard.ErrSeasonNotFound].
 func (r *Reader) UserResults(ctx context.Context, b *leaderboard.Board, q ResultsQuery) (ResultsPage, error) {
 	if q.Limit < 1 || q.Limit > maxResults {
 		return ResultsPage{}, &leaderboard.FieldError{Field: "limit", Problem: fmt.Sprintf("must be 1 to %d, not %d", maxResults, q.Limit)}

@@ -1,12 +1,10 @@
 package cql
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -23,13 +21,16 @@ import (
 // row even if a slow writer writes it late. The lower bits are the day of the write: a row that is written
 // again after it has expired prevails over the expired row.
 
-// readRecent reads the recent refusals that t.merge needs.
+// readRecent reads the recent refusals that t.merge needs. If it needs none, t.recent stays nil.
 func (t *task) readRecent(ctx context.Context) error {
 	var ids []leaderboard.MatchID
 	for _, r := range t.results {
 		if t.b.NeedsRecent(r) && !slices.Contains(ids, r.Match) {
 			ids = append(ids, r.Match)
 		}
+	}
+	if len(ids) == 0 {
+		return nil
 	}
 	t.recent = map[leaderboard.MatchID][]leaderboard.Refusal{}
 	const chunk = 100
@@ -76,9 +77,7 @@ func (s *Store) RecentRefusals(ctx context.Context, b *leaderboard.Board, key le
 		return nil, fmt.Errorf("cql: refusals of match %q of user %q: %w", key.Match, key.User, err)
 	}
 	refusals = slices.DeleteFunc(refusals, func(f leaderboard.RecentRefusal) bool { return b.IsDeleted(deletedAt[f.Season], f.ReceivedAt) })
-	slices.SortFunc(refusals, func(x, y leaderboard.RecentRefusal) int {
-		return cmp.Or(strings.Compare(string(x.Season), string(y.Season)), cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
-	})
+	slices.SortFunc(refusals, leaderboard.RecentRefusal.Compare)
 	return refusals, nil
 }
 
@@ -116,6 +115,9 @@ func (s *Store) eraseRecent(ctx context.Context, user leaderboard.UserID, acc *a
 // refuseUnopened reports whether the board refuses all results, whatever other results the user has, and
 // the season has no data. If so, the task is done, and the caller must not open an incarnation.
 func (t *task) refuseUnopened(ctx context.Context) (bool, error) {
+	if t.recent == nil {
+		return false, nil // the board refuses no result
+	}
 	for _, r := range t.results {
 		d := t.b.Merge(leaderboard.Known{Refusals: t.recent[r.Match]}, *r)
 		if d.Status != leaderboard.Rejected || !d.Reason.IsRecent() {
@@ -164,7 +166,7 @@ const fullTime = time.Minute
 
 // checkSeasons returns errFull if b has the largest number of seasons.
 func (s *Store) checkSeasons(ctx context.Context, b *leaderboard.Board) error {
-	if b.Season.Kind == leaderboard.None || b.Season.Kind == leaderboard.Explicit {
+	if !b.HasSeasonLimit() {
 		return nil
 	}
 	if until, ok := s.full.Load(b.ID); ok && s.now().Before(until.(time.Time)) {

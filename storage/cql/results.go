@@ -1,7 +1,6 @@
 package cql
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -29,9 +28,7 @@ func (s *Store) Result(ctx context.Context, key leaderboard.ResultKey) (leaderbo
 }
 
 func (m *match) record() leaderboard.Record {
-	slices.SortFunc(m.refusals, func(x, y leaderboard.Refusal) int {
-		return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
-	})
+	slices.SortFunc(m.refusals, leaderboard.Refusal.Compare)
 	return leaderboard.Record{Result: m.result, Refusals: m.refusals}
 }
 

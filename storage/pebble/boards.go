@@ -280,7 +280,7 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	snapshot := s.db.NewSnapshot()
 	defer snapshot.Close()
 	changes := changeKey(prefix)
-	if err := errors.Join(batch.DeleteRange(prefix, keyAfter(prefix), nil), batch.DeleteRange(changes, keyAfter(changes), nil)); err != nil {
+	if err := errors.Join(deletePrefix(batch, prefix), deletePrefix(batch, changes)); err != nil {
 		unlock()
 		onDone()
 		return errUnavailable("write", err)

@@ -1,11 +1,9 @@
 package pebble
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -66,9 +64,7 @@ func (s *Store) RecentRefusals(ctx context.Context, b *leaderboard.Board, key le
 			return nil, err
 		}
 	}
-	slices.SortFunc(refusals, func(x, y leaderboard.RecentRefusal) int {
-		return cmp.Or(strings.Compare(string(x.Season), string(y.Season)), cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt))
-	})
+	slices.SortFunc(refusals, leaderboard.RecentRefusal.Compare)
 	return refusals, nil
 }
 
@@ -162,7 +158,7 @@ func (k *knownSeasons) forget() {
 
 // isFull reports whether a result must not begin the season. Otherwise it adds the season to bd.seasons.
 func (s *Store) isFull(ctx context.Context, bd *board, season leaderboard.SeasonID) (bool, error) {
-	if bd.Season.Kind == leaderboard.None || bd.Season.Kind == leaderboard.Explicit {
+	if !bd.HasSeasonLimit() {
 		return false, nil
 	}
 	k := bd.seasons

@@ -238,8 +238,7 @@ func decodeRecord(key leaderboard.ResultKey, b []byte) (leaderboard.Record, erro
 
 func sortRefusals(refusals []leaderboard.Refusal) {
 	slices.SortFunc(refusals, func(x, y leaderboard.Refusal) int {
-		return cmp.Or(cmp.Compare(x.Revision, y.Revision), x.ReceivedAt.Compare(y.ReceivedAt),
-			bytes.Compare(x.Content[:], y.Content[:]))
+		return cmp.Or(x.Compare(y), bytes.Compare(x.Content[:], y.Content[:]))
 	})
 }
 

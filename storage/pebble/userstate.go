@@ -171,7 +171,7 @@ func (st *userState) decide(ctx context.Context, b *leaderboard.Board, rec *lead
 		known.Refusals = slices.Concat(rec.Refusals, recent.stored, recent.record.Refusals)
 	}
 	d := b.Merge(known, *r)
-	if begins := d.Put != nil || d.Refuse != nil && !d.Reason.IsRecent(); begins && !st.exists && len(st.changed) == 0 {
+	if d.BeginsSeason() && !st.exists && len(st.changed) == 0 {
 		full, err := st.s.isFull(ctx, st.bd, st.season)
 		if err != nil {
 			return leaderboard.Decision{}, err
