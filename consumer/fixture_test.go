@@ -86,7 +86,7 @@ func startOn(t *testing.T, brokers []string, names kafka.Topics, topics ...strin
 	}
 	t.Cleanup(func() { c.admin.Close() })
 	for _, topic := range append(topics, names.Results(), names.Updates(), names.DeadLetters()) {
-		if err := c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
+		if err := c.createTopic(topic); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -387,19 +387,40 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func (c *cluster) messagesIn(topic string) (n int64) {
+// createTopic waits until each partition of the new topic has a leader.
+func (c *cluster) createTopic(topic string) error {
 	c.t.Helper()
-	client, err := sarama.NewClient(c.brokers, kafka.Options{}.Config("test"))
+	if err := c.admin.CreateTopic(topic, &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false); err != nil {
+		return err
+	}
+	eventually(c.t, "the new topic "+topic+" has leaders", func() bool {
+		_, err := c.countMessages(topic)
+		return err == nil
+	})
+	return nil
+}
+
+func (c *cluster) messagesIn(topic string) int64 {
+	c.t.Helper()
+	n, err := c.countMessages(topic)
 	if err != nil {
 		c.t.Fatal(err)
+	}
+	return n
+}
+
+func (c *cluster) countMessages(topic string) (n int64, err error) {
+	client, err := sarama.NewClient(c.brokers, kafka.Options{}.Config("test"))
+	if err != nil {
+		return 0, err
 	}
 	defer client.Close()
 	for p := range int32(partitions) {
 		end, err := client.GetOffset(topic, p, sarama.OffsetNewest)
 		if err != nil {
-			c.t.Fatal(err)
+			return 0, err
 		}
 		n += end
 	}
-	return n
+	return n, nil
 }

@@ -74,7 +74,7 @@ func (c *cluster) recreateTopic() {
 		c.t.Fatal(err)
 	}
 	eventually(c.t, "the topic is recreated", func() bool {
-		return c.admin.CreateTopic(c.topics.Results(), &sarama.TopicDetail{NumPartitions: partitions, ReplicationFactor: 1}, false) == nil
+		return c.createTopic(c.topics.Results()) == nil
 	})
 }
 

@@ -110,11 +110,25 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 	if err := errors.Join(b.CheckDirect(), user.Validate()); err != nil {
 		return nil, err
 	}
-	seasons, err := s.reader.seasonsWithResults(ctx, b, ResultsQuery{User: user, Season: season})
-	if err != nil {
+	p := &Retractions{from: from, to: to}
+	if err := s.findPurged(ctx, b, ResultsQuery{User: user, Season: season}, p); err != nil {
 		return nil, err
 	}
-	p := &Retractions{from: from, to: to}
+	return p, eachRead(ctx, len(p.results), func(ctx context.Context, i int) error {
+		_, next, err := s.nextRetraction(ctx, b, p.results[i].ResultKey)
+		p.results[i].Revision = max(p.results[i].Revision, next)
+		if errors.Is(err, leaderboard.ErrResultNotFound) { // erased meanwhile
+			err = nil
+		}
+		return err
+	})
+}
+
+func (s *Submitter) findPurged(ctx context.Context, b *leaderboard.Board, q ResultsQuery, p *Retractions) error {
+	seasons, err := s.reader.seasonsWithResults(ctx, b, q)
+	if err != nil {
+		return err
+	}
 	for _, id := range seasons {
 		season, err := b.Season.ByID(id)
 		isClosed := errors.Is(err, leaderboard.ErrSeasonNotFound)
@@ -122,17 +136,17 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 			isClosed, err = s.reader.isClosed(ctx, b, season)
 		}
 		if err != nil && !isClosed {
-			return nil, err
+			return err
 		}
-		for r, err := range s.store.Results(ctx, leaderboard.SeasonKey{Board: b.ID, Season: id}, user) {
+		for r, err := range s.store.Results(ctx, leaderboard.SeasonKey{Board: b.ID, Season: id}, q.User) {
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if r.Retracted || !p.isInInterval(&r) {
 				continue
 			}
 			if p.More = len(p.results) == MaxBatch; p.More {
-				return p, nil
+				return nil
 			}
 			if isClosed {
 				p.Closed = append(p.Closed, r.ResultKey)
@@ -143,7 +157,7 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 			})
 		}
 	}
-	return p, nil
+	return nil
 }
 
 func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season leaderboard.Season) (bool, error) {
@@ -214,26 +228,20 @@ func filter[T any](list []T, chosen []bool) []T {
 // reserveRetraction also returns the stored result, or nil.
 func (s *Submitter) reserveRetraction(ctx context.Context, b *leaderboard.Board, p *Retractions, r *leaderboard.MatchResult, holder string) (pending bool, stored *leaderboard.MatchResult, err error) {
 	for reserved := int64(-1); ; {
-		record, err := s.recordOf(ctx, r.ResultKey)
-		if err == nil {
-			err = s.addRecent(ctx, b, r.ResultKey, &record)
-		}
-		stored := record.Result
+		stored, next, err := s.nextRetraction(ctx, b, r.ResultKey)
 		switch {
-		case err != nil || stored == nil:
+		case errors.Is(err, leaderboard.ErrResultNotFound) || err == nil && stored == nil:
+			return false, nil, nil
+		case err != nil:
 			return false, nil, err
 		case stored.Retracted:
-			r.Revision = retractionRevision(stored)
+			r.Revision = next
 			return true, stored, nil
 		case !p.isInInterval(stored):
 			r.Revision = stored.Revision - 1
 			return false, stored, nil
-		case stored.Revision >= r.Revision:
-			r.Revision = retractionRevision(stored)
 		}
-		for _, refusal := range record.Refusals { // skip the revisions of refused results, as correctedResult does
-			r.Revision = max(r.Revision, min(refusal.Revision, leaderboard.MaxRevision)+1)
-		}
+		r.Revision = max(r.Revision, next)
 		if r.Revision == reserved {
 			return true, stored, nil
 		}

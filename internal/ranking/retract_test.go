@@ -189,3 +189,29 @@ func TestCorrectionsAfterARefusalDoNotReplaceARetraction(t *testing.T) {
 	}
 	f.wantList(ranking.Query{Board: "b"})
 }
+
+func TestPreviewsOfRetractionsSkipRefusedRevisions(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Floor: new(leaderboard.Score)})
+	f.submit("b", withRevision(points("u", "m", 5), 0, start))
+	if r := f.trySubmit("b", withRevision(points("u", "m", -5), 3, start)); r.Status != leaderboard.Rejected {
+		t.Fatalf("a result below the floor: %+v, want REJECTED", r)
+	}
+	b, key := f.board("b"), leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}, User: "u", Match: "m"}
+	p, err := f.PreviewRetraction(t.Context(), b, key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := f.PlanPurge(t.Context(), b, "u", "", time.Time{}, time.Time{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	purged, _, err := f.PreviewRetractions(t.Context(), b, plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := f.Retract(t.Context(), b, key, nil)
+	if err != nil || r.Revision != 4 || p.Revision != r.Revision || purged[0].Revision != r.Revision {
+		t.Errorf("the retraction has revision %d, error %v, its preview %d, the preview of a purge %d; want 4", r.Revision, err, p.Revision, purged[0].Revision)
+	}
+}

@@ -480,26 +480,32 @@ func (s *Submitter) retraction(ctx context.Context, b *leaderboard.Board, key le
 	if err := b.Check(&r, s.now()); err != nil {
 		return leaderboard.MatchResult{}, err
 	}
-	if revision == nil {
-		r.Revision, err = s.nextRetractionRevision(ctx, key)
+	if revision != nil {
+		return r, nil
 	}
+	stored, next, err := s.nextRetraction(ctx, b, key)
+	if err == nil && stored == nil {
+		err = fmt.Errorf("ranking: match %q was rejected and cannot be retracted: %w", key.Match, leaderboard.ErrResultNotFound)
+	}
+	r.Revision = next
 	return r, err
 }
 
-func (s *Submitter) nextRetractionRevision(ctx context.Context, key leaderboard.ResultKey) (int64, error) {
+// nextRetraction returns the result that stands, or nil, and the revision of its next retraction: above
+// the stored revision and those of refused results. If the stored result is a retraction, the next
+// one is a duplicate of it.
+func (s *Submitter) nextRetraction(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey) (*leaderboard.MatchResult, int64, error) {
 	record, err := s.store.Result(ctx, key)
-	if err != nil {
-		return 0, err
+	if err != nil || record.Result == nil {
+		return nil, 0, err
 	}
-	if record.Result == nil {
-		return 0, fmt.Errorf("ranking: match %q was rejected and cannot be retracted: %w", key.Match, leaderboard.ErrResultNotFound)
+	if record.Result.Retracted {
+		return record.Result, record.Result.Revision, nil
 	}
-	return retractionRevision(record.Result), nil
-}
-
-func retractionRevision(r *leaderboard.MatchResult) int64 {
-	if r.Retracted {
-		return r.Revision // the new retraction is a duplicate of the stored one
+	revision := record.Result.Revision + 1
+	err = s.addRecent(ctx, b, key, &record)
+	for _, refusal := range record.Refusals { // as correctedResult does
+		revision = max(revision, min(refusal.Revision, leaderboard.MaxRevision)+1)
 	}
-	return r.Revision + 1
+	return record.Result, revision, err
 }

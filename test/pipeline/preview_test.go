@@ -285,8 +285,7 @@ func (p *previews) ban() {
 	if !p.compareErrors(err, actErr) {
 		return
 	}
-	want := ranking.BanPreview{Ban: stored, AsOf: preview.AsOf}
-	seasons := map[leaderboard.BoardID]int{}
+	want := ranking.BanPreview{Ban: stored, AsOf: preview.AsOf, Seasons: map[leaderboard.BoardID]int{}}
 	after := p.snapshot()
 	for key := range before.Seasons {
 		previous, current := before.Places[key][ban.User], after.Places[key][ban.User]
@@ -294,8 +293,7 @@ func (p *previews) ban() {
 			continue
 		}
 		want.Entries = append(want.Entries, ranking.EntryEffect{SeasonKey: key, Score: max(previous.Score, current.Score), RankBefore: previous.Rank, RankAfter: current.Rank})
-		seasons[key.Board]++
-		want.Seasons = seasons // nil without any
+		want.Seasons[key.Board]++
 		if previous.Rank == 0 {
 			p.appeared++
 		} else {
