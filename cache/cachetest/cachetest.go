@@ -30,10 +30,13 @@ type Sizes struct {
 	Changes int
 	// Moves is the number of updates made while other goroutines read. Default 2,000.
 	Moves int
+	// Positions is the number of positions of a ladder at which each comparison reads. Default 12.
+	// Further comparisons read at other positions.
+	Positions int
 }
 
 func (s Sizes) withDefaults() Sizes {
-	return Sizes{cmp.Or(s.Histories, 24), cmp.Or(s.Changes, 200), cmp.Or(s.Moves, 2000)}
+	return Sizes{cmp.Or(s.Histories, 24), cmp.Or(s.Changes, 200), cmp.Or(s.Moves, 2000), cmp.Or(s.Positions, 12)}
 }
 
 // Run checks each sentence of the contract on a new index. open returns an empty index, which Run

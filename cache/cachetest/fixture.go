@@ -187,7 +187,7 @@ func (f *fixture) manyEntries(rng *rand.Rand, n int) []leaderboard.Entry {
 	var entries []leaderboard.Entry
 	for i := range n {
 		e := f.entry(leaderboard.UserID(fmt.Sprint("user ", i)), uint64(1+rng.IntN(5)), leaderboard.Score(rng.IntN(30)), rng.IntN(5),
-			"gender:"+string("FMX"[rng.IntN(3)]), fmt.Sprint("country:", rng.IntN(10)))
+			"gender:"+string("FMX"[rng.IntN(3)]), fmt.Sprint("country:", rng.IntN(4)))
 		switch rng.IntN(10) {
 		case 0:
 			e.Hidden = true

@@ -15,7 +15,7 @@ import (
 
 func TestIndex(t *testing.T) {
 	open := func(testing.TB) leaderboard.Index { return New() }
-	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{})
+	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{Positions: needs.More(t, 5)})
 	t.Run("RandomHistories", func(t *testing.T) {
 		cachetest.RunHistories(t, open, cachetest.Limits{}, cachetest.Sizes{Histories: needs.More(t, 6)})
 	})

@@ -49,7 +49,7 @@ func limitsOf(shards int) cachetest.Limits {
 func suites(t *testing.T, addrs []string, shards, histories int) {
 	open := func(tb testing.TB) leaderboard.Index { return openUnclosed(tb, options(addrs, shards)) }
 	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }
-	sizes := cachetest.Sizes{Histories: histories, Changes: 40, Moves: 300 * histories}
+	sizes := cachetest.Sizes{Histories: histories, Changes: 40, Moves: 300 * histories, Positions: min(3+histories, 12)}
 	cachetest.Run(t, measured, limitsOf(shards), sizes)
 	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, limitsOf(shards), sizes) })
 }

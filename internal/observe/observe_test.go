@@ -18,7 +18,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
-	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 type registries struct {
@@ -83,21 +82,17 @@ func (r *registries) check(t *testing.T, contract reflect.Type, subsystem string
 }
 
 func TestStoreKeepsItsContract(t *testing.T) {
-	needs.NoRace(t, "the packages of the store and the index run their contracts under the detector")
 	limits := storagetest.Limits{NoRankChanges: "an embedded store has no index in another process to update"}
 	var r registries
 	open := func(t testing.TB) leaderboard.Store { return observe.Store(embedded.New(t), r.open()) }
-	storagetest.Run(t, open, limits, storagetest.Sizes{RoundsDivisor: 4})
-	t.Run("Histories", func(t *testing.T) { storagetest.RunHistories(t, open, storagetest.Sizes{Histories: 5}) })
+	storagetest.Run(t, open, limits, storagetest.Sizes{RowsDivisor: 5, RoundsDivisor: 10})
 	r.check(t, reflect.TypeFor[leaderboard.Store](), "store", "Close")
 }
 
 func TestIndexKeepsItsContract(t *testing.T) {
-	needs.NoRace(t, "the packages of the store and the index run their contracts under the detector")
 	var r registries
 	open := func(testing.TB) leaderboard.Index { return observe.Index(memory.New(), r.open()) }
-	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{Moves: 500})
-	t.Run("Histories", func(t *testing.T) { cachetest.RunHistories(t, open, cachetest.Limits{}, cachetest.Sizes{Histories: 5}) })
+	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{Moves: 200, Positions: 3})
 	r.check(t, reflect.TypeFor[leaderboard.Index](), "index", "Fits", "Synced", "Invalidate", "Close")
 }
 

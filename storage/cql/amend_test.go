@@ -80,7 +80,7 @@ func newSeason(t *testing.T) *writers {
 
 func TestModelOfAChangeBesideASeal(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one call
-	all := insideOrders(t, longest, needs.More(t, longest/4))
+	all := insideOrders(t, longest, needs.More(t, longest/8))
 	for name, change := range lateChanges {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -179,7 +179,7 @@ func TestModelOfAChangeBesideASealWhileADataCenterIsLost(t *testing.T) {
 func TestModelOfTwoAmendments(t *testing.T) {
 	const longest = 45
 	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
-	for _, order := range insideOrders(t, longest, needs.More(t, longest/4)) {
+	for _, order := range insideOrders(t, longest, needs.More(t, longest/8)) {
 		w := newSeason(t)
 		ctx := t.Context()
 		if err := w.seal(ctx, w.third); err != nil {

@@ -370,7 +370,7 @@ func sealRows(m *model) (n int) {
 // incarnation may have a seal. No row of an earlier generation may remain.
 func TestModelOfASealBesideADeletion(t *testing.T) {
 	const longest = 45
-	all := insideOrders(t, longest, needs.More(t, longest/4))
+	all := insideOrders(t, longest, needs.More(t, longest/8))
 	for _, sealed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("the season is already sealed: %v", sealed), func(t *testing.T) {
 			t.Parallel()

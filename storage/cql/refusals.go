@@ -19,7 +19,9 @@ import (
 //
 // The timestamp of a row has the user's epoch, as those of table match_results. So an erasure removes the
 // row even if a slow writer writes it late. The lower bits are the day of the write: a row that is written
-// again after it has expired prevails over the expired row.
+// again after it has expired prevails over the expired row. Of two rows of one day, Cassandra keeps the
+// greater bytes, which are those of the later refusal: a deletion of the season between them deleted the
+// earlier one.
 
 // readRecent reads the recent refusals that t.merge needs. If it needs none, t.recent stays nil.
 func (t *task) readRecent(ctx context.Context) error {
@@ -49,13 +51,22 @@ func (s *Store) eachRefusal(ctx context.Context, q op, visit func(leaderboard.Ma
 	var match, season string
 	var item, refusal []byte
 	_, err := gather(ctx, s.conn, q, []any{&match, &season, &item, &refusal}, func() (struct{}, error) {
-		f, err := decodeRefusal(take(&item), take(&refusal))
+		f, err := decodeRefusal(take(&item), complementTime(take(&refusal)))
 		if err == nil {
 			visit(leaderboard.MatchID(match), leaderboard.RecentRefusal{Season: leaderboard.SeasonID(season), Refusal: f})
 		}
 		return struct{}{}, err
 	})
 	return err
+}
+
+// complementTime changes which one of two encoded refusals of a result is greater: see appendRefusal.
+func complementTime(refusal []byte) []byte {
+	refusal = slices.Clone(refusal)
+	for i := 1; i < min(9, len(refusal)); i++ {
+		refusal[i] = ^refusal[i]
+	}
+	return refusal
 }
 
 // RecentRefusals returns the recent refusals of a match result.
@@ -101,7 +112,7 @@ func (t *task) writeRecent(ctx context.Context, acc *account) error {
 		for i := range refusals {
 			f := &refusals[i]
 			ops = append(ops, op{insertRefusal, []any{
-				userHash(t.user), string(t.b.ID), t.b.CreatedAt.UnixMicro(), string(match), string(t.seasonKey.Season), refusalItem(f), appendRefusal(nil, f), acc.Epoch<<epochShift | day,
+				userHash(t.user), string(t.b.ID), t.b.CreatedAt.UnixMicro(), string(match), string(t.seasonKey.Season), refusalItem(f), complementTime(appendRefusal(nil, f)), acc.Epoch<<epochShift | day,
 			}})
 		}
 	}

@@ -84,7 +84,7 @@ func TestModelOfTwoRegions(t *testing.T) {
 		for _, lost := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/lost=%v", scenario, lost), func(t *testing.T) {
 				seed := stepsSeed(t)
-				for i := range uint64(needs.More(t, 25)) {
+				for i := range uint64(needs.More(t, 15)) {
 					n, err := twoRegions(t, rand.New(rand.NewPCG(seed, i)), scenario, lost)
 					if err != nil {
 						t.Fatalf("run %d: %v", i, err)
@@ -388,7 +388,7 @@ func checkRegions(ctx context.Context, s *link, regions [2]*writers) (orphans in
 func TestModelOfAFloorInTwoRegions(t *testing.T) {
 	seed := stepsSeed(t)
 	var n floorCounts
-	for i := range uint64(needs.More(t, 50)) {
+	for i := range uint64(needs.More(t, 60)) {
 		if err := twoRegionsWithAFloor(t, rand.New(rand.NewPCG(seed, i)), &n); err != nil {
 			t.Fatalf("run %d: %v", i, err)
 		}

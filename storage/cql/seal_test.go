@@ -123,7 +123,7 @@ func TestModelOfAnInterruptedSeal(t *testing.T) {
 // and both calls have returned the same record.
 func TestModelOfTwoSeals(t *testing.T) {
 	const longest = 40 // approximately the number of statements of one Seal
-	for _, order := range insideOrders(t, longest, needs.More(t, longest/4)) {
+	for _, order := range insideOrders(t, longest, needs.More(t, longest/8)) {
 		w := newSeason(t)
 		ctx := t.Context()
 		var errs [2]error

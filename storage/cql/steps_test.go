@@ -736,7 +736,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for i, order := range orders(t, longest, needs.More(t, longest/4)) {
+			for i, order := range orders(t, longest, needs.More(t, longest/8)) {
 				for first := range 2 {
 					w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
 					w.vary(i)
@@ -813,7 +813,7 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 // lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
-	for i := range uint64(needs.More(t, 40)) {
+	for i := range uint64(needs.More(t, 20)) {
 		rng := rand.New(rand.NewPCG(seed, i))
 		if err := runThreeProcesses(t, rng, rng.IntN(2) == 0, 2+rng.IntN(20), 40); err != nil {
 			t.Fatalf("run %d: %v", i, err)
@@ -825,7 +825,7 @@ func TestModelOfManyWriters(t *testing.T) {
 // than in TestModelOfManyWriters.
 func TestModelOfAdoptions(t *testing.T) {
 	seed := stepsSeed(t)
-	for i := range uint64(needs.More(t, 150)) {
+	for i := range uint64(needs.More(t, 75)) {
 		if err := runThreeProcesses(t, rand.New(rand.NewPCG(seed, i)), true, 100, 12); err != nil {
 			t.Fatalf("run %d: %v", i, err)
 		}

@@ -496,6 +496,25 @@ var resultTests = []test{
 		f.ok("Result", err)
 		f.equal("refusals in the Record", 0, len(rec.Refusals))
 	}},
+	{"if the season is deleted, a result that was refused recently may be refused again", func(f *fixture) {
+		b := f.create(bestBoard("b"))
+		f.apply(b, f.result(b, "v", "m", 0, 1))
+		r := f.result(b, "u", "m", 0, 1<<60)
+		for range 2 {
+			r.ReceivedAt = r.ReceivedAt.Add(time.Second)
+			f.equal("Apply", leaderboard.ReasonInvalid, f.apply(b, r).Outcomes[0].Reason)
+			f.ok("DeleteSeason", f.DeleteSeason(f.ctx, r.SeasonKey, r.ReceivedAt))
+			got, err := f.RecentRefusals(f.ctx, b, r.ResultKey)
+			f.ok("RecentRefusals", err)
+			f.equal("RecentRefusals of the deleted season", 0, len(got))
+		}
+		r.ReceivedAt = r.ReceivedAt.Add(time.Second)
+		f.apply(b, r)
+		got, err := f.RecentRefusals(f.ctx, b, r.ResultKey)
+		f.ok("RecentRefusals", err)
+		want := leaderboard.Refusal{Revision: r.Revision, Reason: leaderboard.ReasonInvalid, Content: r.ContentID(), ReceivedAt: r.ReceivedAt}
+		f.equal("RecentRefusals after the deletions", []leaderboard.RecentRefusal{{Season: r.Season, Refusal: want}}, got)
+	}},
 	{"a result that was refused recently stays refused after an amendment, but its next revision is judged anew", func(f *fixture) {
 		b := f.create(bestBoard("b"))
 		late, next := f.result(b, "u", "m", 0, 7), f.result(b, "u", "n", 0, 8)

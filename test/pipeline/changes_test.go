@@ -18,6 +18,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -27,9 +28,9 @@ func TestChangesOverREST(t *testing.T) {
 	eachServer(t, func(t *testing.T, api *deployment.Client, cheap bool) {
 		c := newChanges(t, api)
 		acts := []func(){c.submit, c.submit, c.correct, c.voidMatch, c.voidMatch, c.purge, c.retract, c.ban, c.erase}
-		steps := 2
+		steps := needs.More(t, 1)
 		if cheap {
-			steps = 12
+			steps = needs.More(t, 5)
 		}
 		for range steps {
 			for range 8 {

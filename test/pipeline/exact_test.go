@@ -29,8 +29,9 @@ func TestOfficialResultsThroughKafka(t *testing.T) {
 	t.Run("F1", func(t *testing.T) {
 		needs.Slow(t, "official")
 		official.F1(t, d)
+		official.F1(t, deploy(disordered(40)))
 	})
-	t.Run("F1 shuffled and duplicated", func(t *testing.T) { official.F1(t, deploy(disordered(40))) })
+	t.Run("late F1 shuffled and duplicated", func(t *testing.T) { official.LateF1(t, deploy(disordered(40))) })
 	t.Run("Boston", func(t *testing.T) {
 		needs.Slow(t, "official")
 		official.Boston(t, d)

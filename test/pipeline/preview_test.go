@@ -21,6 +21,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -29,13 +30,16 @@ import (
 func TestPreviewsListTheChangesOfActs(t *testing.T) {
 	eachEngine(t, func(t *testing.T, store leaderboard.Store, index leaderboard.Index, cheap bool) {
 		p := newPreviews(t, store, index)
-		p.run(cheap, 1500, p.submit, p.submit, p.submit, p.passTime, p.ban, p.amend, p.retract, p.retract)
+		acts := []func(){p.submit, p.submit, p.submit, p.passTime, p.ban, p.amend, p.retract, p.retract}
+		p.run(cheap, needs.More(t, 600), acts...)
+		for extra := 0; cheap && p.rarest() == 0 && extra < 50; extra++ {
+			p.run(cheap, 100, acts...)
+		}
 		t.Logf("bans: %d entries appeared and %d disappeared; changes of boards: %d seasons changed, %d of them are new; %d seasons were deleted, %d of them because of a change; "+
 			"retractions: %d entries changed, %d of them in sealed seasons, %d on linked boards; %d retractions were duplicates; %d acts returned an error",
 			p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
 			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused)
-		if cheap && min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
-			p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused) == 0 {
+		if cheap && p.rarest() == 0 {
 			t.Error("one of the logged numbers is 0, want at least 1 for each kind of change")
 		}
 		t.Run("early end", func(t *testing.T) { testEarlyEnd(t, store, index) }) // here, because it needs the same servers
@@ -97,10 +101,15 @@ func newPreviews(t *testing.T, store leaderboard.Store, index leaderboard.Index)
 	return p
 }
 
-// If cheap is false, run does only a hundredth of the steps.
+func (p *previews) rarest() int {
+	return min(p.appeared, p.disappeared, p.seasons, p.added, p.removed, p.removedNext,
+		p.retracted, p.retractedSealed, p.retractedLinked, p.retractedAgain, p.refused)
+}
+
+// If cheap is false, run does only a fiftieth of the steps.
 func (p *previews) run(cheap bool, steps int, acts ...func()) {
 	if !cheap {
-		steps /= 100
+		steps /= 50
 	}
 	for range steps {
 		acts[p.rng.IntN(len(acts))]()

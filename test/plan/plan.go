@@ -173,7 +173,7 @@ func readFile(name string) (p Package, err error) {
 	alias := importName(file)
 	for _, declaration := range file.Decls {
 		function, ok := declaration.(*ast.FuncDecl)
-		test := ok && inTest && function.Recv == nil && testName.MatchString(function.Name.Name)
+		test := ok && inTest && function.Recv == nil && testName.MatchString(function.Name.Name) && function.Name.Name != "TestMain"
 		s := statements{alias: alias, set: set}
 		if test {
 			s.test = &Test{Name: function.Name.Name}
