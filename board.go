@@ -257,19 +257,10 @@ func (b *Board) validatePolicy() error {
 	if b.Order != HigherFirst && b.Order != LowerFirst {
 		errs = append(errs, fieldErrorf("order", "must be one of %s", strings.Join(orderNames, ", ")))
 	}
-	switch {
-	case b.Policy < Best || b.Policy > Decay:
+	if b.Policy < 0 || int(b.Policy) >= len(arithmetics) {
 		errs = append(errs, fieldErrorf("policy", "must be one of %s", strings.Join(policyNames, ", ")))
-	case b.Policy != Decay && b.HalfLife != 0:
-		errs = append(errs, fieldErrorf("half_life", "is allowed on DECAY boards only"))
-	case b.Policy == Decay && (b.HalfLife < MinHalfLife || b.HalfLife > MaxHalfLife || b.HalfLife%time.Microsecond != 0):
-		errs = append(errs, fieldErrorf("half_life", "%v is not allowed; it must be %v to %v in whole microseconds", b.HalfLife, MinHalfLife, MaxHalfLife))
-	}
-	if b.Floor != nil && b.Policy != Sum {
-		errs = append(errs, fieldErrorf("floor", "is allowed on SUM boards only"))
-	}
-	if b.Floor != nil && (*b.Floor < -MaxScore || *b.Floor > 0) {
-		errs = append(errs, fieldErrorf("floor", "%d is not in the range -2^53 to 0; every user starts at 0", *b.Floor))
+	} else {
+		errs = append(errs, b.arithmetic().validate(b))
 	}
 	return errors.Join(errs...)
 }
@@ -284,9 +275,6 @@ func (b *Board) bounds() (lo, hi Score) {
 	}
 	return lo, hi
 }
-
-// AddsUp reports whether scores on b are sums of points.
-func (b *Board) AddsUp() bool { return b.Policy == Sum || b.Policy == Decay }
 
 // SameAs reports whether b and o have the same rules and settings. It ignores CreatedAt,
 // StrictSubmits, the early ends of seasons, the attributes in KeptAttributes of b or o, and

@@ -425,7 +425,7 @@ func TestScorePrefixAgreesWithScoreOf(t *testing.T) {
 			if rng.IntN(3) == 0 {
 				d = sumTerms(h, randomTerms(rng, 4, h, at)...)
 			}
-			keys := [][]byte{b.decayBytes(d)}
+			keys := [][]byte{[]byte(b.rankKey(Tally{decay: d}))}
 			for _, step := range []int64{1, -1, 1 << 40, -1 << 40, 1 << 55, -1 << 55} { // keys near the first key
 				n := new(big.Int).SetBytes(keys[0])
 				if n.Add(n, big.NewInt(step)); d.decayParts != nil && points != 0 {

@@ -151,7 +151,7 @@ func TestScoreBoundsAgainstSeries(t *testing.T) {
 		} else {
 			terms = randomTerms(rng, 6, h, middle)
 		}
-		key := b.rankKey(b.decayBytes(sumTerms(h, terms...)), nil)
+		key := b.rankKey(Tally{decay: sumTerms(h, terms...)})
 		value, size := oracleAt(at, h, terms)
 		n, _ := value.Int64()
 		for _, s := range []Score{Score(n - 1), Score(n), Score(n + 1), 0, MaxScore, -MaxScore} {
@@ -188,9 +188,9 @@ func TestScoreBoundsOfOtherBoards(t *testing.T) {
 		b := Board{ID: "b", Policy: Best, Order: order, TieBreakers: []TieBreaker{{Name: "wins"}}}
 		for _, s := range []Score{-MaxScore, -1, 0, 7, MaxScore} {
 			first, beyond := b.ScoreBounds(s, time.Time{})
-			for _, other := range []Score{-MaxScore, s - 1, s, s + 1, MaxScore} {
+			for _, other := range []Score{-MaxScore, max(s-1, -MaxScore), s, min(s+1, MaxScore), MaxScore} {
 				for _, wins := range []int64{-int64(MaxScore), 0, int64(MaxScore)} {
-					key := b.rankKey(appendColumn(nil, order, int64(other)), []int64{wins})
+					key := b.rankKey(Tally{score: other, ties: []int64{wins}})
 					want := cmp.Compare(s, other)
 					if order == LowerFirst {
 						want = -want
@@ -218,7 +218,7 @@ func TestGap(t *testing.T) {
 			}
 		}
 		keyWith := func(terms []term, more int64) RankKey {
-			return b.rankKey(b.decayBytes(sumTerms(h, append(slices.Clone(terms), term{more, at})...)), nil)
+			return b.rankKey(Tally{decay: sumTerms(h, append(slices.Clone(terms), term{more, at})...)})
 		}
 		from, to := keyWith(sums[0], 0), keyWith(sums[1], 0)
 		gap := b.Gap(from, to, time.UnixMicro(at))

@@ -242,30 +242,14 @@ func (d Decision) reject(f *Refusal, reason Reason) Decision {
 }
 
 func (b *Board) refusalReasonGiven(known Known, r *MatchResult) Reason {
-	if reason := b.RefusalReason(r); reason != "" || !b.Counts(r) || !b.AddsUp() {
+	if reason := b.RefusalReason(r); reason != "" || !b.Counts(r) {
 		return reason
 	}
 	old := MatchResult{}
 	if known.Result != nil && b.Counts(known.Result) {
 		old = *known.Result
 	}
-	if b.Policy == Sum {
-		sum, newSum := known.Tally.score, known.Tally.score-old.Score+r.Score
-		if b.Floor != nil && newSum < *b.Floor && newSum < sum {
-			return ReasonFloor
-		}
-		if leavesRange(int64(sum), int64(newSum)) {
-			return ReasonRange
-		}
-	}
-	oldTies, newTies := b.ResultTieBreakers(&old), b.ResultTieBreakers(r)
-	for i := range b.TieBreakers {
-		sum := valueAt(known.Tally.ties, i)
-		if leavesRange(sum, sum-valueAt(oldTies, i)+valueAt(newTies, i)) {
-			return ReasonRange
-		}
-	}
-	return ""
+	return b.arithmetic().refuse(b, known.Tally, old, *r)
 }
 
 // RefusalReason returns the reason why b refuses r regardless of the user's other results,

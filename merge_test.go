@@ -484,7 +484,7 @@ func TestRankKeyOrder(t *testing.T) {
 				}
 			}
 		}
-		kx, ky := b.scoreKey(Score(x[0]), x[1:]), b.scoreKey(Score(y[0]), y[1:])
+		kx, ky := b.rankKey(Tally{score: Score(x[0]), ties: x[1:]}), b.rankKey(Tally{score: Score(y[0]), ties: y[1:]})
 		if got := strings.Compare(string(kx), string(ky)); got != want {
 			t.Fatalf("seed %d: the keys of %v and %v with the orders %v compare as %d, want %d", runSeed, x, y, orders, got, want)
 		}

@@ -35,40 +35,17 @@ func columnValue(order Order, b string) int64 {
 	return unbiased(u)
 }
 
-// score has the encoded score: smaller bytes rank better.
-func (b *Board) rankKey(score []byte, ties []int64) RankKey {
+func (b *Board) rankKey(t Tally) RankKey {
+	key := b.arithmetic().appendScore(make([]byte, 0, b.RankKeyBytes()), b, t)
 	for i, tb := range b.TieBreakers {
-		var v int64
-		if i < len(ties) {
-			v = ties[i]
-		}
-		score = appendColumn(score, tb.Order, v)
+		key = appendColumn(key, tb.Order, valueAt(t.ties, i))
 	}
-	return RankKey(score)
-}
-
-func (b *Board) scoreBytes() int {
-	if b.Policy == Decay {
-		return decayKeyLen
-	}
-	return columnBytes
+	return RankKey(key)
 }
 
 // RankKeyBytes returns the length of b's rank keys in bytes.
-func (b *Board) RankKeyBytes() int { return b.scoreBytes() + columnBytes*len(b.TieBreakers) }
-
-func (b *Board) decayBytes(d decaySum) []byte {
-	key := d.appendKey(make([]byte, 0, b.RankKeyBytes()))
-	if b.Order == HigherFirst {
-		invert(key)
-	}
-	return key
-}
-
-func invert(b []byte) {
-	for i := range b {
-		b[i] = ^b[i]
-	}
+func (b *Board) RankKeyBytes() int {
+	return b.arithmetic().scoreBytes() + columnBytes*len(b.TieBreakers)
 }
 
 // ScorePrefix returns the first bytes of all rank keys with the score s. A smaller rank key
@@ -77,102 +54,44 @@ func invert(b []byte) {
 // On decay boards, s is a rounded score at the time t. A rank key is smaller than the result
 // if, and only if, ScoreOf returns a better score than s for it at t. Other boards ignore t.
 func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
-	if b.Policy != Decay {
-		return RankKey(appendColumn(nil, b.Order, int64(s)))
-	}
-	at, halfLife := t.UnixMicro(), b.HalfLife.Microseconds()
-	if b.Order == LowerFirst {
-		return RankKey(decayBound(int64(s), at, halfLife))
-	}
-	return invertedBound(decayBound(int64(s)+1, at, halfLife))
+	return b.arithmetic().scorePrefix(b, s, t.UnixMicro())
 }
 
 // ScoreBounds returns the bounds of the rank keys with the score s. Rank keys below first have a
 // better score. Rank keys from beyond on have a worse score. On decay boards, they have exact scores
 // at the time t, as of [Board.ExactScoreOf]. Other boards ignore t.
 func (b *Board) ScoreBounds(s Score, t time.Time) (first, beyond RankKey) {
-	if b.Policy != Decay {
-		worse := int64(s) - 1
-		if b.Order == LowerFirst {
-			worse = int64(s) + 1
-		}
-		return RankKey(appendColumn(nil, b.Order, int64(s))), RankKey(appendColumn(nil, b.Order, worse))
-	}
-	at, halfLife := t.UnixMicro(), b.HalfLife.Microseconds()
-	equal, above := decayThreshold(2*int64(s), false, at, halfLife), decayThreshold(2*int64(s), true, at, halfLife)
-	if b.Order == LowerFirst {
-		return RankKey(equal), RankKey(above)
-	}
-	return invertedBound(above), invertedBound(equal)
-}
-
-// bound is a bound of encoded sums before invert: see decayBytes. All sum keys have the same length, so
-// the sum keys below the bound are at most the bound minus 1. A rank key begins with the complement
-// of its sum key, and the complement reverses the order. So exactly the rank keys below the
-// complement of (bound minus 1) have a sum key of at least the bound.
-func invertedBound(bound []byte) RankKey {
-	for i := len(bound) - 1; i >= 0; i-- {
-		if bound[i]--; bound[i] != 0xff {
-			break
-		}
-	}
-	invert(bound)
-	return RankKey(bound)
+	return b.arithmetic().scoreBounds(b, s, t.UnixMicro())
 }
 
 // ScoreOf returns the score in k, a rank key of b. On decay boards it is the score at the
 // time t, rounded to an integer. Other boards ignore t.
 func (b *Board) ScoreOf(k RankKey, t time.Time) Score {
-	if b.Policy == Decay {
-		return Score(decayScore(b.sumKey(k), t.UnixMicro(), b.HalfLife.Microseconds()))
-	}
-	return Score(columnValue(b.Order, string(k[:columnBytes])))
+	return b.arithmetic().scoreOf(b, k, t.UnixMicro())
 }
 
 // ExactScoreOf returns the score in k at the time t on a decay board, without rounding, as a decimal
 // number such as 99.5 or 3.2e-41. Of two rank keys with different scores, the results differ, unless the
 // difference is below 2^-158 of the score. On other boards it returns "".
 func (b *Board) ExactScoreOf(k RankKey, t time.Time) string {
-	if b.Policy != Decay {
-		return ""
-	}
-	return decayDecimal(b.sumKey(k), t.UnixMicro(), b.HalfLife.Microseconds())
+	return b.arithmetic().exactScoreOf(b, k, t.UnixMicro())
 }
 
 // Gap returns the least number of points by which the score in from must improve to be at least as good as
 // the score in to: at least 1 if to has a better score, otherwise 0. If from is empty, the score is 0. On decay
 // boards, the scores are those at the time t.
 func (b *Board) Gap(from, to RankKey, t time.Time) Score {
+	p := b.arithmetic()
 	if from == "" {
-		from = b.zeroScore()
+		from = RankKey(p.appendScore(nil, b, Tally{}))
 	}
-	if from[:b.scoreBytes()] <= to[:b.scoreBytes()] {
+	if from[:p.scoreBytes()] <= to[:p.scoreBytes()] {
 		return 0
 	}
-	lower, upper := from, to
 	if b.Order == LowerFirst {
-		lower, upper = to, from
+		from, to = to, from
 	}
-	if b.Policy == Decay {
-		return Score(max(decayGap(b.sumKey(lower), b.sumKey(upper), t.UnixMicro(), b.HalfLife.Microseconds()), 1))
-	}
-	return b.ScoreOf(upper, t) - b.ScoreOf(lower, t)
-}
-
-func (b *Board) zeroScore() RankKey {
-	if b.Policy == Decay {
-		return RankKey(b.decayBytes(decaySum{}))
-	}
-	return RankKey(appendColumn(nil, b.Order, 0))
-}
-
-// sumKey returns the key of the decaying sum in k: see decayBytes.
-func (b *Board) sumKey(k RankKey) []byte {
-	key := []byte(k[:decayKeyLen])
-	if b.Order == HigherFirst {
-		invert(key)
-	}
-	return key
+	return p.gap(b, from, to, t.UnixMicro())
 }
 
 // TieBreakersOf returns the tie-breakers in k, a rank key of b.
@@ -181,7 +100,7 @@ func (b *Board) TieBreakersOf(k RankKey) []int64 {
 		return nil
 	}
 	values := make([]int64, len(b.TieBreakers))
-	columns := string(k[b.scoreBytes():])
+	columns := string(k[b.arithmetic().scoreBytes():])
 	for i, tb := range b.TieBreakers {
 		values[i] = columnValue(tb.Order, columns[i*columnBytes:][:columnBytes])
 	}
@@ -264,7 +183,7 @@ func RankAmongOthers(rank int64, k, own RankKey) int64 {
 // results of its user in the season. ok is false if the policy is not Best, or if the Apply
 // did not change the stored result.
 func (b *Board) PersonalBest(o *Outcome) (best, ok bool) {
-	return o.After != "" && (o.Before == "" || o.After < o.Before), b.Policy == Best && o.Changed()
+	return o.After != "" && (o.Before == "" || o.After < o.Before), b.arithmetic().keepsBest() && o.Changed()
 }
 
 // Standing is an entry's place in a ladder.

@@ -45,64 +45,9 @@ func (b *Board) Add(t Tally, r *MatchResult) Tally {
 	if !b.Counts(r) {
 		return t
 	}
-	switch b.Policy {
-	case Sum, Decay:
-		t = b.addPoints(t, r)
-	default:
-		if t.results == 0 || b.decides(&t, r) {
-			t.score, t.ties = r.Score, b.ResultTieBreakers(r)
-			t.match, t.achievedAt, t.metadata = r.Match, r.AchievedAt, r.Metadata
-		}
-	}
+	t = b.arithmetic().add(b, t, r)
 	t.results++
 	t.attributes = b.addAttributes(t.attributes, r)
-	return t
-}
-
-// decides reports whether r replaces t's deciding result, which must exist.
-func (b *Board) decides(t *Tally, r *MatchResult) bool {
-	if b.Policy == Latest {
-		return isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
-	}
-	x, y := b.scoreKey(r.Score, b.ResultTieBreakers(r)), b.scoreKey(t.score, t.ties)
-	if x != y {
-		return x < y
-	}
-	return isLater(t.achievedAt, t.match, r.AchievedAt, r.Match)
-}
-
-func (b *Board) scoreKey(s Score, ties []int64) RankKey {
-	return b.rankKey(appendColumn(make([]byte, 0, b.RankKeyBytes()), b.Order, int64(s)), ties)
-}
-
-func (b *Board) addPoints(t Tally, r *MatchResult) Tally {
-	changesSum := r.Score != 0
-	if b.Policy == Decay {
-		t.decay = t.decay.add(int64(r.Score), r.AchievedAt.UnixMicro(), b.HalfLife.Microseconds())
-	} else {
-		t.score += r.Score
-	}
-	if addends := b.ResultTieBreakers(r); len(addends) > 0 {
-		ties := make([]int64, len(b.TieBreakers))
-		copy(ties, t.ties)
-		for i, v := range addends {
-			ties[i] += v
-			changesSum = changesSum || v != 0
-		}
-		t.ties = ties
-	}
-	var decides bool
-	switch {
-	case t.results == 0 || changesSum && !t.changed:
-		decides = true
-	case changesSum:
-		decides = isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
-	case !t.changed:
-		decides = isLater(t.achievedAt, t.match, r.AchievedAt, r.Match)
-	}
-	if decides {
-		t.match, t.achievedAt, t.metadata, t.changed = r.Match, r.AchievedAt, r.Metadata, changesSum
-	}
 	return t
 }
 
@@ -130,10 +75,12 @@ func (b *Board) addAttributes(values []attribute, r *MatchResult) []attribute {
 // at most one result per match.
 func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 	var t Tally
-	for r, err := range results {
+	var r MatchResult // one allocation, not one per result
+	for next, err := range results {
 		if err != nil {
 			return Tally{}, err
 		}
+		r = next
 		t = b.Add(t, &r)
 	}
 	return t, nil
@@ -141,13 +88,10 @@ func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
 
 // RankKey returns the rank key of a user with the tally t, or "" if no result counts.
 func (b *Board) RankKey(t *Tally) RankKey {
-	switch {
-	case t.results == 0:
+	if t.results == 0 {
 		return ""
-	case b.Policy == Decay:
-		return b.rankKey(b.decayBytes(t.decay), t.ties)
 	}
-	return b.scoreKey(min(max(t.score, -MaxScore), MaxScore), t.ties)
+	return b.rankKey(*t)
 }
 
 // Entry returns the entry of a user with the tally t. The store must set Hidden and Version.

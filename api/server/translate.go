@@ -95,7 +95,7 @@ func totalOrNil(a *ranking.About) *int64 {
 
 // scoredAt returns the time that decaying scores are computed for, or nil if scores do not decay.
 func scoredAt(a *ranking.About) *timestamppb.Timestamp {
-	if a.Board.Policy != leaderboard.Decay {
+	if !a.Board.Fades() {
 		return nil
 	}
 	return protoconv.Timestamp(a.ScoredAt)

@@ -55,8 +55,6 @@ func newMetrics(reg prometheus.Registerer, running *fills) *metrics {
 	return m
 }
 
-var policies = []leaderboard.Policy{leaderboard.Best, leaderboard.Sum, leaderboard.Latest, leaderboard.Decay}
-
 type census struct {
 	boards, entries map[leaderboard.Policy]int64
 	lastChange      time.Time
@@ -74,7 +72,7 @@ func (c *census) add(b *leaderboard.Board, view leaderboard.View) {
 }
 
 func (m *metrics) setFilled(c *census) {
-	for _, p := range policies {
+	for _, p := range leaderboard.Policies() {
 		m.boards.WithLabelValues(p.String()).Set(float64(c.boards[p]))
 		m.entries.WithLabelValues(p.String()).Set(float64(c.entries[p]))
 	}

@@ -81,7 +81,7 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	const best, worst = 100, 0
 	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}
-	if v.board.Policy != leaderboard.Decay {
+	if !v.board.Fades() {
 		query.Buckets, query.FromWorst = q.Buckets, v.board.Order == leaderboard.HigherFirst
 	}
 	if q.Rank > 0 {

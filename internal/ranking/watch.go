@@ -146,7 +146,7 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 // time. This process gets no notification of other processes' seals and bans. So the feed also
 // reads every other page after watchHeartbeat.
 func (r *Reader) readAfter(q *PageQuery, page *Page) time.Duration {
-	if page.Degraded || page.Filling || page.Board.Policy == leaderboard.Decay {
+	if page.Degraded || page.Filling || page.Board.Fades() {
 		return watchPoll
 	}
 	if end := page.Season.End; q.Season == "" && !end.IsZero() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -455,8 +456,8 @@ func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 	})
 }
 
-// Each Apply gets one result for each of tt.users users. The golden file has the rounded numbers
-// of statements and partitions per user. With fewer buckets, more users share a statement.
+// Each Apply gets one result for each of tt.users users. The golden file has bounds of the statements
+// per user, and the partitions per user. With fewer buckets, more users share a statement.
 func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 	var text strings.Builder
 	for _, tt := range []struct{ users, buckets int }{{1, defaultBuckets}, {100, 2}, {100, defaultBuckets}} {
@@ -485,7 +486,8 @@ func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 				}
 				statements, partitions := float64(rec.cost.statements)/float64(tt.users), float64(len(rec.partitions))/float64(tt.users)
 				t.Logf("%s result of %d users in %d buckets: %.2f statements and %.2f partitions per user", c.name, tt.users, tt.buckets, statements, partitions)
-				fmt.Fprintf(&text, "%s result of %d users in %d buckets: %.0f statements and %.0f partitions per user\n", c.name, tt.users, tt.buckets, statements, partitions)
+				bound := 2 * math.Ceil(statements/2) // the number differs slightly from run to run
+				fmt.Fprintf(&text, "%s result of %d users in %d buckets: at most %.0f statements, and %.2f partitions per user\n", c.name, tt.users, tt.buckets, bound, partitions)
 			}
 		})
 	}

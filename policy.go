@@ -1,0 +1,332 @@
+package leaderboard
+
+import (
+	"cmp"
+	"errors"
+	"time"
+)
+
+// arithmetic is all that depends on a board's [Policy]. A new policy is a type with these methods, its
+// name in policyNames, and its place in arithmetics.
+type arithmetic interface {
+	// validate checks the settings that only some policies allow.
+	validate(b *Board) error
+	// addsUp is [Board.AddsUp].
+	addsUp() bool
+	// keepsBest reports whether the entry has the best of the user's results.
+	keepsBest() bool
+	// add returns t extended by the score of r, which counts. [Board.Add] extends Tally.results and
+	// Tally.attributes.
+	add(b *Board, t Tally, r *MatchResult) Tally
+	// refuse returns the reason why b refuses r because of the user's other results, or "". The tally
+	// includes old, the result that r replaces, or the zero MatchResult.
+	refuse(b *Board, t Tally, old, r MatchResult) Reason
+	scoreForm
+}
+
+// scoreForm is the form of a score in a [RankKey]. The score is the first part of the key.
+type scoreForm interface {
+	// fades is [Board.Fades].
+	fades() bool
+	scoreBytes() int
+	// appendScore appends the score of t. The zero Tally has the score 0.
+	appendScore(dst []byte, b *Board, t Tally) []byte
+
+	// The other methods are those of [Board] with the same names, at the time at, in Unix microseconds.
+	scorePrefix(b *Board, s Score, at int64) RankKey
+	scoreBounds(b *Board, s Score, at int64) (first, beyond RankKey)
+	scoreOf(b *Board, k RankKey, at int64) Score
+	exactScoreOf(b *Board, k RankKey, at int64) string
+	// gap returns the difference of two scores, which are not equal.
+	gap(b *Board, lower, upper RankKey, at int64) Score
+}
+
+var arithmetics = [...]arithmetic{Best: best{}, Sum: sum{}, Latest: latest{}, Decay: decaying{}}
+
+// arithmetic returns that of Best if the policy is invalid, as [Board.Validate] has not been called.
+func (b *Board) arithmetic() arithmetic {
+	if b.Policy < 0 || int(b.Policy) >= len(arithmetics) {
+		return best{}
+	}
+	return arithmetics[b.Policy]
+}
+
+// Policies returns all policies.
+func Policies() (all []Policy) {
+	for p := range arithmetics {
+		all = append(all, Policy(p))
+	}
+	return all
+}
+
+// AddsUp reports whether scores on b are sums of points.
+func (b *Board) AddsUp() bool { return b.arithmetic().addsUp() }
+
+// Fades reports whether scores on b change with time, without results.
+func (b *Board) Fades() bool { return b.arithmetic().fades() }
+
+func (b *Board) checkNoHalfLife() error {
+	if b.HalfLife != 0 {
+		return fieldErrorf("half_life", "is allowed on DECAY boards only")
+	}
+	return nil
+}
+
+func (b *Board) checkNoFloor() error {
+	if b.Floor != nil {
+		return fieldErrorf("floor", "is allowed on SUM boards only")
+	}
+	return nil
+}
+
+// oneResult is the arithmetic of policies that choose one of the user's results, the deciding one.
+type oneResult struct{ integer }
+
+func (oneResult) validate(b *Board) error { return errors.Join(b.checkNoHalfLife(), b.checkNoFloor()) }
+
+func (oneResult) addsUp() bool { return false }
+
+func (oneResult) refuse(*Board, Tally, MatchResult, MatchResult) Reason { return "" }
+
+func (oneResult) replace(b *Board, t Tally, r *MatchResult) Tally {
+	t.score, t.ties = r.Score, b.ResultTieBreakers(r)
+	t.match, t.achievedAt, t.metadata = r.Match, r.AchievedAt, r.Metadata
+	return t
+}
+
+// best implements [Best].
+type best struct{ oneResult }
+
+func (best) keepsBest() bool { return true }
+
+func (p best) add(b *Board, t Tally, r *MatchResult) Tally {
+	if t.results == 0 {
+		return p.replace(b, t, r)
+	}
+	c, ties := b.Order.compare(int64(r.Score), int64(t.score)), b.ResultTieBreakers(r)
+	for i := 0; i < len(b.TieBreakers) && c == 0; i++ {
+		c = b.TieBreakers[i].Order.compare(valueAt(ties, i), valueAt(t.ties, i))
+	}
+	if c > 0 || c == 0 && !isLater(t.achievedAt, t.match, r.AchievedAt, r.Match) {
+		return t
+	}
+	return p.replace(b, t, r)
+}
+
+// compare returns a negative number if x is better than y, and a positive number if it is worse.
+func (o Order) compare(x, y int64) int {
+	if o == HigherFirst {
+		return cmp.Compare(y, x)
+	}
+	return cmp.Compare(x, y)
+}
+
+// latest implements [Latest].
+type latest struct{ oneResult }
+
+func (latest) keepsBest() bool { return false }
+
+func (p latest) add(b *Board, t Tally, r *MatchResult) Tally {
+	if t.results > 0 && !isLater(r.AchievedAt, r.Match, t.achievedAt, t.match) {
+		return t
+	}
+	return p.replace(b, t, r)
+}
+
+// points is the arithmetic of tie-breakers that add up, and of the deciding result among them.
+type points struct{}
+
+func (points) addsUp() bool { return true }
+
+func (points) keepsBest() bool { return false }
+
+func (points) add(b *Board, t Tally, r *MatchResult) Tally {
+	changesSum := r.Score != 0
+	if addends := b.ResultTieBreakers(r); len(addends) > 0 {
+		ties := make([]int64, len(b.TieBreakers))
+		copy(ties, t.ties)
+		for i, v := range addends {
+			ties[i] += v
+			changesSum = changesSum || v != 0
+		}
+		t.ties = ties
+	}
+	var decides bool
+	switch {
+	case t.results == 0 || changesSum && !t.changed:
+		decides = true
+	case changesSum:
+		decides = isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
+	case !t.changed:
+		decides = isLater(t.achievedAt, t.match, r.AchievedAt, r.Match)
+	}
+	if decides {
+		t.match, t.achievedAt, t.metadata, t.changed = r.Match, r.AchievedAt, r.Metadata, changesSum
+	}
+	return t
+}
+
+func (points) refuse(b *Board, t Tally, old, r MatchResult) Reason {
+	oldTies, newTies := b.ResultTieBreakers(&old), b.ResultTieBreakers(&r)
+	for i := range b.TieBreakers {
+		sum := valueAt(t.ties, i)
+		if leavesRange(sum, sum-valueAt(oldTies, i)+valueAt(newTies, i)) {
+			return ReasonRange
+		}
+	}
+	return ""
+}
+
+// sum implements [Sum].
+type sum struct {
+	integer
+	points
+}
+
+func (sum) validate(b *Board) error {
+	if b.Floor != nil && (*b.Floor < -MaxScore || *b.Floor > 0) {
+		return errors.Join(b.checkNoHalfLife(), fieldErrorf("floor", "%d is not in the range -2^53 to 0; every user starts at 0", *b.Floor))
+	}
+	return b.checkNoHalfLife()
+}
+
+func (p sum) add(b *Board, t Tally, r *MatchResult) Tally {
+	t.score += r.Score
+	return p.points.add(b, t, r)
+}
+
+func (p sum) refuse(b *Board, t Tally, old, r MatchResult) Reason {
+	newSum := t.score - old.Score + r.Score
+	switch {
+	case b.Floor != nil && newSum < *b.Floor && newSum < t.score:
+		return ReasonFloor
+	case leavesRange(int64(t.score), int64(newSum)):
+		return ReasonRange
+	}
+	return p.points.refuse(b, t, old, r)
+}
+
+// decaying implements [Decay]: see decaySum.
+type decaying struct {
+	fading
+	points
+}
+
+func (decaying) validate(b *Board) error {
+	if b.HalfLife < MinHalfLife || b.HalfLife > MaxHalfLife || b.HalfLife%time.Microsecond != 0 {
+		return errors.Join(b.checkNoFloor(), fieldErrorf("half_life", "%v is not allowed; it must be %v to %v in whole microseconds", b.HalfLife, MinHalfLife, MaxHalfLife))
+	}
+	return b.checkNoFloor()
+}
+
+func (p decaying) add(b *Board, t Tally, r *MatchResult) Tally {
+	t.decay = t.decay.add(int64(r.Score), r.AchievedAt.UnixMicro(), b.HalfLife.Microseconds())
+	return p.points.add(b, t, r)
+}
+
+// integer is a score that is an integer: it has one column of the rank key.
+type integer struct{}
+
+func (integer) fades() bool { return false }
+
+func (integer) scoreBytes() int { return columnBytes }
+
+func (integer) appendScore(dst []byte, b *Board, t Tally) []byte {
+	return appendColumn(dst, b.Order, int64(min(max(t.score, -MaxScore), MaxScore)))
+}
+
+func (integer) scorePrefix(b *Board, s Score, _ int64) RankKey {
+	return RankKey(appendColumn(nil, b.Order, int64(s)))
+}
+
+func (p integer) scoreBounds(b *Board, s Score, at int64) (first, beyond RankKey) {
+	worse := s - 1
+	if b.Order == LowerFirst {
+		worse = s + 1
+	}
+	return p.scorePrefix(b, s, at), p.scorePrefix(b, worse, at)
+}
+
+func (integer) scoreOf(b *Board, k RankKey, _ int64) Score {
+	return Score(columnValue(b.Order, string(k[:columnBytes])))
+}
+
+func (integer) exactScoreOf(*Board, RankKey, int64) string { return "" }
+
+func (p integer) gap(b *Board, lower, upper RankKey, at int64) Score {
+	return p.scoreOf(b, upper, at) - p.scoreOf(b, lower, at)
+}
+
+// fading is a score that halves with every half-life.
+type fading struct{}
+
+func (fading) fades() bool { return true }
+
+func (fading) scoreBytes() int { return decayKeyLen }
+
+func (fading) appendScore(dst []byte, b *Board, t Tally) []byte {
+	n := len(dst)
+	dst = t.decay.appendKey(dst)
+	if b.Order == HigherFirst {
+		invert(dst[n:])
+	}
+	return dst
+}
+
+func (fading) scorePrefix(b *Board, s Score, at int64) RankKey {
+	halfLife := b.HalfLife.Microseconds()
+	if b.Order == LowerFirst {
+		return RankKey(decayBound(int64(s), at, halfLife))
+	}
+	return invertedBound(decayBound(int64(s)+1, at, halfLife))
+}
+
+func (fading) scoreBounds(b *Board, s Score, at int64) (first, beyond RankKey) {
+	halfLife := b.HalfLife.Microseconds()
+	equal, above := decayThreshold(2*int64(s), false, at, halfLife), decayThreshold(2*int64(s), true, at, halfLife)
+	if b.Order == LowerFirst {
+		return RankKey(equal), RankKey(above)
+	}
+	return invertedBound(above), invertedBound(equal)
+}
+
+func (p fading) scoreOf(b *Board, k RankKey, at int64) Score {
+	return Score(decayScore(p.sumKey(b, k), at, b.HalfLife.Microseconds()))
+}
+
+func (p fading) exactScoreOf(b *Board, k RankKey, at int64) string {
+	return decayDecimal(p.sumKey(b, k), at, b.HalfLife.Microseconds())
+}
+
+func (p fading) gap(b *Board, lower, upper RankKey, at int64) Score {
+	return Score(max(decayGap(p.sumKey(b, lower), p.sumKey(b, upper), at, b.HalfLife.Microseconds()), 1))
+}
+
+// sumKey returns the key of the decaying sum in k: see appendScore.
+func (fading) sumKey(b *Board, k RankKey) []byte {
+	key := []byte(k[:decayKeyLen])
+	if b.Order == HigherFirst {
+		invert(key)
+	}
+	return key
+}
+
+func invert(b []byte) {
+	for i := range b {
+		b[i] = ^b[i]
+	}
+}
+
+// bound is a bound of encoded sums before invert. All sum keys have the same length, so the sum keys
+// below the bound are at most the bound minus 1. A rank key begins with the complement of its sum key,
+// and the complement reverses the order. So exactly the rank keys below the complement of (bound minus
+// 1) have a sum key of at least the bound.
+func invertedBound(bound []byte) RankKey {
+	for i := len(bound) - 1; i >= 0; i-- {
+		if bound[i]--; bound[i] != 0xff {
+			break
+		}
+	}
+	invert(bound)
+	return RankKey(bound)
+}
