@@ -141,9 +141,6 @@ type Board struct {
 	// AcceptedAttributes are attributes that submitted results may have, besides those of
 	// the divisions. [AnyAttribute] means all.
 	AcceptedAttributes []string `json:"attributes,omitempty"`
-	// KeptAttributes are the elements of AcceptedAttributes that [Board.Accept] added,
-	// because stored results may have them.
-	KeptAttributes []string `json:"kept_attributes,omitempty"`
 	// StrictSubmits makes [Board.CheckSubmit] stricter about attributes and tie-breakers. The
 	// API sets it on new boards.
 	StrictSubmits bool `json:"strict_submits,omitempty"`
@@ -166,12 +163,14 @@ type Board struct {
 
 	// Matches means that matches can be voided: see [MatchStore]. It is false on a linked
 	// board, because matches are voided on its source.
-	Matches bool `json:"matches,omitempty"`
-	// UnfilledMatches means that [MatchStore].MatchUsers and MatchIDs may lack results from
-	// before Matches was set. [Board.Amend] sets it together with RecountLease's recount.
-	UnfilledMatches bool `json:"unfilled_matches,omitempty"`
+	Matches bool    `json:"matches,omitempty"`
+	Source  *Source `json:"source,omitempty"`
 
-	Source *Source `json:"source,omitempty"`
+	BoardState
+}
+
+// BoardState is what only the service sets on a board. It is no rule: see [Board.SameAs].
+type BoardState struct {
 	// Links are the boards linked to this board, ordered by id. After an interrupted creation
 	// or deletion, a board in Links may not exist, or may have another source.
 	Links []BoardID `json:"links,omitempty"`
@@ -192,6 +191,12 @@ type Board struct {
 	// WidenedAt is when an amendment last changed a setting so that the board may accept results that
 	// it has refused: see [Board.NoteWidening] and [Board.NeedsRecent].
 	WidenedAt time.Time `json:"widened_at,omitzero"`
+	// KeptAttributes are the elements of AcceptedAttributes that [Board.Accept] added,
+	// because stored results may have them.
+	KeptAttributes []string `json:"kept_attributes,omitempty"`
+	// UnfilledMatches means that [MatchStore].MatchUsers and MatchIDs may lack results from
+	// before Matches was set. [Board.Amend] sets it together with RecountLease's recount.
+	UnfilledMatches bool `json:"unfilled_matches,omitempty"`
 }
 
 // Filling reports whether b may still lack earlier results of its source.
@@ -280,21 +285,12 @@ func (b *Board) bounds() (lo, hi Score) {
 // StrictSubmits, the early ends of seasons, the attributes in KeptAttributes of b or o, and
 // the fields that only the service sets.
 func (b *Board) SameAs(o *Board) bool {
-	x, y := b.WithoutState(), o.WithoutState()
+	x, y := *b, *o
+	x.BoardState, y.BoardState = BoardState{}, BoardState{}
 	x.CreatedAt, y.CreatedAt, x.StrictSubmits, y.StrictSubmits = time.Time{}, time.Time{}, false, false
 	x.AcceptedAttributes, y.AcceptedAttributes = b.comparedAttributes(o)
 	x.Season.Ends, y.Season.Ends = nil, nil
 	return reflect.DeepEqual(x.normalForm(), y.normalForm())
-}
-
-// WithoutState returns a copy of b without the fields that only the service sets, except
-// CreatedAt.
-func (b *Board) WithoutState() Board {
-	c := *b
-	c.Links, c.FillLease, c.Rolling = nil, time.Time{}, RollingWindows{}
-	c.KeptAttributes, c.PastDivisions, c.Unfilled, c.RecountLease, c.UnfilledMatches = nil, nil, nil, time.Time{}, false
-	c.WidenedAt = time.Time{}
-	return c
 }
 
 // Differences returns a text for each rule or setting that differs between b and o. The text about

@@ -48,7 +48,7 @@ func (a *Admin) CheckNewBoard(ctx context.Context, b leaderboard.Board) (*leader
 }
 
 func (a *Admin) newBoard(ctx context.Context, b leaderboard.Board) (_ leaderboard.Board, stored *leaderboard.Board, err error) {
-	b = b.WithoutState()
+	b.BoardState = leaderboard.BoardState{}
 	b.CreatedAt, b.Season.Ends = leaderboard.Truncate(a.now()), nil
 	if err := b.Validate(); err != nil {
 		return b, nil, err
