@@ -114,7 +114,9 @@ func TestAWatcherThatJoinsGetsAFreshPage(t *testing.T) {
 func TestWatchersChangeSeasonsWithoutPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store, index := embedded.Open(t)
-		f := &fixture{Service: ranking.New(store, index, ranking.Options{}), t: t}
+		const fromMidnight = 24*time.Hour - 5*time.Minute // the bubble begins at midnight
+		now := func() time.Time { return time.Now().Add(fromMidnight) }
+		f := &fixture{Service: ranking.New(store, index, ranking.Options{Now: now}), t: t}
 		defer f.Close()
 		f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Daily}})
 		f.submit("b", points("ann", "m", 5))
@@ -138,7 +140,7 @@ func TestWatchersChangeSeasonsWithoutPolling(t *testing.T) {
 			}
 		}
 		want("20000101", "20000101")
-		time.Sleep(time.Until(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC)))
+		time.Sleep(time.Date(2000, 1, 2, 0, 0, 0, 0, time.UTC).Sub(now()))
 		want("20000102", "20000101")
 		time.Sleep(5 * time.Second)
 		f.submit("b", points("bob", "m", 7))

@@ -30,7 +30,8 @@ func TestRandomHistories(t *testing.T) {
 var limits = storagetest.Limits{NoRankChanges: "each start of the process loads the index from the store"}
 
 func TestContract(t *testing.T) {
-	storagetest.Run(t, openMem, limits, storagetest.Sizes{})
+	// TestContractOnDisk has all rows and rounds.
+	storagetest.Run(t, openMem, limits, storagetest.Sizes{RowsDivisor: 4, RoundsDivisor: 2})
 }
 
 func TestRefusalsExpire(t *testing.T) {

@@ -267,7 +267,7 @@ func Program(t testing.TB) string {
 			return
 		}
 		binary.path = filepath.Join(binary.dir, "leaderboard")
-		out, err := exec.Command("go", "build", "-o", binary.path, "github.com/open-leaderboard/leaderboard/cmd/leaderboard").CombinedOutput()
+		out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary.path, "github.com/open-leaderboard/leaderboard/cmd/leaderboard").CombinedOutput()
 		if err != nil {
 			binary.err = fmt.Errorf("go build: %w\n%s", err, out)
 		}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		program = filepath.Join(dir, "leaderboard")
-		build := exec.Command("go", "build", "-o", program, "./cmd/leaderboard")
+		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./cmd/leaderboard")
 		build.Dir = "../.."
 		if out, err := build.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)

@@ -81,7 +81,7 @@ func (p *process) run() (string, error) {
 		return "", err
 	}
 	binary := filepath.Join(p.dir, "leaderboard")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "../../cmd/leaderboard")
+	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, "../../cmd/leaderboard")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
 	}

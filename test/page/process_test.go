@@ -23,7 +23,7 @@ var buildProgram = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "leaderboard")
-	build := exec.Command("go", "build", "-o", path, "./cmd/leaderboard")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "./cmd/leaderboard")
 	build.Dir = filepath.Join("..", "..")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)
