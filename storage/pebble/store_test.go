@@ -31,7 +31,7 @@ var limits = storagetest.Limits{NoRankChanges: "each start of the process loads 
 
 func TestContract(t *testing.T) {
 	// TestContractOnDisk has all rows and rounds.
-	storagetest.Run(t, openMem, limits, storagetest.Sizes{RowsDivisor: 4, RoundsDivisor: 2})
+	storagetest.Run(t, openMem, limits, storagetest.Sizes{RowsDivisor: 5, RoundsDivisor: 2})
 }
 
 func TestRefusalsExpire(t *testing.T) {

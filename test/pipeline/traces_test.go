@@ -62,19 +62,19 @@ type engine struct {
 	brokers []string
 	spans   *tracetest.InMemoryExporter
 	service *ranking.Service
-	pause   sync.RWMutex // stops Apply
+	gate    sync.RWMutex // stops Apply
 	*producer.Producer
 }
 
-// Apply of a pausedStore waits while pause is locked.
-type pausedStore struct {
+// Apply of a gatedStore waits while gate is locked.
+type gatedStore struct {
 	leaderboard.Store
-	pause *sync.RWMutex
+	gate *sync.RWMutex
 }
 
-func (s pausedStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
-	s.pause.RLock()
-	defer s.pause.RUnlock()
+func (s gatedStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	s.gate.RLock()
+	defer s.gate.RUnlock()
 	return s.Store.Apply(ctx, b, results)
 }
 
@@ -95,7 +95,7 @@ func startEngine(t *testing.T) *engine {
 	submitter := producer.NewSubmitter(e.Producer, kafka.Topics{}, time.Minute)
 	store, index := embedded.Open(t)
 	reg := prometheus.NewRegistry()
-	observed := observe.Store(pausedStore{store, &e.pause}, reg)
+	observed := observe.Store(gatedStore{store, &e.gate}, reg)
 	e.service = ranking.New(observed, observe.Index(index, reg), ranking.Options{Results: submitter})
 	if err := e.service.EnsureDefaultBoard(t.Context()); err != nil {
 		t.Fatal(err)
@@ -208,11 +208,11 @@ func TestBatchOfSeveralTraces(t *testing.T) {
 		parents := []string{"", strings.TrimSuffix(second, "1") + "0", first, second, second, "nonsense"}
 		// While the store does not answer, further messages wait in the consumer, which then reads
 		// them in one batch.
-		e.pause.Lock()
+		e.gate.Lock()
 		sendTraced(t, e, b.ID, attempts+n, parents[:1])
 		sendTraced(t, e, b.ID, n, parents)
 		time.Sleep(time.Duration(n+1) * 20 * time.Millisecond)
-		e.pause.Unlock()
+		e.gate.Unlock()
 		waitFor(t, "both traces", func() bool { return len(spansNamed(firstID, process)) > 0 && len(spansNamed(secondID, process)) > 0 })
 		firstSpans, secondSpans := spansNamed(firstID, process), spansNamed(secondID, process)
 		if all := attribute.Int("messaging.batch.message_count", len(parents)); !slices.Contains(firstSpans[0].Attributes, all) {
