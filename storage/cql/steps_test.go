@@ -736,7 +736,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for i, order := range orders(t, longest, needs.More(t, longest/8)) {
+			for i, order := range orders(t, longest, needs.More(t, longest/16)) {
 				for first := range 2 {
 					w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
 					w.vary(i)
@@ -752,7 +752,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 func sharedModel(m *model) func() conn { return func() conn { return m } }
 
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
-	runs := needs.More(t, 8)
+	runs := needs.More(t, 5)
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,6 +18,9 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/plan"
 )
+
+// longWeight is more than the number of tests of any package.
+const longWeight = 1 << 20
 
 // goTest runs tests of a module as one step.
 func (r *report) goTest(ctx context.Context, name, module string, run plan.Run, env []string) {
@@ -45,6 +49,9 @@ func (r *report) goTest(ctx context.Context, name, module string, run plan.Run, 
 			"-exec", strings.Join([]string{r.self, wrapCommand, root, dir}, " ")}
 		if run.Race {
 			args = append(args, "-race")
+		} else {
+			// This run is the longer one, and its tests often wait for servers.
+			args = append(args, fmt.Sprintf("-p=%d", runtime.GOMAXPROCS(0)+1))
 		}
 		if module != "." {
 			args = append(args, "-count=1") // A child process runs the service, so Go does not notice that it has changed.
@@ -67,14 +74,18 @@ func (r *report) goTest(ctx context.Context, name, module string, run plan.Run, 
 	})
 }
 
-// folders returns the packages of a run, those with most tests first: they take longest.
+// folders returns the packages of a run, the longest first: those that say why they are long, then
+// those with most tests.
 func (r *report) folders(module string, run plan.Run) []string {
-	tests := map[string]int{}
+	weights := map[string]int{}
 	for _, p := range r.packages {
-		tests["./"+p.Folder] = len(p.Tests)
+		weights["./"+p.Folder] = len(p.Tests)
+		if p.LongBecause != "" {
+			weights["./"+p.Folder] += longWeight
+		}
 	}
 	folders := run.Folders()
-	slices.SortStableFunc(folders, func(a, b string) int { return tests[b] - tests[a] })
+	slices.SortStableFunc(folders, func(a, b string) int { return weights[b] - weights[a] })
 	for i, folder := range folders {
 		if module != "." {
 			folders[i] = "." + strings.TrimPrefix(folder, "./"+module)
