@@ -188,9 +188,9 @@ func TestScoreBoundsOfOtherBoards(t *testing.T) {
 		b := Board{ID: "b", Policy: Best, Order: order, TieBreakers: []TieBreaker{{Name: "wins"}}}
 		for _, s := range []Score{-MaxScore, -1, 0, 7, MaxScore} {
 			first, beyond := b.ScoreBounds(s, time.Time{})
-			for _, other := range []Score{-MaxScore, max(s-1, -MaxScore), s, min(s+1, MaxScore), MaxScore} {
+			for _, other := range []Score{-MaxScore, s - 1, s, s + 1, MaxScore} {
 				for _, wins := range []int64{-int64(MaxScore), 0, int64(MaxScore)} {
-					key := b.rankKey(Tally{score: other, ties: []int64{wins}})
+					key := RankKey(appendColumn(appendColumn(nil, order, int64(other)), b.TieBreakers[0].Order, wins))
 					want := cmp.Compare(s, other)
 					if order == LowerFirst {
 						want = -want

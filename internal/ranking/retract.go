@@ -47,6 +47,7 @@ type Retractions struct {
 	receipts  []Receipt // one for each key; it has an Err if the result cannot be retracted
 	results   []leaderboard.MatchResult
 	receiptOf []int     // the receipt of results[i] is receipts[receiptOf[i]]
+	purge     bool      // the results have no reserved revisions yet
 	from, to  time.Time // the interval of a purge; zero means no bound
 }
 
@@ -110,11 +111,13 @@ func (s *Submitter) PlanPurge(ctx context.Context, b *leaderboard.Board, user le
 	if err := errors.Join(b.CheckDirect(), user.Validate()); err != nil {
 		return nil, err
 	}
-	p := &Retractions{from: from, to: to}
-	if err := s.findPurged(ctx, b, ResultsQuery{User: user, Season: season}, p); err != nil {
-		return nil, err
-	}
-	return p, eachRead(ctx, len(p.results), func(ctx context.Context, i int) error {
+	p := &Retractions{from: from, to: to, purge: true}
+	return p, s.findPurged(ctx, b, ResultsQuery{User: user, Season: season}, p)
+}
+
+// setRevisions sets the revisions that RetractAll would reserve for a purge.
+func (s *Submitter) setRevisions(ctx context.Context, b *leaderboard.Board, p *Retractions) error {
+	return eachRead(ctx, len(p.results), func(ctx context.Context, i int) error {
 		_, next, err := s.nextRetraction(ctx, b, p.results[i].ResultKey)
 		p.results[i].Revision = max(p.results[i].Revision, next)
 		if errors.Is(err, leaderboard.ErrResultNotFound) { // erased meanwhile
@@ -263,6 +266,11 @@ func (s *Submitter) reserveRetraction(ctx context.Context, b *leaderboard.Board,
 // PreviewRetractions returns what RetractAll would change, and changes nothing. Each [Receipt]
 // has the user's score before the first retraction, and the score and rank after the last one.
 func (s *Submitter) PreviewRetractions(ctx context.Context, b *leaderboard.Board, p *Retractions) ([]Receipt, Effects, error) {
+	if p.purge {
+		if err := s.setRevisions(ctx, b, p); err != nil {
+			return nil, Effects{}, err
+		}
+	}
 	changes, err := s.entryChanges(ctx, b, p.results)
 	if err != nil {
 		return nil, Effects{}, err
