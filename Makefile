@@ -1,6 +1,9 @@
 # make help lists the targets.
 .DEFAULT_GOAL := help
 
+# As in the released binary. The race detector needs cgo, and test/run switches it on.
+export CGO_ENABLED = 0
+
 .PHONY: help
 help: ## List the targets, and the parts of slow.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -9,7 +12,7 @@ help: ## List the targets, and the parts of slow.
 
 .PHONY: build
 build: ## Build bin/leaderboard, a static binary.
-	CGO_ENABLED=0 go build -trimpath -o bin/leaderboard ./cmd/leaderboard
+	go build -trimpath -o bin/leaderboard ./cmd/leaderboard
 
 .PHONY: check
 check: ## Run all that CI runs at every change.

@@ -24,6 +24,7 @@ const (
 	defaultConnections    = 4
 	defaultConnectTimeout = 5 * time.Second
 	defaultTimeout        = 12 * time.Second
+	schemaTimeout         = time.Minute // A cold or busy cluster changes its schema slowly.
 	maxBuckets            = 4096
 )
 
@@ -107,6 +108,7 @@ func ApplySchema(ctx context.Context, o Options, replicas map[string]int, progre
 	if err := o.complete(); err != nil {
 		return err
 	}
+	o.Timeout = max(o.Timeout, schemaTimeout)
 	return schema.Apply(ctx, o.connect, o.Keyspace, replicas, progress)
 }
 

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 	"github.com/open-leaderboard/leaderboard/test/needs"
@@ -38,6 +40,30 @@ func TestCassandraNodesKilled(t *testing.T) {
 	if f := load.figures(); f.percent() > 1 {
 		t.Errorf("%v: want at most 1 %% errors", f)
 	}
+	check(t, ledger, s.apis...)
+}
+
+// All processes and all nodes are killed and start again together, the processes while no node answers yet. Each
+// process becomes ready, and no acknowledged result is lost.
+func TestProcessesStartBesideAColdCluster(t *testing.T) {
+	needs.Slow(t, "faults")
+	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})
+	s := newService(t, deployment.Options{Cassandra: cassandra.Addrs(), CassandraReplicas: 3})
+	ledger := s.ledger(t, "cold")
+	load := s.load(t, ledger)
+	load.waitForMore(t, 100)
+	servers := []*cluster.Server{s.apis[0].Server, s.apis[1].Server, s.static.Server, s.dynamic.Server}
+	servers = append(servers, cassandra.Servers...)
+	for _, server := range servers {
+		must(t, server.Kill())
+	}
+	var starting errgroup.Group
+	for _, server := range servers {
+		starting.Go(func() error { return server.Start(t.Context()) })
+	}
+	must(t, starting.Wait())
+	load.waitForRecovery(t, time.Now())
+	load.stop()
 	check(t, ledger, s.apis...)
 }
 

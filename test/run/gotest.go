@@ -48,7 +48,7 @@ func (r *report) goTest(ctx context.Context, name, module string, run plan.Run, 
 		args := []string{"test", "-json", "-vet=off", "-shuffle=on", "-timeout=" + testTimeout(env).String(),
 			"-exec", strings.Join([]string{r.self, wrapCommand, root, dir}, " ")}
 		if run.Race {
-			args = append(args, "-race")
+			args, env = append(args, "-race"), append(slices.Clip(env), "CGO_ENABLED=1")
 		} else {
 			// This run is the longer one, and its tests often wait for servers.
 			args = append(args, fmt.Sprintf("-p=%d", runtime.GOMAXPROCS(0)+1))
