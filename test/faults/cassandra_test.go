@@ -43,8 +43,8 @@ func TestCassandraNodesKilled(t *testing.T) {
 	check(t, ledger, s.apis...)
 }
 
-// All processes and all nodes are killed and start again together, the processes while no node answers yet. Each
-// process becomes ready, and no acknowledged result is lost.
+// All processes and all nodes are killed and start again together, so the processes start while no
+// node answers. Each process becomes ready, and no acknowledged result is lost.
 func TestProcessesStartBesideAColdCluster(t *testing.T) {
 	needs.Slow(t, "faults")
 	cassandra := cluster.Private(t, cluster.StartCassandra, cluster.CassandraConfig{DataCenters: cluster.OneDC(3), Logf: t.Logf})

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -14,14 +16,33 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
+// roundsVariable is the environment variable with the number of times that TestDataCenterLost
+// loses a region, 1 by default.
+const roundsVariable = "LEADERBOARD_TEST_ROUNDS"
+
 // One region is killed under load. The ladders of the other region equal the recount. After the
 // killed region has restarted, all ladders equal the recount. Sweeps remove the rows that the killed
-// region wrote last and that nobody else replaced.
+// region wrote last and that nobody else replaced. Each round has new boards on the same servers.
 func TestDataCenterLost(t *testing.T) {
 	needs.Slow(t, "regions")
+	rounds := 1
+	if text := os.Getenv(roundsVariable); text != "" {
+		var err error
+		if rounds, err = strconv.Atoi(text); err != nil {
+			t.Fatalf("%s: %v", roundsVariable, err)
+		}
+	}
+	regions := newRegions(t, "--sweep-interval=5s")
+	for round := range rounds {
+		if !t.Run(strconv.Itoa(round), func(t *testing.T) { loseDataCenter(t, regions) }) {
+			return
+		}
+	}
+}
+
+func loseDataCenter(t *testing.T, regions [2]*region) {
 	s := seed.New(t)
 	random := rand.New(rand.NewPCG(s, 4))
-	regions := newRegions(t, "--sweep-interval=5s")
 	i := random.IntN(2)
 	lost, survivor := regions[i], regions[1-i]
 	// Both regions get results of the ledger "both". While one region is down, the survivor also
