@@ -118,25 +118,3 @@ func (b *Board) declaredText() string {
 	slices.Sort(names)
 	return strings.Join(slices.Compact(names), ", ")
 }
-
-// CheckSubmit returns a [FieldError], joined by [errors.Join], for each reason why a client
-// must not submit r to b. [Board.Merge] accepts such results, because the log may contain
-// them. If the client omitted AchievedAt or Season, the field must be zero. linked has the
-// boards linked to b.
-func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
-	errs := []error{b.CheckAttributes(r.Attributes, linked)}
-	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
-		errs = append(errs, checkVisible("attributes."+name, r.Attributes[name]))
-	}
-	// A correction without a time would belong to the season in which it arrives. If the old
-	// result is in another season, it would still count there.
-	if r.Revision > 0 && r.AchievedAt.IsZero() && r.Season == "" && b.Season.Kind != None {
-		errs = append(errs, fieldErrorf("achieved_at", "this field or season is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}"))
-	}
-	for i, tie := range b.TieBreakers {
-		if b.StrictSubmits && tie.Order == LowerFirst && i >= len(r.TieBreakers) {
-			errs = append(errs, fieldErrorf("tie_breakers", "value %d, %q, is required: lower is better, and a missing value would count as 0", i+1, tie.Name))
-		}
-	}
-	return errors.Join(errs...)
-}

@@ -1,11 +1,22 @@
 package leaderboard
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // biased preserves the order of numbers.
 func biased(v int64) uint64 { return uint64(v) ^ 1<<63 }
 
 func unbiased(v uint64) int64 { return int64(v ^ 1<<63) }
+
+func invert(b []byte) {
+	for i := range b {
+		b[i] = ^b[i]
+	}
+}
 
 func appendString(dst []byte, s string) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
@@ -75,3 +86,19 @@ func (d *decoder) count(limit int) int {
 }
 
 func (d *decoder) string() string { return string(d.next(d.uvarint())) }
+
+func enumString(names []string, i int) string {
+	if i < 0 || i >= len(names) {
+		return fmt.Sprintf("%%!(%d)", i)
+	}
+	return names[i]
+}
+
+func parseEnum[E ~int8](field string, names []string, text []byte, dst *E) error {
+	i := slices.Index(names, string(text))
+	if i < 0 {
+		return fieldErrorf(field, "%.64q is unknown; it must be one of %s", text, strings.Join(names, ", "))
+	}
+	*dst = E(i)
+	return nil
+}

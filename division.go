@@ -302,37 +302,3 @@ func attributesOf(divisions []string) []string {
 	}
 	return all
 }
-
-// values are a user's values of b.talliedAttributes. The last values may be missing.
-// Missing values are empty.
-func (b *Board) divisionsOf(values []attribute) []Division {
-	if len(values) == 0 {
-		return nil
-	}
-	attributes := b.talliedAttributes()
-	value := func(name string) string {
-		if i := slices.Index(attributes, name); i < len(values) {
-			return values[i].value
-		}
-		return ""
-	}
-	var all []Division
-	for _, division := range b.Divisions {
-		if !strings.Contains(division, crossing) {
-			if v := value(division); v != "" {
-				all = append(all, Division{division, v})
-			}
-			continue
-		}
-		var parts []Division
-		for _, name := range attributesIn(division) {
-			if v := value(name); v != "" {
-				parts = append(parts, Division{name, v})
-			}
-		}
-		if d := Cross(parts...); d.Attribute == division {
-			all = append(all, d)
-		}
-	}
-	return all
-}

@@ -1,35 +1,13 @@
 package leaderboard
 
 import (
+	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
 // MaxEarlyEnds is the largest number of early ends of a board.
 const MaxEarlyEnds = 1000
-
-// EarlyEnd is the end of a season that an administrator ended before its scheduled end.
-type EarlyEnd struct {
-	ID SeasonID  `json:"id"`
-	At time.Time `json:"at"` // replaces the scheduled end
-	// DecidedAt is when the administrator ended the season, and is not before At. The
-	// season's grace does not begin earlier: see [Board.ClosesAt].
-	DecidedAt time.Time `json:"decided_at"`
-}
-
-// EarlyEnd returns the early end of a season, if it has one.
-func (s *Schedule) EarlyEnd(id SeasonID) (EarlyEnd, bool) {
-	i, ok := s.findEnd(id)
-	if !ok {
-		return EarlyEnd{}, false
-	}
-	return s.Ends[i], true
-}
-
-func (s *Schedule) findEnd(id SeasonID) (int, bool) {
-	return slices.BinarySearchFunc(s.Ends, id, func(e EarlyEnd, id SeasonID) int { return strings.Compare(string(e.ID), string(id)) })
-}
 
 // EndEarly adds an early end to s, or replaces the season's early end. e.At must be after
 // the season's start and before its present end. Errors: [ErrSeasonNotFound]; a
@@ -63,13 +41,6 @@ func (s *Schedule) EndEarly(e EarlyEnd) error {
 	return nil
 }
 
-func (s *Schedule) withEarlyEnd(season Season) Season {
-	if e, ok := s.EarlyEnd(season.ID); ok {
-		season.End = e.At
-	}
-	return season
-}
-
 func (s *Schedule) checkEnds(proposal *Schedule) error {
 	for _, e := range s.Ends {
 		if end, ok := proposal.EarlyEnd(e.ID); !ok || end.At.After(e.At) {
@@ -79,27 +50,35 @@ func (s *Schedule) checkEnds(proposal *Schedule) error {
 	return nil
 }
 
-// After returns the first season that begins at t or later. It returns false if no such
-// season is in the years 1 to 9999. s must not be rolling.
-func (s *Schedule) After(t time.Time) (Season, bool) {
-	if s.Kind == Explicit {
-		for _, w := range s.Windows {
-			if !w.Start.Before(t) {
-				return s.withEarlyEnd(w.inUTC()), true
-			}
-		}
-		return Season{}, false
-	}
-	season, err := s.scheduledAt(t)
-	if err == nil && !season.End.IsZero() && !season.Start.Equal(t) {
-		season, err = s.scheduledAt(season.End)
-	}
-	return s.withEarlyEnd(season), err == nil && !season.End.IsZero()
-}
-
 // EndedEarly reports whether the event time of r is at or after the early end of r's season
 // on b. For a retraction, it returns false.
 func (b *Board) EndedEarly(r *MatchResult) bool {
 	e, ok := b.Season.EarlyEnd(r.Season)
 	return ok && !r.Retracted && !r.AchievedAt.Before(e.At)
+}
+
+// ClosesAt returns the time from which s accepts no more results. The grace counts from the
+// latest of these times: the end of s, the creation of the board, and the decision to end s
+// early. The zero time means that s never closes.
+func (b *Board) ClosesAt(s Season) time.Time {
+	if s.End.IsZero() {
+		return time.Time{}
+	}
+	end := s.End
+	if b.CreatedAt.After(end) {
+		end = b.CreatedAt
+	}
+	if early, ok := b.Season.EarlyEnd(s.ID); ok && early.DecidedAt.After(end) {
+		end = early.DecidedAt
+	}
+	if b.Season.Grace > time.Duration(math.MaxInt64)-time.Hour {
+		return time.Time{}
+	}
+	return end.Add(b.Season.Grace)
+}
+
+// Closed reports whether s accepts no more results at the time now.
+func (b *Board) Closed(s Season, now time.Time) bool {
+	closes := b.ClosesAt(s)
+	return !closes.IsZero() && !now.Before(closes)
 }

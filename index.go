@@ -2,6 +2,8 @@ package leaderboard
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"iter"
 	"time"
@@ -13,53 +15,6 @@ type View struct {
 	// AsOf is the time of the season's last change that the answer includes: see changedAt
 	// in [Index].Update.
 	AsOf time.Time
-}
-
-// Counts are the numbers of standings that rank strictly better than a rank key.
-type Counts struct {
-	Standings int64 // users
-	Distinct  int64 // different rank keys of these users
-}
-
-// Neighborhood is a user's standing among its neighbors.
-type Neighborhood struct {
-	Standings []Standing
-	// Of is the index of the user's standing in Standings.
-	Of int
-	// NotWorse is the number of standings of the ladder whose rank key is equal to the
-	// user's or better.
-	NotWorse int64
-}
-
-// SurveyQuery is a question about a ladder as a whole.
-type SurveyQuery struct {
-	// Positions count from 1.
-	Positions []int64
-	// Percents are 0 to 100. In a ladder of n standings, percent p selects the position
-	// max(1, n-⌊n×p/100⌋). That standing is better than about p percent of the standings.
-	Percents []float64
-	// Keys are rank keys, or prefixes of rank keys: see [Ranker].Count.
-	Keys []RankKey
-	// Buckets is the maximum number of buckets of the answer. A bucket is a range of values. The
-	// value of a standing is the first 8 bytes of its rank key, as a big-endian integer. If d is the
-	// value of the last standing minus the value of the first, each bucket spans ⌊d/Buckets⌋+1
-	// values. The first bucket begins at the first standing or, if FromWorst is true, at the last
-	// standing. The final bucket contains the standing at the other end.
-	Buckets   int
-	FromWorst bool
-}
-
-// PercentPosition returns the position that percent selects: see [SurveyQuery].Percents.
-func PercentPosition(size int64, percent float64) int64 {
-	return max(size-int64(float64(size)*percent/100), 1)
-}
-
-// Survey is the answer to a [SurveyQuery], in the query's order. A position outside the
-// ladder has an empty rank key.
-type Survey struct {
-	Positions, Percents []RankKey
-	Counts              []Counts
-	Buckets             []int64 // the number of standings in each bucket; empty if the ladder is empty
 }
 
 // Ranker answers questions about ranks. Every answer is exact and shows the ladder at one
@@ -173,6 +128,25 @@ type Doubt struct {
 	// Positions are the recorded positions of the caller's partitions. The season has all
 	// Updates of messages before each Offset.
 	Positions []LogPosition
+}
+
+// UserHash returns the first 8 bytes of the SHA-256 of a user id. UserHash must not change,
+// because stored data depends on it.
+func UserHash(user UserID) uint64 {
+	sum := sha256.Sum256([]byte(user))
+	return binary.BigEndian.Uint64(sum[:8])
+}
+
+// Part is a share of all users: those whose [UserHash] modulo Of is Index. The zero Part
+// contains all users.
+type Part struct {
+	Index int // 0 to Of-1
+	Of    int // the number of parts; 0 means 1
+}
+
+// Contains reports whether a user belongs to the part.
+func (p Part) Contains(user UserID) bool {
+	return p.Of <= 1 || UserHash(user)%uint64(p.Of) == uint64(p.Index)
 }
 
 // Index contains standings, and can be rebuilt from a [Store]. Every implementation passes

@@ -12,18 +12,6 @@ import (
 // MaxLinks is the largest number of boards linked to one source.
 const MaxLinks = 16
 
-// Source declares the source of a linked board. Every result of the source that matches
-// also counts on the linked board, under the linked board's rules. Corrections,
-// retractions, bans and erasures on the source also affect the linked board.
-type Source struct {
-	Board BoardID `json:"board_id"`
-	// Match has attributes with values. A result matches if it has all of them.
-	Match map[string]string `json:"match,omitempty"`
-	// TieBreakers has, for each tie-breaker of the linked board, the index of the source's
-	// tie-breaker with the same name.
-	TieBreakers []int `json:"tie_breakers,omitempty"`
-}
-
 func (s *Source) matches(r *MatchResult) bool {
 	for name, value := range s.Match {
 		if stored, ok := r.Attributes[name]; !ok || stored != value {
@@ -146,20 +134,6 @@ func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
 		season, err = b.Season.At(season.End)
 	}
 	return windows
-}
-
-// RollingWindows is the state of a rolling board. A window with a greater id ends later.
-type RollingWindows struct {
-	// First and Opened are the first and the last open window. The service copies results
-	// only to open windows. First never changes.
-	First  SeasonID `json:"first,omitempty"`
-	Opened SeasonID `json:"opened,omitempty"`
-	// Filled is the last filled window: this window and all earlier open windows have all
-	// results of the source. Filled is empty until the first fill has ended.
-	Filled SeasonID `json:"filled,omitempty"`
-	// Until the time Lease, only one process fills the windows after Filled. Lease is zero
-	// if no process fills windows.
-	Lease time.Time `json:"lease,omitzero"`
 }
 
 // OpenWindows sets the open windows of the new rolling board b. It does not open windows

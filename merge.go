@@ -1,101 +1,50 @@
 package leaderboard
 
-import (
-	"cmp"
-	"crypto/sha256"
-	"time"
-)
+import "time"
 
-// Status is the state of a submitted match result.
-type Status int8
-
-const (
-	// Applied means that the result, or the retraction, now stands.
-	Applied Status = iota
-	// Duplicate means that the store already had the same content under the same revision.
-	Duplicate
-	// Superseded means that a higher revision stands.
-	Superseded
-	// Conflict means that the store already had different content under the same revision.
-	// The greater payload stands: see [MatchResult.AppendPayload].
-	Conflict
-	// Rejected means that the result was refused for a [Reason]. While the store keeps the refusal
-	// ([Reason.IsRecent]), a replay of the result is rejected again, or is superseded by a higher
-	// revision.
-	Rejected
-	// Accepted means that the result is durable in a log and will be applied later.
-	Accepted
-	// Retracted means that the result was undone. Only queries return it.
-	Retracted
-	// Voided means that the match of the result is void. Only queries return it.
-	Voided
-)
-
-var statusNames = []string{"APPLIED", "DUPLICATE", "SUPERSEDED", "CONFLICT", "REJECTED", "ACCEPTED", "RETRACTED", "VOIDED"}
-
-func (s Status) String() string { return enumString(statusNames, int(s)) }
-
-// Reason is the reason of a rejection.
-type Reason string
-
-const (
-	// ReasonFloor means that the sum would fall below the board's floor.
-	ReasonFloor Reason = "FLOOR"
-	// ReasonRange means that a sum would leave ±2^53, or that the user would have more
-	// results in the season than the store can keep.
-	ReasonRange Reason = "OUT_OF_RANGE"
-	// ReasonClosed means that the season was closed when the result was received.
-	ReasonClosed Reason = "SEASON_CLOSED"
-	// ReasonEnded means that the event time is at or after the early end of the season.
-	ReasonEnded Reason = "SEASON_ENDED"
-	// ReasonErased means that the user was erased when or after the result was received.
-	ReasonErased Reason = "USER_ERASED"
-	// ReasonDeleted means that the board or season was deleted when or after the result was
-	// received.
-	ReasonDeleted Reason = "DELETED"
-	// ReasonInvalid means that the board does not allow the values of the result.
-	ReasonInvalid Reason = "INVALID"
-	// ReasonSeasons means that the result would begin another season of a board that already
-	// has [MaxBoardSeasons].
-	ReasonSeasons Reason = "SEASON_LIMIT"
-)
-
-// MaxBoardSeasons is the largest number of seasons of a board with results: 54 years of days.
-const MaxBoardSeasons = 20_000
-
-// RefusalTime is how long a store keeps a recent refusal: see [Reason.IsRecent]. A store may keep
-// it ten days longer.
-const RefusalTime = 30 * 24 * time.Hour
-
-// IsRecent reports whether refusals with the reason are recent refusals: they do not depend on the
-// user's other results. They are in no season, and a store keeps them for [RefusalTime]. Other
-// refusals are a part of the user's data in the season, and a store keeps them with these data.
-func (r Reason) IsRecent() bool { return r != ReasonFloor && r != ReasonRange }
-
-// Refusal is the record of a rejected result.
-type Refusal struct {
-	Revision   int64
-	Reason     Reason
-	Content    ContentID
-	ReceivedAt time.Time
+// Outcome is the effect of one result of an Apply.
+type Outcome struct {
+	Status   Status
+	Reason   Reason
+	Repeated bool // the same result was rejected before
+	// Stands is set if Status is Conflict and this result stands.
+	Stands bool
+	// Before and After are the user's rank keys directly before and directly after this
+	// result, regardless of later results of the same Apply. An empty key means that no
+	// result of the user counted.
+	Before, After RankKey
+	// Entry is the user's entry in the result's season after the whole Apply.
+	Entry Entry
+	// Linked are the effects on linked boards, ordered by board and season. Stores leave it
+	// empty.
+	Linked []LinkedEffect
+	// Err is set, and the other fields are zero, if the store failed on this result only.
+	// The result may or may not have taken effect. The caller may apply it again.
+	Err error
 }
 
-// Compare orders refusals by Revision, then by ReceivedAt.
-func (f Refusal) Compare(o Refusal) int {
-	return cmp.Or(cmp.Compare(f.Revision, o.Revision), f.ReceivedAt.Compare(o.ReceivedAt))
+// Changed reports whether the result is now stored and was not before.
+func (o *Outcome) Changed() bool {
+	return o.Err == nil && (o.Status == Applied || o.Status == Conflict && o.Stands)
 }
 
-// ContentID is the first 16 bytes of the SHA-256 of the payload
-// ([MatchResult.AppendPayload]) without its last 16 bytes. Results with equal keys,
-// revisions and content ids are one result that was sent twice.
-type ContentID [16]byte
+// Change is a user's entry before and after a write. Both have a SeasonKey and a User, even
+// if the Key is empty.
+type Change struct{ Before, After Entry }
 
-// ContentID returns the id of r's normalized content.
-func (r *MatchResult) ContentID() ContentID {
-	n := r.Normalize()
-	payload := n.AppendPayload(nil)
-	sum := sha256.Sum256(payload[:len(payload)-payloadTrailer])
-	return ContentID(sum[:len(ContentID{})])
+// LinkedEffect is the effect of a result of the source on a season of a linked board.
+type LinkedEffect struct {
+	// Change is the effect of all results that were applied together.
+	Change
+	// Skipped is set if the result that stands on the source came too late for the season.
+	Skipped Reason
+}
+
+// PersonalBest reports whether the result with the outcome o is better than all earlier
+// results of its user in the season. ok is false if the policy is not Best, or if the Apply
+// did not change the stored result.
+func (b *Board) PersonalBest(o *Outcome) (best, ok bool) {
+	return o.After != "" && (o.Before == "" || o.After < o.Before), b.arithmetic().keepsBest() && o.Changed()
 }
 
 // Known is a store's data about the match and the user of an arriving result.
@@ -283,6 +232,9 @@ func (b *Board) NeedsRecent(r *MatchResult) bool {
 	return !b.WidenedAt.IsZero() && n.ReceivedAt.Before(b.WidenedAt.Add(RefusalTime)) || b.RefusalReason(&n) != ""
 }
 
+// MaxBoardSeasons is the largest number of seasons of a board with results: 54 years of days.
+const MaxBoardSeasons = 20_000
+
 // HasSeasonLimit reports whether b may have at most [MaxBoardSeasons]. Otherwise the settings of b name its
 // seasons.
 func (b *Board) HasSeasonLimit() bool {
@@ -297,16 +249,4 @@ func (b *Board) RefuseSeason(known Known, r MatchResult) Decision {
 	}
 	r = r.Normalize()
 	return Decision{Tally: known.Tally}.reject(&Refusal{r.Revision, ReasonSeasons, r.ContentID(), r.ReceivedAt}, ReasonSeasons)
-}
-
-// leavesRange reports whether newSum is outside ±MaxScore, and farther outside than oldSum.
-func leavesRange(oldSum, newSum int64) bool {
-	return newSum > int64(MaxScore) && newSum > oldSum || newSum < -int64(MaxScore) && newSum < oldSum
-}
-
-func valueAt(values []int64, i int) int64 {
-	if i < len(values) {
-		return values[i]
-	}
-	return 0
 }

@@ -1,7 +1,6 @@
 package leaderboard
 
 import (
-	"cmp"
 	"errors"
 	"time"
 )
@@ -41,12 +40,12 @@ type scoreForm interface {
 	gap(b *Board, lower, upper RankKey, at int64) Score
 }
 
-var arithmetics = [...]arithmetic{Best: best{}, Sum: sum{}, Latest: latest{}, Decay: decaying{}}
+var arithmetics = [...]arithmetic{Best: bestPolicy{}, Sum: sumPolicy{}, Latest: latestPolicy{}, Decay: decayPolicy{}}
 
 // arithmetic returns that of Best if the policy is invalid, as [Board.Validate] has not been called.
 func (b *Board) arithmetic() arithmetic {
 	if b.Policy < 0 || int(b.Policy) >= len(arithmetics) {
-		return best{}
+		return bestPolicy{}
 	}
 	return arithmetics[b.Policy]
 }
@@ -94,12 +93,12 @@ func (oneResult) replace(b *Board, t Tally, r *MatchResult) Tally {
 	return t
 }
 
-// best implements [Best].
-type best struct{ oneResult }
+// bestPolicy implements [Best].
+type bestPolicy struct{ oneResult }
 
-func (best) keepsBest() bool { return true }
+func (bestPolicy) keepsBest() bool { return true }
 
-func (p best) add(b *Board, t Tally, r *MatchResult) Tally {
+func (p bestPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	if t.results == 0 {
 		return p.replace(b, t, r)
 	}
@@ -113,20 +112,12 @@ func (p best) add(b *Board, t Tally, r *MatchResult) Tally {
 	return p.replace(b, t, r)
 }
 
-// compare returns a negative number if x is better than y, and a positive number if it is worse.
-func (o Order) compare(x, y int64) int {
-	if o == HigherFirst {
-		return cmp.Compare(y, x)
-	}
-	return cmp.Compare(x, y)
-}
+// latestPolicy implements [Latest].
+type latestPolicy struct{ oneResult }
 
-// latest implements [Latest].
-type latest struct{ oneResult }
+func (latestPolicy) keepsBest() bool { return false }
 
-func (latest) keepsBest() bool { return false }
-
-func (p latest) add(b *Board, t Tally, r *MatchResult) Tally {
+func (p latestPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	if t.results > 0 && !isLater(r.AchievedAt, r.Match, t.achievedAt, t.match) {
 		return t
 	}
@@ -177,25 +168,25 @@ func (points) refuse(b *Board, t Tally, old, r MatchResult) Reason {
 	return ""
 }
 
-// sum implements [Sum].
-type sum struct {
+// sumPolicy implements [Sum].
+type sumPolicy struct {
 	integer
 	points
 }
 
-func (sum) validate(b *Board) error {
+func (sumPolicy) validate(b *Board) error {
 	if b.Floor != nil && (*b.Floor < -MaxScore || *b.Floor > 0) {
 		return errors.Join(b.checkNoHalfLife(), fieldErrorf("floor", "%d is not in the range -2^53 to 0; every user starts at 0", *b.Floor))
 	}
 	return b.checkNoHalfLife()
 }
 
-func (p sum) add(b *Board, t Tally, r *MatchResult) Tally {
+func (p sumPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	t.score += r.Score
 	return p.points.add(b, t, r)
 }
 
-func (p sum) refuse(b *Board, t Tally, old, r MatchResult) Reason {
+func (p sumPolicy) refuse(b *Board, t Tally, old, r MatchResult) Reason {
 	newSum := t.score - old.Score + r.Score
 	switch {
 	case b.Floor != nil && newSum < *b.Floor && newSum < t.score:
@@ -206,20 +197,20 @@ func (p sum) refuse(b *Board, t Tally, old, r MatchResult) Reason {
 	return p.points.refuse(b, t, old, r)
 }
 
-// decaying implements [Decay]: see decaySum.
-type decaying struct {
+// decayPolicy implements [Decay]: see decaySum.
+type decayPolicy struct {
 	fading
 	points
 }
 
-func (decaying) validate(b *Board) error {
+func (decayPolicy) validate(b *Board) error {
 	if b.HalfLife < MinHalfLife || b.HalfLife > MaxHalfLife || b.HalfLife%time.Microsecond != 0 {
 		return errors.Join(b.checkNoFloor(), fieldErrorf("half_life", "%v is not allowed; it must be %v to %v in whole microseconds", b.HalfLife, MinHalfLife, MaxHalfLife))
 	}
 	return b.checkNoFloor()
 }
 
-func (p decaying) add(b *Board, t Tally, r *MatchResult) Tally {
+func (p decayPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	t.decay = t.decay.add(int64(r.Score), r.AchievedAt.UnixMicro(), b.HalfLife.Microseconds())
 	return p.points.add(b, t, r)
 }
@@ -311,12 +302,6 @@ func (fading) sumKey(b *Board, k RankKey) []byte {
 	return key
 }
 
-func invert(b []byte) {
-	for i := range b {
-		b[i] = ^b[i]
-	}
-}
-
 // bound is a bound of encoded sums before invert. All sum keys have the same length, so the sum keys
 // below the bound are at most the bound minus 1. A rank key begins with the complement of its sum key,
 // and the complement reverses the order. So exactly the rank keys below the complement of (bound minus
@@ -329,4 +314,9 @@ func invertedBound(bound []byte) RankKey {
 	}
 	invert(bound)
 	return RankKey(bound)
+}
+
+// leavesRange reports whether newSum is outside ±MaxScore, and farther outside than oldSum.
+func leavesRange(oldSum, newSum int64) bool {
+	return newSum > int64(MaxScore) && newSum > oldSum || newSum < -int64(MaxScore) && newSum < oldSum
 }

@@ -2,6 +2,7 @@ package leaderboard
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -89,49 +90,6 @@ func (r *MatchResult) CheckKey() error {
 	}
 	if r.Revision < 0 || r.Revision > limit {
 		errs = append(errs, fieldErrorf("revision", "%d is not in the range 0 to %d", r.Revision, limit))
-	}
-	return errors.Join(errs...)
-}
-
-// Check returns all faults of the values of r on b at the time now, joined by
-// [errors.Join], each a [FieldError]. It ignores r's season.
-func (b *Board) Check(r *MatchResult, now time.Time) error {
-	errs := []error{r.CheckKey()}
-	if r.Retracted {
-		return errors.Join(errs...)
-	}
-	name := "score"
-	if b.AddsUp() {
-		name = "points"
-	}
-	if lo, hi := b.bounds(); r.Score < lo || r.Score > hi {
-		errs = append(errs, fieldErrorf(name, "%d is not in the range %d to %d", r.Score, lo, hi))
-	}
-	if len(r.TieBreakers) > len(b.TieBreakers) {
-		errs = append(errs, fieldErrorf("tie_breakers", "%d given, but the board has %d", len(r.TieBreakers), len(b.TieBreakers)))
-	}
-	for i, v := range r.TieBreakers {
-		if v < -int64(MaxScore) || v > int64(MaxScore) {
-			errs = append(errs, fieldErrorf(fmt.Sprintf("tie_breakers[%d]", i), "%d is outside ±2^53", v))
-		}
-	}
-	switch achievedAt := r.AchievedAt; {
-	case achievedAt.Before(minAchievedAt) || achievedAt.After(maxAchievedAt):
-		errs = append(errs, fieldErrorf("achieved_at", "is outside the years 1 to 9999"))
-	case achievedAt.After(now.Add(MaxAhead)):
-		errs = append(errs, fieldErrorf("achieved_at", "%s is more than %v ahead of the server's clock, %s",
-			achievedAt.Format(time.RFC3339), MaxAhead, now.UTC().Format(time.RFC3339)))
-	}
-	if len(r.Attributes) > MaxAttributes {
-		errs = append(errs, fieldErrorf("attributes", "%d given, at most %d are allowed", len(r.Attributes), MaxAttributes))
-	}
-	for _, k := range slices.Sorted(maps.Keys(r.Attributes)) {
-		errs = append(errs, checkName("attributes", k), checkID("attributes."+k, r.Attributes[k]))
-	}
-	if m, err := CanonicalMetadata([]byte(r.Metadata)); err != nil {
-		errs = append(errs, err)
-	} else if m != r.Metadata {
-		errs = append(errs, fieldErrorf("metadata", "is not in canonical form"))
 	}
 	return errors.Join(errs...)
 }
@@ -268,6 +226,19 @@ func compareContent(x, y *MatchResult) (cmp int, same bool) {
 	px, py := x.AppendPayload(nil), y.AppendPayload(nil)
 	same = bytes.Equal(px[:len(px)-payloadTrailer], py[:len(py)-payloadTrailer])
 	return bytes.Compare(px, py), same
+}
+
+// ContentID is the first 16 bytes of the SHA-256 of the payload
+// ([MatchResult.AppendPayload]) without its last 16 bytes. Results with equal keys,
+// revisions and content ids are one result that was sent twice.
+type ContentID [16]byte
+
+// ContentID returns the id of r's normalized content.
+func (r *MatchResult) ContentID() ContentID {
+	n := r.Normalize()
+	payload := n.AppendPayload(nil)
+	sum := sha256.Sum256(payload[:len(payload)-payloadTrailer])
+	return ContentID(sum[:len(ContentID{})])
 }
 
 // Normalize returns r in the form in which stores keep it: without trailing zeros of the

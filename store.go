@@ -1,7 +1,6 @@
 package leaderboard
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"time"
@@ -52,44 +51,6 @@ type BoardStore interface {
 	DeleteBoard(ctx context.Context, id BoardID, deletedAt time.Time) error
 }
 
-// Outcome is the effect of one result of an Apply.
-type Outcome struct {
-	Status   Status
-	Reason   Reason
-	Repeated bool // the same result was rejected before
-	// Stands is set if Status is Conflict and this result stands.
-	Stands bool
-	// Before and After are the user's rank keys directly before and directly after this
-	// result, regardless of later results of the same Apply. An empty key means that no
-	// result of the user counted.
-	Before, After RankKey
-	// Entry is the user's entry in the result's season after the whole Apply.
-	Entry Entry
-	// Linked are the effects on linked boards, ordered by board and season. Stores leave it
-	// empty.
-	Linked []LinkedEffect
-	// Err is set, and the other fields are zero, if the store failed on this result only.
-	// The result may or may not have taken effect. The caller may apply it again.
-	Err error
-}
-
-// Changed reports whether the result is now stored and was not before.
-func (o *Outcome) Changed() bool {
-	return o.Err == nil && (o.Status == Applied || o.Status == Conflict && o.Stands)
-}
-
-// Change is a user's entry before and after a write. Both have a SeasonKey and a User, even
-// if the Key is empty.
-type Change struct{ Before, After Entry }
-
-// LinkedEffect is the effect of a result of the source on a season of a linked board.
-type LinkedEffect struct {
-	// Change is the effect of all results that were applied together.
-	Change
-	// Skipped is set if the result that stands on the source came too late for the season.
-	Skipped Reason
-}
-
 // ApplyReport is the answer to an Apply.
 type ApplyReport struct {
 	Outcomes []Outcome // for each result, in the order of the results
@@ -109,17 +70,6 @@ type Record struct {
 	// Refusals do not include recent refusals: see [Reason.IsRecent].
 	// Refusals are ordered by Revision, then by ReceivedAt.
 	Refusals []Refusal
-}
-
-// RecentRefusal is a recent refusal of a match result: see [Reason.IsRecent].
-type RecentRefusal struct {
-	Season SeasonID
-	Refusal
-}
-
-// Compare orders recent refusals by Season, then by Revision, then by ReceivedAt.
-func (f RecentRefusal) Compare(o RecentRefusal) int {
-	return cmp.Or(cmp.Compare(f.Season, o.Season), f.Refusal.Compare(o.Refusal))
 }
 
 // MatchRecord is the record of one of a user's matches.

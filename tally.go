@@ -3,7 +3,6 @@ package leaderboard
 import (
 	"encoding/binary"
 	"fmt"
-	"iter"
 	"time"
 )
 
@@ -22,11 +21,11 @@ type Tally struct {
 	changed    bool // the result changed the sum or a tie-breaker; unused if Board.AddsUp is false
 
 	// As in Board.talliedAttributes, but attributes of divisions added later may be missing.
-	attributes []attribute
+	attributes []attributeValue
 }
 
-// attribute is an attribute's value in the latest result that has the attribute.
-type attribute struct {
+// attributeValue is an attribute's value in the latest result that has the attribute.
+type attributeValue struct {
 	value      string // empty if no result has the attribute
 	achievedAt time.Time
 	match      MatchID
@@ -38,71 +37,6 @@ func isLater(achievedAt time.Time, match MatchID, otherAt time.Time, otherMatch 
 		return c > 0
 	}
 	return match > otherMatch
-}
-
-// Add returns t extended by r, if b counts r. t must not include a result of r's match yet.
-func (b *Board) Add(t Tally, r *MatchResult) Tally {
-	if !b.Counts(r) {
-		return t
-	}
-	t = b.arithmetic().add(b, t, r)
-	t.results++
-	t.attributes = b.addAttributes(t.attributes, r)
-	return t
-}
-
-func (b *Board) addAttributes(values []attribute, r *MatchResult) []attribute {
-	if len(r.Attributes) == 0 {
-		return values
-	}
-	copied, attributes := false, b.talliedAttributes()
-	for i, name := range attributes {
-		value, ok := r.Attributes[name]
-		if !ok || i < len(values) && values[i].value != "" && !isLater(r.AchievedAt, r.Match, values[i].achievedAt, values[i].match) {
-			continue
-		}
-		if !copied { // a Tally is immutable
-			all := make([]attribute, len(attributes))
-			copy(all, values)
-			values, copied = all, true
-		}
-		values[i] = attribute{value, r.AchievedAt, r.Match}
-	}
-	return values
-}
-
-// Count returns the tally of results, or their first error. Results may have any order, but
-// at most one result per match.
-func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
-	var t Tally
-	var r MatchResult // one allocation, not one per result
-	for next, err := range results {
-		if err != nil {
-			return Tally{}, err
-		}
-		r = next
-		t = b.Add(t, &r)
-	}
-	return t, nil
-}
-
-// RankKey returns the rank key of a user with the tally t, or "" if no result counts.
-func (b *Board) RankKey(t *Tally) RankKey {
-	if t.results == 0 {
-		return ""
-	}
-	return b.rankKey(*t)
-}
-
-// Entry returns the entry of a user with the tally t. The store must set Hidden and Version.
-func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
-	e := Entry{SeasonKey: SeasonKey{b.ID, season}, User: user, Key: b.RankKey(t)}
-	if e.Key == "" {
-		return e
-	}
-	e.AchievedAt, e.Match, e.Metadata, e.Results = t.achievedAt, t.match, t.metadata, t.results
-	e.Divisions = b.divisionsOf(t.attributes)
-	return e
 }
 
 const tallyFormat = 1
@@ -158,9 +92,9 @@ func (t *Tally) UnmarshalBinary(data []byte) error {
 	out.metadata = d.string()
 	out.changed = d.byte() == 1
 	if n := d.count((MaxDivisionChanges + 1) * MaxDivisions * MaxCrossed); n > 0 {
-		out.attributes = make([]attribute, n)
+		out.attributes = make([]attributeValue, n)
 		for i := range out.attributes {
-			out.attributes[i] = attribute{value: d.string(), achievedAt: time.UnixMicro(d.varint()).UTC(), match: MatchID(d.string())}
+			out.attributes[i] = attributeValue{value: d.string(), achievedAt: time.UnixMicro(d.varint()).UTC(), match: MatchID(d.string())}
 		}
 	}
 	if d.bad || len(d.b) != 0 {

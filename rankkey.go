@@ -1,0 +1,75 @@
+package leaderboard
+
+import "time"
+
+func (b *Board) rankKey(t Tally) RankKey {
+	key := b.arithmetic().appendScore(make([]byte, 0, b.RankKeyBytes()), b, t)
+	for i, tb := range b.TieBreakers {
+		key = appendColumn(key, tb.Order, valueAt(t.ties, i))
+	}
+	return RankKey(key)
+}
+
+// RankKeyBytes returns the length of b's rank keys in bytes.
+func (b *Board) RankKeyBytes() int {
+	return b.arithmetic().scoreBytes() + columnBytes*len(b.TieBreakers)
+}
+
+// ScorePrefix returns the first bytes of all rank keys with the score s. A smaller rank key
+// ranks better than every standing with this score.
+//
+// On decay boards, s is a rounded score at the time t. A rank key is smaller than the result
+// if, and only if, ScoreOf returns a better score than s for it at t. Other boards ignore t.
+func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
+	return b.arithmetic().scorePrefix(b, s, t.UnixMicro())
+}
+
+// ScoreBounds returns the bounds of the rank keys with the score s. Rank keys below first have a
+// better score. Rank keys from beyond on have a worse score. On decay boards, they have exact scores
+// at the time t, as of [Board.ExactScoreOf]. Other boards ignore t.
+func (b *Board) ScoreBounds(s Score, t time.Time) (first, beyond RankKey) {
+	return b.arithmetic().scoreBounds(b, s, t.UnixMicro())
+}
+
+// ScoreOf returns the score in k, a rank key of b. On decay boards it is the score at the
+// time t, rounded to an integer. Other boards ignore t.
+func (b *Board) ScoreOf(k RankKey, t time.Time) Score {
+	return b.arithmetic().scoreOf(b, k, t.UnixMicro())
+}
+
+// ExactScoreOf returns the score in k at the time t on a decay board, without rounding, as a decimal
+// number such as 99.5 or 3.2e-41. Of two rank keys with different scores, the results differ, unless the
+// difference is below 2^-158 of the score. On other boards it returns "".
+func (b *Board) ExactScoreOf(k RankKey, t time.Time) string {
+	return b.arithmetic().exactScoreOf(b, k, t.UnixMicro())
+}
+
+// Gap returns the least number of points by which the score in from must improve to be at least as good as
+// the score in to: at least 1 if to has a better score, otherwise 0. If from is empty, the score is 0. On decay
+// boards, the scores are those at the time t.
+func (b *Board) Gap(from, to RankKey, t time.Time) Score {
+	p := b.arithmetic()
+	if from == "" {
+		from = RankKey(p.appendScore(nil, b, Tally{}))
+	}
+	if from[:p.scoreBytes()] <= to[:p.scoreBytes()] {
+		return 0
+	}
+	if b.Order == LowerFirst {
+		from, to = to, from
+	}
+	return p.gap(b, from, to, t.UnixMicro())
+}
+
+// TieBreakersOf returns the tie-breakers in k, a rank key of b.
+func (b *Board) TieBreakersOf(k RankKey) []int64 {
+	if len(b.TieBreakers) == 0 {
+		return nil
+	}
+	values := make([]int64, len(b.TieBreakers))
+	columns := string(k[b.arithmetic().scoreBytes():])
+	for i, tb := range b.TieBreakers {
+		values[i] = columnValue(tb.Order, columns[i*columnBytes:][:columnBytes])
+	}
+	return values
+}
