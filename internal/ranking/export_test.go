@@ -2,7 +2,6 @@ package ranking
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -55,13 +54,5 @@ func (r *Reader) SeasonOfMatch(ctx context.Context, b *leaderboard.Board, user l
 
 // FinishVoids calls finishVoids for all boards, and includes sealed seasons.
 func (a *Admin) FinishVoids(ctx context.Context) error {
-	boards, err := a.store.Boards(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for i := range boards {
-		errs = append(errs, a.finishVoids(ctx, &boards[i], true))
-	}
-	return errors.Join(errs...)
+	return a.eachBoard(ctx, func(b *leaderboard.Board) error { return a.finishVoids(ctx, b, true) })
 }

@@ -139,24 +139,28 @@ func (s *shared) repeat(ctx context.Context, interval time.Duration, signal <-ch
 	}
 }
 
+// eachBoard calls f for each board until ctx is done. It joins the errors.
+func (s *shared) eachBoard(ctx context.Context, f func(*leaderboard.Board) error) error {
+	boards, err := s.store.Boards(ctx)
+	errs := []error{err}
+	for i := 0; i < len(boards) && ctx.Err() == nil; i++ {
+		errs = append(errs, f(&boards[i]))
+	}
+	return errors.Join(errs...)
+}
+
 // FillLinked fills each linked board that may lack results of its source, unless another
 // process fills it. It also opens and fills the windows of rolling boards: see windows.go.
 func (s *shared) FillLinked(ctx context.Context) error {
-	boards, err := s.store.Boards(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for i := range boards {
-		b := &boards[i]
+	return s.eachBoard(ctx, func(b *leaderboard.Board) (err error) {
 		if b.Filling() && !b.FillLease.After(s.now()) {
-			errs = append(errs, s.fillLinked(ctx, b))
+			err = s.fillLinked(ctx, b)
 		}
 		if b.Season.Kind == leaderboard.Rolling {
-			errs = append(errs, s.advanceWindows(ctx, b))
+			err = errors.Join(err, s.advanceWindows(ctx, b))
 		}
-	}
-	return errors.Join(errs...)
+		return err
+	})
 }
 
 var errMustNotFill = errors.New("another process fills the board, or the board is filled or deleted")
@@ -243,16 +247,13 @@ func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, field 
 // process has the RecountLease. If another region has changed divisions, FillDivisions also
 // updates this region's index.
 func (s *shared) FillDivisions(ctx context.Context) error {
-	boards, err := s.store.Boards(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for i := range boards {
-		if b := &boards[i]; !b.RecountLease.IsZero() && !b.RecountLease.After(s.now()) {
-			errs = append(errs, s.fillDivisions(ctx, b))
+	err := s.eachBoard(ctx, func(b *leaderboard.Board) error {
+		if b.RecountLease.IsZero() || b.RecountLease.After(s.now()) {
+			return nil
 		}
-	}
+		return s.fillDivisions(ctx, b)
+	})
+	errs := []error{err}
 	for c, err := range s.store.RankChanges(ctx) {
 		if err == nil && c.Board != "" {
 			err = s.repeatDivisions(ctx, c)

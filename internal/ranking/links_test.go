@@ -206,10 +206,13 @@ func (s *faultyStore) Result(ctx context.Context, key leaderboard.ResultKey) (le
 //   - creations and fills of linked boards
 //   - divisions, some of them crossed, that are added, removed and filled
 func TestLinkedBoardsEqualARecount(t *testing.T) {
+	testHistories(t, needs.More(t, 3), linkedHistory)
+}
+
+func testHistories(t *testing.T, count int, history func(*testing.T, *rand.Rand)) {
 	runSeed := seed.New(t)
-	for n := range uint64(needs.More(t, 3)) {
-		rng := rand.New(rand.NewPCG(runSeed, n))
-		linkedHistory(t, rng)
+	for n := range uint64(count) {
+		history(t, rand.New(rand.NewPCG(runSeed, n)))
 		if t.Failed() {
 			t.Fatalf("history %d failed", n)
 		}

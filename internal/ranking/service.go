@@ -184,18 +184,12 @@ func (s *Service) loadSeason(ctx context.Context, b *leaderboard.Board, key lead
 // ChangeShards rebuilds each loaded season that does not fit its board (see
 // [leaderboard.Index].Fits), for example after a change of the board's shards.
 func (s *Service) ChangeShards(ctx context.Context) error {
-	boards, err := s.store.Boards(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for i := range boards {
-		b := &boards[i]
+	return s.eachBoard(ctx, func(b *leaderboard.Board) error {
 		p, err := s.plan(ctx, b)
 		if err != nil {
-			errs = append(errs, err)
-			continue
+			return err
 		}
+		var errs []error
 		for _, id := range p.unsealed {
 			key := leaderboard.SeasonKey{Board: b.ID, Season: id}
 			if s.index.Fits(b, key) {
@@ -208,11 +202,11 @@ func (s *Service) ChangeShards(ctx context.Context) error {
 				}
 			}
 			if errs = append(errs, err); ctx.Err() != nil {
-				return errors.Join(errs...)
+				break
 			}
 		}
-	}
-	return errors.Join(errs...)
+		return errors.Join(errs...)
+	})
 }
 
 // Ready reports whether a Load has succeeded, or has failed because the index is unavailable.

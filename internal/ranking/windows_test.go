@@ -17,7 +17,6 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 	"github.com/open-leaderboard/leaderboard/test/needs"
-	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 const (
@@ -202,14 +201,7 @@ func (f *rollingFixture) checkWindows() (filling int) {
 //   - two processes that write and fill concurrently, and store calls that fail
 //   - days without a running process, sweeps, and a change to or from daylight saving time
 func TestRollingBoardEqualsARecount(t *testing.T) {
-	runSeed := seed.New(t)
-	for n := range uint64(needs.More(t, 4)) {
-		rng := rand.New(rand.NewPCG(runSeed, n))
-		rollingHistory(t, rng)
-		if t.Failed() {
-			t.Fatalf("history %d failed", n)
-		}
-	}
+	testHistories(t, needs.More(t, 4), rollingHistory)
 }
 
 func rollingHistory(t *testing.T, rng *rand.Rand) {
