@@ -14,6 +14,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/finals"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 // newFinals seals a season of n users, in groups of three with the same score.
@@ -146,6 +147,8 @@ func TestReadsOfASealedSeasonAreCheap(t *testing.T) {
 // The read must return the old or the new standings, with the old or the new total. After
 // the change, a read with the cached pages must return the new standings.
 func TestModelOfAReaderBesideAChange(t *testing.T) {
+	needs.Also(t, "histories")
+	first, every := stride(t)
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	users := []leaderboard.UserID{"u0", "u1", "u2"}
 	names := func(standings []leaderboard.Standing, total int64, err error) (string, error) {
@@ -200,7 +203,7 @@ func TestModelOfAReaderBesideAChange(t *testing.T) {
 		} {
 			t.Run(name+" beside "+change, func(t *testing.T) {
 				for readIndex := range 4 {
-					for n, more := 0, true; more; n++ {
+					for n, more := first, true; more; n += every {
 						w := newSeason(t)
 						ctx := t.Context()
 						if err := w.seal(ctx, w.third); err != nil {

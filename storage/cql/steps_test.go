@@ -676,17 +676,42 @@ func (e *encounter) checkOutcome(ctx context.Context, w *writers, first int) err
 	return nil
 }
 
-// orders returns all schedules of one turn, and some random schedules of two and three turns. No
-// turn has more statements than the parameter longest. With LEADERBOARD_STEPS_TURNS=2, orders
-// returns all schedules of two turns, which take minutes.
-func orders(t testing.TB, longest, random int) []schedule {
+// stride returns the first index and the step of a loop over the statements of a call. The part
+// histories of make slow has all statements, make check every third, from a random one.
+func stride(t testing.TB) (first, step int) {
+	if needs.Running("histories") {
+		return 0, 1
+	}
+	return int(stepsSeed(t) % 3), 3
+}
+
+// orders returns the schedules of one turn, as stride chooses them, and some random schedules of two
+// and three turns. No turn has more statements than the parameter longest. With
+// LEADERBOARD_STEPS_TURNS=2, orders returns all schedules of two turns, which take minutes.
+func orders(t testing.TB, longest, random int) (all []schedule) {
 	if n := envInt("LEADERBOARD_STEPS_TURNS", 0); n > 0 {
 		return schedules(n, longest)
 	}
-	seed := stepsSeed(t)
-	rng := rand.New(rand.NewPCG(seed, 0))
-	all := schedules(1, longest)
-	for i := range random {
+	first, step := stride(t)
+	for k := first; k < longest; k += step {
+		all = append(all, schedule{k + 1})
+	}
+	return append(all, randomOrders(t, longest, random)...)
+}
+
+// insideOrders returns schedules in which one call runs between two statements of the other, as stride
+// chooses them, and some random ones of two and three turns.
+func insideOrders(t testing.TB, longest, random int) (all []schedule) {
+	first, step := stride(t)
+	for k := first; k < longest; k += step {
+		all = append(all, schedule{k + 1, 1000})
+	}
+	return append(all, randomOrders(t, longest, random)...)
+}
+
+func randomOrders(t testing.TB, longest, n int) (all []schedule) {
+	rng := rand.New(rand.NewPCG(stepsSeed(t), 0))
+	for i := range n {
 		s := make(schedule, 2+i%2)
 		for i := range s {
 			s[i] = 1 + rng.IntN(longest)
@@ -694,20 +719,6 @@ func orders(t testing.TB, longest, random int) []schedule {
 		all = append(all, s)
 	}
 	return all
-}
-
-// insideOrders returns schedules in which one call runs between two statements of the other, and some
-// random ones of two and three turns. The part histories of make slow has all of the former, make
-// check every third, from a random one.
-func insideOrders(t testing.TB, longest, random int) (all []schedule) {
-	first, step := int(stepsSeed(t)%3), 3
-	if needs.Running("histories") {
-		first, step = 0, 1
-	}
-	for k := first; k < longest; k += step {
-		all = append(all, schedule{k + 1, 1000})
-	}
-	return append(all, orders(t, longest, random)[longest:]...)
 }
 
 func stepsSeed(t testing.TB) uint64 {
@@ -752,7 +763,7 @@ func TestModelOfTwoWriters(t *testing.T) {
 func sharedModel(m *model) func() conn { return func() conn { return m } }
 
 func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
-	runs := needs.More(t, 5)
+	runs := needs.More(t, 3)
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
@@ -776,10 +787,12 @@ func TestModelOfTwoWritersAndLaggingReplicas(t *testing.T) {
 // In each round, a process dies before a different statement. After another process's call,
 // a third process repeats the call of the dead process.
 func TestModelOfAWriterThatDies(t *testing.T) {
+	needs.Also(t, "histories")
 	for _, e := range slices.Concat(encounters, voidEncounters) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			for index, more := 0, true; more; index++ {
+			index, step := stride(t)
+			for more := true; more; index += step {
 				w := newWriters(t, sharedModel(newModel(nil)), e.board(), "u")
 				w.vary(index)
 				ctx := t.Context()
@@ -787,8 +800,8 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 					t.Fatal(err)
 				}
 				clock := w.clock
-				step, die := w.conns[0].walk(func() { _ = e.calls[0](ctx, w, w.stores[0]) })
-				more = step(index)
+				run, die := w.conns[0].walk(func() { _ = e.calls[0](ctx, w, w.stores[0]) })
+				more = run(index)
 				die()
 				if err := e.calls[1](ctx, w, w.stores[1]); err != nil {
 					t.Fatal(err)

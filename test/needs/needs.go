@@ -22,7 +22,7 @@ const (
 )
 
 // moreTimes is the factor of More.
-const moreTimes = 10
+const moreTimes = 20
 
 // EnvServers is the environment variable that makes a test fail, if it is 1, because a server or
 // a program is missing. Otherwise the test is skipped.

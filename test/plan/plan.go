@@ -32,7 +32,7 @@ type Part struct {
 var Parts = []Part{
 	{Name: "clusters", Runs: "suites and failures on three Cassandra nodes, two data centers and a Redis Cluster",
 		When: "storage/cql, cache/redis, test/cluster"},
-	{Name: "histories", Runs: "random tests with ten times as many runs",
+	{Name: "histories", Runs: "random tests with twenty times as many runs",
 		When: "a store, an index or internal/ranking", OneServer: true},
 	{Name: "race", Runs: "under the race detector, what make check runs without it",
 		When: "goroutines or locks", OneServer: true},
