@@ -42,6 +42,7 @@ import (
 	"github.com/gocql/gocql"
 
 	"github.com/open-leaderboard/leaderboard/test/cluster"
+	"github.com/open-leaderboard/leaderboard/test/program"
 )
 
 // Options configure a deployment. The zero value is usable.
@@ -258,7 +259,7 @@ var binary struct {
 	err  error
 }
 
-// Program builds the program once per process, without the race detector, and returns its path.
+// Program returns the path of the program, which it builds at most once per process, without the race detector.
 func Program(t testing.TB) string {
 	t.Helper()
 	binary.once.Do(func() {
@@ -266,11 +267,7 @@ func Program(t testing.TB) string {
 		if binary.dir, binary.err = os.MkdirTemp("", "leaderboard-deployment-"); binary.err != nil {
 			return
 		}
-		binary.path = filepath.Join(binary.dir, "leaderboard")
-		out, err := exec.Command("go", "build", "-ldflags=-s -w", "-o", binary.path, "github.com/open-leaderboard/leaderboard/cmd/leaderboard").CombinedOutput()
-		if err != nil {
-			binary.err = fmt.Errorf("go build: %w\n%s", err, out)
-		}
+		binary.path, binary.err = program.Path(context.Background(), "", binary.dir)
 	})
 	if binary.err != nil {
 		t.Fatal(binary.err)

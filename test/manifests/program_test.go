@@ -1,10 +1,10 @@
 package manifests
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -12,9 +12,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/test/program"
 )
 
-var program string
+var leaderboard string
 
 func TestMain(m *testing.M) {
 	os.Exit(func() int {
@@ -24,11 +25,9 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		program = filepath.Join(dir, "leaderboard")
-		build := exec.Command("go", "build", "-ldflags=-s -w", "-o", program, "./cmd/leaderboard")
-		build.Dir = "../.."
-		if out, err := build.CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+		leaderboard, err = program.Path(context.Background(), "../..", dir)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
 		return m.Run()
@@ -42,7 +41,7 @@ const batchTime = 30 * time.Second
 func checkKnown(t *testing.T, args []string) {
 	t.Helper()
 	// The program prints help only if it knows the arguments before --help.
-	if out, err := exec.Command(program, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(leaderboard, append(slices.Clone(args), "--help")...).CombinedOutput(); err != nil {
 		t.Errorf("leaderboard %v: %v: %s", args, err, out)
 	}
 }

@@ -125,7 +125,7 @@ func TestSystemdAcceptsTheUnit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	local := strings.ReplaceAll(string(text), "/usr/local/bin/leaderboard", program)
+	local := strings.ReplaceAll(string(text), "/usr/local/bin/leaderboard", leaderboard)
 	write(local)
 	if out, err := run("verify", "--man=no"); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("systemd-analyze verify: %v: %s", err, out)

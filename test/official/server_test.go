@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard/test/needs"
+	"github.com/open-leaderboard/leaderboard/test/program"
 )
 
 var _ = needs.PackageWithoutRace("the tests check a child process")
@@ -80,10 +81,9 @@ func (p *process) run() (string, error) {
 	if p.dir, err = os.MkdirTemp("", "leaderboard-official-"); err != nil {
 		return "", err
 	}
-	binary := filepath.Join(p.dir, "leaderboard")
-	build := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", binary, "../../cmd/leaderboard")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	binary, err := program.Path(ctx, "", p.dir)
+	if err != nil {
+		return "", err
 	}
 	addr, err := freeAddress()
 	if err != nil {

@@ -8,35 +8,33 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/program"
 )
 
 var buildProgram = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "leaderboard-page-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "leaderboard")
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "./cmd/leaderboard")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
+	return program.Path(context.Background(), "../..", folder)
 })
 
+// folder is removed after the tests.
+var folder string
+
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := buildProgram(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
+	os.Exit(func() (code int) {
+		var err error
+		if folder, err = os.MkdirTemp("", "leaderboard-page-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(folder)
+		return m.Run()
+	}())
 }
 
 type output struct {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/plan"
+	"github.com/open-leaderboard/leaderboard/test/program"
 )
 
 const usage = `usage, in the root of the repository:
@@ -55,7 +57,8 @@ func printParts(w io.Writer) {
 }
 
 // check runs three lanes at a time: the checks that need no servers, and the tests with and without
-// the race detector. The servers start while the first lane runs.
+// the race detector. The servers start while the first lane runs. The tests share one build of the
+// program.
 func check(ctx context.Context) error {
 	all, err := plan.Read(".")
 	if err != nil {
@@ -64,6 +67,14 @@ func check(ctx context.Context) error {
 	r := newReport(all)
 	env := []string{needs.Variable + "=" + needs.Check, needs.EnvServers + "=1"}
 	servers := startServers(ctx, r)
+	dir, err := os.MkdirTemp("", "leaderboard-check-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "leaderboard")
+	r.commands(ctx, "program", []string{"go", "build", "-ldflags=-s -w", "-o", path, "./cmd/leaderboard"})
+	env = append(env, program.Variable+"="+path)
 	race, plain := plan.Check(all, ".")
 	runLanes(
 		func() { static(ctx, r, all, env) },
