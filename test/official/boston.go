@@ -147,9 +147,11 @@ func Boston(t *testing.T, d Deployment) {
 }
 
 // BostonInOrderOfArrival checks that results with equal scores and without times rank in the order
-// of their arrival. The deployment's feeder must keep the order of results.
-func BostonInOrderOfArrival(t *testing.T, d Deployment) {
+// of their arrival. The deployment's feeder must keep the order of results. Only the first runners
+// take part, at most the given number.
+func BostonInOrderOfArrival(t *testing.T, d Deployment, most int64) {
 	runners, _ := readBoston(t)
+	runners = slices.DeleteFunc(runners, func(f finisher) bool { return f.overall > most })
 	c := d.client()
 	b := c.createBoard(t, bostonBoard("boston-arrival"))
 	if err := d.Feeder(t.Context(), b, bostonResults(runners, false)); err != nil {
@@ -239,6 +241,10 @@ func compareBoston(t *testing.T, c *client, b string, finishers []finisher, want
 		t.Fatalf("%d ladders, want %d", len(ladders), wantLadders)
 	}
 	rows, distinct := map[bool]int{}, map[bool]int64{}
+	if !needs.Running("official") { // make check reads the overall ladder and some of the divisions
+		random := newRand(seed.New(t))
+		ladders = slices.DeleteFunc(ladders, func(l bostonLadder) bool { return l.division != "" && random.IntN(4) > 0 })
+	}
 	for _, l := range ladders {
 		byMethod := map[string][]entry{}
 		for _, m := range methods {

@@ -106,8 +106,8 @@ var DecayMoments = []string{"1900-01-01", "1940-01-01", "1970-07-01", "1998-07-1
 
 // Decay checks boards of decaying football points: 3 for a win and 1 for a draw, with a half-life
 // of a year. A board for each moment has a season that has ended. One more board has a season
-// without end, with scores at the time of the answer.
-func Decay(t *testing.T, d Deployment, moments []string) {
+// without end, with scores at the time of the answer; it has the last results, at most recent.
+func Decay(t *testing.T, d Deployment, moments []string, recent int) {
 	c := d.client()
 	results := footballResults(readFootball(t), 3*decayUnit, decayUnit)
 	tables := newDecayTables()
@@ -149,6 +149,7 @@ func Decay(t *testing.T, d Deployment, moments []string) {
 		settings.ID += "-now"
 		settings.Season.Schedule = "NONE"
 		b := c.createBoard(t, settings)
+		results := results[max(0, len(results)-recent):]
 		if err := d.Feeder(t.Context(), b, results); err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package official
 
 import (
+	"math"
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard/test/needs"
@@ -21,7 +22,14 @@ func TestBostonDivisionAdded(t *testing.T) {
 	BostonDivisionAdded(t, deployment(t, batch))
 }
 
-func TestBostonInOrderOfArrival(t *testing.T) { BostonInOrderOfArrival(t, deployment(t, batch)) }
+func TestBostonInOrderOfArrival(t *testing.T) {
+	needs.Also(t, "official")
+	most := int64(5000)
+	if needs.Running("official") {
+		most = math.MaxInt64
+	}
+	BostonInOrderOfArrival(t, deployment(t, batch), most)
+}
 
 func TestF1(t *testing.T) {
 	needs.Slow(t, "official")
@@ -54,11 +62,11 @@ func TestLinkedFootball(t *testing.T) {
 
 func TestDecay(t *testing.T) {
 	needs.Also(t, "official")
-	moments := DecayMoments[:3]
+	moments, recent := DecayMoments[:2], 10_000
 	if needs.Running("official") {
-		moments = DecayMoments
+		moments, recent = DecayMoments, math.MaxInt
 	}
-	Decay(t, deployment(t, batch), moments)
+	Decay(t, deployment(t, batch), moments, recent)
 }
 
 func TestIMO(t *testing.T) { IMO(t, deployment(t, batch)) }
