@@ -16,6 +16,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/producer"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -76,7 +77,7 @@ func TestServersFailInRandomHistories(t *testing.T) {
 	r.waitAdvanced()
 	r.index.Keep()
 	counts := map[string]int{}
-	for range 60 {
+	for range needs.More(t, 30) {
 		switch step := random.IntN(10); {
 		case step < 4:
 			r.send(r.next(1+random.IntN(30), 23)...)

@@ -19,6 +19,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -248,7 +249,7 @@ func TestPositionsInRandomHistories(t *testing.T) {
 	r.waitCommitted()
 	r.checkRanks()
 	counts := map[string]int{}
-	for range 60 {
+	for range needs.More(t, 30) {
 		i := random.IntN(len(processes))
 		p := processes[i]
 		switch step := random.IntN(10); {

@@ -16,10 +16,12 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
 func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
+	needs.Also(t, "histories")
 	c := startReal(t)
 	s, _ := newService(t, ranking.Options{})
 	var mu sync.Mutex
@@ -32,7 +34,10 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 		}
 		return nil
 	})
-	const n = 2000
+	n := 1000
+	if needs.Running("histories") {
+		n = 4000
+	}
 	messages := c.results(0, n, 97)
 	c.send(messages...)
 	var matches [partitions][]string // by offset
@@ -57,7 +62,7 @@ func TestOffsetsAreCommittedOnlyAfterApply(t *testing.T) {
 			}
 		}
 		seen[all] = true
-		return all == n
+		return all == int64(n)
 	})
 	if len(seen) < 3 {
 		t.Errorf("the test saw %d states of the committed offsets, want at least 3: otherwise it checks no intermediate commit", len(seen))
@@ -134,7 +139,7 @@ func TestHandOverRedeliversNothing(t *testing.T) {
 	o := consumer.Options{BatchResults: 5, SessionTimeout: 30 * time.Second}
 	first, second := c.join(g, o), c.join(g, o)
 	eventually(t, "both consumers have partitions", func() bool { return len(c.members()) == 2 })
-	const n = 3000
+	n := needs.More(t, 1000)
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
