@@ -30,7 +30,8 @@ type Sizes struct {
 	Changes int
 	// Moves is the number of updates made while other goroutines read. Default 2,000.
 	Moves int
-	// Positions is the number of positions of a ladder at which each comparison reads. Default 12.
+	// Positions is the number of positions of a ladder at which each comparison reads, and of users
+	// whom the ladder lacks. Default 12.
 	// Further comparisons read at other positions.
 	Positions int
 }

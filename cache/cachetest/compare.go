@@ -80,9 +80,13 @@ func (f *fixture) compareLadder(d leaderboard.Division) {
 	f.equal(name("view of standings"), view, v)
 
 	sample := f.samplePositions(len(all))
-	for _, user := range users {
+	absent := 0
+	for _, user := range users { // in the random order of a map
 		i, ok := indexOf[user]
 		if !ok {
+			if absent++; absent > f.sizes.Positions && user != "no such user" {
+				continue
+			}
 			if _, _, err := f.Around(ctx, l, user, 2, 2); !errors.Is(err, leaderboard.ErrEntryNotFound) {
 				f.Fatalf("%s: error %v, want ErrEntryNotFound", name("around %q", user), err)
 			}

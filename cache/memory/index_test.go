@@ -15,10 +15,9 @@ import (
 
 func TestIndex(t *testing.T) {
 	open := func(testing.TB) leaderboard.Index { return New() }
-	cachetest.Run(t, open, cachetest.Limits{}, cachetest.Sizes{Positions: needs.More(t, 5)})
-	t.Run("RandomHistories", func(t *testing.T) {
-		cachetest.RunHistories(t, open, cachetest.Limits{}, cachetest.Sizes{Histories: needs.More(t, 6)})
-	})
+	sizes := cachetest.Sizes{Histories: needs.More(t, 6), Positions: needs.More(t, 3)}
+	cachetest.Run(t, open, cachetest.Limits{}, sizes)
+	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, cachetest.Limits{}, sizes) })
 }
 
 var (

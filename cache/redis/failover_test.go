@@ -618,7 +618,7 @@ func runHistories(t *testing.T, shards, runs int, losses, changes bool) {
 	servers := startShardServers(t, shards, 4)
 	for run := range runs {
 		h := &history{t: t, rng: rand.New(rand.NewPCG(runSeed, uint64(run))), name: fmt.Sprint("log ", run, "/"), servers: servers, store: newStore(0), copies: make([][][]any, shards), counts: map[string]int{}, losses: losses, changes: changes}
-		h.run(300)
+		h.run(200)
 		t.Logf("run %d: %d rebuilds, %v", run, h.rebuilds, h.counts)
 		if h.rebuilds > 0 && !losses && !changes {
 			t.Errorf("run %d: %d rebuilds after failures of servers, want 0", run, h.rebuilds)

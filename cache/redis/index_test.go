@@ -49,7 +49,7 @@ func limitsOf(shards int) cachetest.Limits {
 func suites(t *testing.T, addrs []string, shards, histories int) {
 	open := func(tb testing.TB) leaderboard.Index { return openUnclosed(tb, options(addrs, shards)) }
 	measured := func(tb testing.TB) leaderboard.Index { return observe.Index(open(tb), prometheus.NewRegistry()) }
-	sizes := cachetest.Sizes{Histories: histories, Changes: 40, Moves: 300 * histories, Positions: min(3+histories, 12)}
+	sizes := cachetest.Sizes{Histories: histories, Changes: 40, Moves: 100 * histories, Positions: min(1+histories, 12)}
 	cachetest.Run(t, measured, limitsOf(shards), sizes)
 	t.Run("RandomHistories", func(t *testing.T) { cachetest.RunHistories(t, open, limitsOf(shards), sizes) })
 }
@@ -221,9 +221,9 @@ func TestIndexOnACluster(t *testing.T) {
 	needs.Slow(t, "clusters")
 	addrs := cluster.RedisCluster(t)
 	t.Run("OneShard", func(t *testing.T) {
-		suites(t, addrs, 1, 2)
+		suites(t, addrs, 1, 6)
 	})
 	t.Run("Shards", func(t *testing.T) {
-		suites(t, addrs, 4, 2)
+		suites(t, addrs, 4, 6)
 	})
 }

@@ -70,7 +70,7 @@ func (s *partScans) partsOf(lost []int, shards int) (parts []leaderboard.Part, u
 // index are as after a Rebuild.
 func TestRestoreOfLostShards(t *testing.T) {
 	needs.NoRace(t, "one call follows another")
-	runSeed := seed.New(t)
+	runSeed, rounds := seed.New(t), needs.More(t, 3)
 	smallTrees(t)
 	const shards = 4
 	addrs := []string{cluster.Redis(t)}
@@ -97,11 +97,11 @@ func TestRestoreOfLostShards(t *testing.T) {
 				s.update(t, x, e)
 			}
 			s.rebuild(t, x)
-			for range 200 {
+			for range 100 {
 				change(1)
 			}
-			for round := range 6 {
-				for range 60 {
+			for round := range rounds {
+				for range 30 {
 					change(rng.IntN(2))
 				}
 				control := *x.season(testSeason).control.Load()

@@ -31,13 +31,14 @@ func (s *store) rebuildWith(ctx context.Context, x *Index, shards int) error {
 // Rebuilds change the number of shards. Meanwhile two processes, x and y, update the season, and y reads
 // pages. Every page is complete. After each change, x equals a new index with this number of shards.
 func TestTheNumberOfShardsChanges(t *testing.T) {
-	runSeed := seed.New(t)
+	runSeed, changes := seed.New(t), needs.More(t, 2)
 	smallTrees(t)
 	for _, many := range []bool{false, true} {
 		t.Run(fmt.Sprint("cluster=", many), func(t *testing.T) {
 			var addrs []string
 			if many {
 				needs.Slow(t, "clusters")
+				changes = 3
 				addrs = addrsOf(cluster.Private(t, cluster.StartRedisCluster, cluster.RedisConfig{}))
 			} else {
 				addrs = []string{cluster.Redis(t)}
@@ -46,7 +47,7 @@ func TestTheNumberOfShardsChanges(t *testing.T) {
 			o := options(addrs, 1)
 			x, y, s := openIndex(t, o), openIndex(t, o), newStore(400)
 			s.rebuild(t, x)
-			for range 3 {
+			for range changes {
 				shards := []int{1, 2, 3, 4, 7}[rng.IntN(5)]
 				ctx, stop := context.WithCancel(t.Context())
 				var background sync.WaitGroup
