@@ -49,7 +49,7 @@ func TestModelHistories(t *testing.T) {
 	storagetest.RunHistories(t, func(testing.TB) leaderboard.Store {
 		seed++
 		return modelStore(newModel(rand.New(rand.NewPCG(seed, 0))))
-	}, storagetest.Sizes{Histories: needs.More(t, 8)})
+	}, storagetest.Sizes{Histories: needs.More(t, 5)})
 }
 
 var limits = storagetest.Limits{

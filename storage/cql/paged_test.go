@@ -307,7 +307,7 @@ func TestPagesAfterRandomChanges(t *testing.T) {
 	key := func(score, n int) leaderboard.SortKey {
 		return leaderboard.MakeSortKey(leaderboard.RankKey(fmt.Sprintf("%08d", score)), stepsEpoch, finalUser(n))
 	}
-	for round := range needs.More(t, 10) {
+	for round := range needs.More(t, 5) {
 		scores := 1 + rng.IntN(1+rng.IntN(2000))
 		stored := map[string][]pageRow{}
 		present := map[leaderboard.SortKey]leaderboard.UserID{}

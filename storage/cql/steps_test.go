@@ -826,7 +826,7 @@ func TestModelOfAWriterThatDies(t *testing.T) {
 // lost.
 func TestModelOfManyWriters(t *testing.T) {
 	seed := stepsSeed(t)
-	for i := range uint64(needs.More(t, 20)) {
+	for i := range uint64(needs.More(t, 10)) {
 		rng := rand.New(rand.NewPCG(seed, i))
 		if err := runThreeProcesses(t, rng, rng.IntN(2) == 0, 2+rng.IntN(20), 40); err != nil {
 			t.Fatalf("run %d: %v", i, err)
@@ -838,7 +838,7 @@ func TestModelOfManyWriters(t *testing.T) {
 // than in TestModelOfManyWriters.
 func TestModelOfAdoptions(t *testing.T) {
 	seed := stepsSeed(t)
-	for i := range uint64(needs.More(t, 75)) {
+	for i := range uint64(needs.More(t, 40)) {
 		if err := runThreeProcesses(t, rand.New(rand.NewPCG(seed, i)), true, 100, 12); err != nil {
 			t.Fatalf("run %d: %v", i, err)
 		}

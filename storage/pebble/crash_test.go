@@ -284,7 +284,7 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 // After a failed write, the store acknowledges no write. When it is opened again, it has every
 // acknowledged result.
 func TestFailedWriteStopsTheStore(t *testing.T) {
-	runSeeds(t, needs.More(t, 15), func(t *testing.T, rng *rand.Rand) {
+	runSeeds(t, needs.More(t, 8), func(t *testing.T, rng *rand.Rand) {
 		mem := vfs.NewCrashableMem()
 		permanent := rng.IntN(2) == 0
 		successes := rng.IntN(60)

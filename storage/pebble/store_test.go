@@ -23,7 +23,7 @@ func openMem(t testing.TB) leaderboard.Store {
 
 func TestRandomHistories(t *testing.T) {
 	needs.NoRace(t, "one call follows another")
-	storagetest.RunHistories(t, openMem, storagetest.Sizes{Histories: needs.More(t, 20)})
+	storagetest.RunHistories(t, openMem, storagetest.Sizes{Histories: needs.More(t, 12)})
 }
 
 // The contract allows RankChanges to yield nothing if one process holds the store and its only index.
