@@ -14,6 +14,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
@@ -35,10 +36,11 @@ func (s *testServer) firstKey(t *testing.T) string {
 
 func putKeys(t *testing.T, data string, keys ...leaderboard.APIKey) {
 	t.Helper()
-	store, err := pebble.Open(data, pebble.Options{})
+	backend, err := pebble.Open(data, pebble.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	store := engine.New(backend)
 	for _, k := range keys {
 		if err := store.PutAPIKey(t.Context(), k); err != nil {
 			t.Error(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/cache/redis"
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
@@ -44,7 +45,7 @@ func (s *server) openDistributed(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	s.store = observe.Store(store, s.metrics)
+	s.store = observe.Store(engine.New(store), s.metrics)
 	s.closeLater(store.Close)
 	index, err := redis.Open(ctx, redis.Options{
 		Redis: driver, Shards: c.Redis.Shards, Prefix: c.Redis.Prefix, Registerer: s.metrics, Log: s.log, Traces: s.traces != nil,

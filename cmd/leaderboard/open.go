@@ -24,6 +24,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
@@ -126,7 +127,7 @@ func (s *server) openEmbedded() error {
 	if err != nil {
 		return fmt.Errorf("%w; --data names the folder", err)
 	}
-	s.store = observe.Store(store, s.metrics)
+	s.store = observe.Store(engine.New(store), s.metrics)
 	s.closeLater(store.Close)
 	s.warnOfSharedFolders(c.Data, c.BackupDir)
 	s.backups = newBackups(store, c.BackupFolder(), s.metrics)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
@@ -200,7 +201,7 @@ func TestACutListIsAnError(t *testing.T) {
 	if _, err := s.SetBan(ctx, ban); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.AppendAct(ctx, leaderboard.Act{ID: "a", At: stepsEpoch}); err != nil {
+	if err := engine.New(s).AppendAct(ctx, leaderboard.Act{ID: "a", At: stepsEpoch}); err != nil {
 		t.Fatal(err)
 	}
 	for stmt, list := range map[string]func(*Store) error{
@@ -210,8 +211,8 @@ func TestACutListIsAnError(t *testing.T) {
 			}
 			return err
 		},
-		selectActDays: func(s *Store) (err error) {
-			for _, e := range s.Acts(ctx, leaderboard.ActKey{}) {
+		selectListRows: func(s *Store) (err error) {
+			for _, e := range engine.New(s).Acts(ctx, leaderboard.ActKey{}) {
 				err = e
 			}
 			return err

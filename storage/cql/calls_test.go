@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"iter"
 	"math"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
@@ -104,6 +106,7 @@ func (r *recorder) swap(ctx context.Context, q op, row map[string]any) (bool, er
 func TestCallsAreGolden(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+	e := engine.New(s)
 	s.now = func() time.Time { return stepsEpoch }
 	s.parallel = 1 // one statement at a time, so that the order of statements is fixed
 	s.name = [8]byte{'s', 't', 'o', 'r', 'e'}
@@ -211,7 +214,7 @@ func TestCallsAreGolden(t *testing.T) {
 		}},
 		{"SeasonIDs", func() error { _, err := s.SeasonIDs(ctx, b.ID); return err }},
 		{"FinalStandings", func() error { _, _, err := s.FinalStandings(ctx, red, 1, 10); return err }},
-		{"Erase", func() error { _, err := s.Erase(ctx, "u", stepsEpoch); return err }},
+		{"Erase", func() error { _, err := e.Erase(ctx, "u", stepsEpoch); return err }},
 		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, seasonKey, time.Time{}) }},
 		// A rank change is a change that an index may lack, such as an erasure.
 		{"RankChanges and FinishRankChange of the first change", func() error {
@@ -225,6 +228,21 @@ func TestCallsAreGolden(t *testing.T) {
 		}},
 		{"FinishDeletions", func() error { return s.FinishDeletions(ctx) }},
 		{"DeleteBoard", func() error { return s.DeleteBoard(ctx, b.ID, time.Time{}) }},
+		{"AppendAct", func() error { return e.AppendAct(ctx, leaderboard.Act{ID: "a", At: stepsEpoch}) }},
+		{"AppendAct of an act that concerns a user", func() error {
+			return e.AppendAct(ctx, leaderboard.Act{ID: "b", At: stepsEpoch.Add(time.Second), ActDetail: leaderboard.ActDetail{User: "u"}})
+		}},
+		{"AppendAct of an act before an erasure of the user", func() error {
+			return e.AppendAct(ctx, leaderboard.Act{ID: "c", At: stepsEpoch, ActDetail: leaderboard.ActDetail{User: "u"}})
+		}},
+		{"Acts", func() error { return last(e.Acts(ctx, leaderboard.ActKey{})) }},
+		{"UserActs after an act", func() error { return last(e.UserActs(ctx, "u", leaderboard.ActKey{At: stepsEpoch, ID: "b"})) }},
+		{"PutAPIKey", func() error { return e.PutAPIKey(ctx, leaderboard.APIKey{ID: "k", Hash: [32]byte{1}}) }},
+		{"PutAPIKey again", func() error { return e.PutAPIKey(ctx, leaderboard.APIKey{ID: "k", Hash: [32]byte{1}}) }},
+		{"PutAPIKey that replaces a key", func() error { return e.PutAPIKey(ctx, leaderboard.APIKey{ID: "k", Hash: [32]byte{2}}) }},
+		{"APIKey", func() error { _, err := e.APIKey(ctx, [32]byte{2}); return err }},
+		{"APIKeys", func() error { _, err := e.APIKeys(ctx); return err }},
+		{"DeleteAPIKey", func() error { return e.DeleteAPIKey(ctx, "k") }},
 	} {
 		fmt.Fprintf(&rec.text, "\n# %s\n", call.name)
 		if err := call.run(); err != nil {
@@ -232,6 +250,12 @@ func TestCallsAreGolden(t *testing.T) {
 		}
 	}
 	golden(t, "calls.golden", rec.text.String())
+}
+
+func last(acts iter.Seq2[leaderboard.Act, error]) (err error) {
+	for _, err = range acts {
+	}
+	return err
 }
 
 func golden(t *testing.T, name, got string) {

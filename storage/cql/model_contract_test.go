@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
+	"github.com/open-leaderboard/leaderboard/storage"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 	"github.com/open-leaderboard/leaderboard/test/needs"
 )
@@ -22,8 +24,16 @@ func TestModelKeepsTheContract(t *testing.T) {
 	}
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel() // each test has its own model
-		return modelStore(newModel(nil))
+		return engine.New(modelStore(newModel(nil)))
 	}, limits, storagetest.Sizes{RowsDivisor: divisor, RoundsDivisor: divisor})
+}
+
+func TestModelBackend(t *testing.T) {
+	seed := stepsSeed(t)
+	storagetest.RunBackend(t, func(testing.TB) storage.Backend {
+		seed++
+		return modelStore(newModel(rand.New(rand.NewPCG(seed, 0))))
+	})
 }
 
 func TestModelRefusalsExpire(t *testing.T) {
@@ -32,14 +42,14 @@ func TestModelRefusalsExpire(t *testing.T) {
 		m.now = now
 		s := modelStore(m)
 		s.now = now
-		return s
+		return engine.New(s)
 	})
 }
 
 func TestModelSeasonLimit(t *testing.T) {
 	s := modelStore(newModel(nil))
 	s.maxSeasons = 4
-	storagetest.RunSeasonLimit(t, s, s.maxSeasons)
+	storagetest.RunSeasonLimit(t, engine.New(s), s.maxSeasons)
 }
 
 // Lagging replicas do not change the answers, because every quorum has a replica with the latest
@@ -48,7 +58,7 @@ func TestModelHistories(t *testing.T) {
 	seed := stepsSeed(t)
 	storagetest.RunHistories(t, func(testing.TB) leaderboard.Store {
 		seed++
-		return modelStore(newModel(rand.New(rand.NewPCG(seed, 0))))
+		return engine.New(modelStore(newModel(rand.New(rand.NewPCG(seed, 0)))))
 	}, storagetest.Sizes{Histories: needs.More(t, 5)})
 }
 

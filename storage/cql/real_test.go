@@ -21,8 +21,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/schema"
+	"github.com/open-leaderboard/leaderboard/storage"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/needs"
@@ -109,9 +111,8 @@ func (k *keyspace) tenant() *tenant {
 
 // A tenant changes the keys of its rows, so that tests can share tables:
 //
-//   - Boards and ids of API keys get a prefix.
+//   - Boards and names of lists get a prefix.
 //   - Hashes are hashed again with the prefix.
-//   - Days of the audit log get other numbers.
 //   - Realm 0 becomes another realm.
 type tenant struct {
 	conn
@@ -121,23 +122,17 @@ type tenant struct {
 	hashes map[string][]byte // the hashes that the store uses, by the hashes in the tables
 }
 
-// The numbers of days in the audit log are above -tenantDays/2 and below tenantDays/2.
-const tenantDays = 100_000
-
 func (t *tenant) prefix() string { return fmt.Sprintf("tenant-%d/", t.n) }
 
 func (t *tenant) renameKeys(q op) op {
 	realm := fmt.Sprint(int8(t.n))
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
-	audit := strings.HasPrefix(parse(q.stmt).table, "audit") // each tenant has its own days, so ids need no prefix
 	for i, column := range argumentColumns(q.stmt) {
 		switch {
-		case column == "board", column == "token(board,", column == "id" && !audit:
+		case column == "board", column == "token(board,", column == "id", column == "list":
 			out.args[i] = t.prefix() + q.args[i].(string)
-		case column == "user_hash", column == "hash", strings.HasPrefix(column, "token(user_hash)"):
+		case column == "user_hash", strings.HasPrefix(column, "token(user_hash)"):
 			out.args[i] = t.hash(q.args[i].([]byte))
-		case column == "day":
-			out.args[i] = q.args[i].(int) + int(t.n)*tenantDays
 		}
 	}
 	return out
@@ -166,11 +161,6 @@ func (t *tenant) restore(column string, dest any) (ok bool) {
 			*v, ok = t.hashes[string(*v)]
 			*v = slices.Clone(*v)
 			return ok
-		}
-	case *int:
-		if column == "day" {
-			*v -= int(t.n) * tenantDays
-			return *v >= -tenantDays/2 && *v < tenantDays/2
 		}
 	}
 	return true
@@ -217,7 +207,7 @@ func (t *tenant) read(ctx context.Context, q op, dest []any, row func() bool) er
 	}
 	return t.conn.read(ctx, renamed, dest, func() bool {
 		for i, c := range columns {
-			if !(c == "id" && strings.HasPrefix(p.table, "audit")) && !t.restore(c, dest[i]) {
+			if !t.restore(c, dest[i]) {
 				return true
 			}
 		}
@@ -291,8 +281,17 @@ func TestContract(t *testing.T) {
 	k := shared.createOnce(t)
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel()
-		return observe.Store(k.store(), prometheus.NewRegistry())
+		return observe.Store(engine.New(k.store()), prometheus.NewRegistry())
 	}, limits, sizes)
+}
+
+func TestBackend(t *testing.T) {
+	t.Parallel()
+	k := shared.createOnce(t)
+	storagetest.RunBackend(t, func(t testing.TB) storage.Backend {
+		t.(*testing.T).Parallel()
+		return k.store()
+	})
 }
 
 func TestOpenRefusesWhatItCannotServe(t *testing.T) {
@@ -330,7 +329,7 @@ func TestHistories(t *testing.T) {
 	for i := range sizes.Histories {
 		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
 			t.Parallel()
-			storagetest.RunHistories(t, func(testing.TB) leaderboard.Store { return k.store() }, one)
+			storagetest.RunHistories(t, func(testing.TB) leaderboard.Store { return engine.New(k.store()) }, one)
 		})
 	}
 }

@@ -389,6 +389,12 @@ func (s *Store) writeUser(ctx context.Context, ops ...op) error {
 	if n := len(ops); n > 1 {
 		ops[0], ops[n-1] = ops[n-1], ops[0]
 	}
+	return s.writeBatches(ctx, ops)
+}
+
+// writeBatches runs statements on one partition, in order. All statements of a batch become visible
+// together.
+func (s *Store) writeBatches(ctx context.Context, ops []op) error {
 	for len(ops) > 0 {
 		n, size := 0, 0
 		for n < len(ops) && (n == 0 || size+ops[n].approxBytes() <= maxBatchBytes) {

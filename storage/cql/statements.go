@@ -99,18 +99,9 @@ const (
 	insertBanEnd  = `INSERT INTO ban_ends (realm, until_at, user_hash, board) VALUES (0, ?, ?, ?) USING TIMESTAMP ?`
 	deleteBanEnd  = `DELETE FROM ban_ends USING TIMESTAMP ? WHERE realm = 0 AND until_at = ? AND user_hash = ? AND board = ?`
 
-	selectActDays   = `SELECT day FROM audit_days WHERE realm = 0`
-	insertActDay    = `INSERT INTO audit_days (realm, day) VALUES (0, ?) USING TIMESTAMP 1`
-	selectActs      = `SELECT act, detail, outcome, outcome_detail FROM audit WHERE day = ?`
-	selectActsAfter = `SELECT act, detail, outcome, outcome_detail FROM audit WHERE day = ? AND (newest, id) > (?, ?)`
-	selectAct       = `SELECT act, detail, outcome, outcome_detail FROM audit WHERE day = ? AND newest = ? AND id = ?`
-	insertAct       = `INSERT INTO audit (day, newest, id, act, detail) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	insertOutcome   = `INSERT INTO audit (day, newest, id, outcome, outcome_detail) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	eraseActDetail  = `UPDATE audit USING TIMESTAMP 2 SET detail = null, outcome_detail = null WHERE day = ? AND newest = ? AND id = ?`
-	selectUserActs  = `SELECT newest, id FROM audit_users WHERE user_hash = ?`
-	selectActsOf    = `SELECT newest, id FROM audit_users WHERE user_hash = ? AND (newest, id) > (?, ?)`
-	insertUserAct   = `INSERT INTO audit_users (user_hash, newest, id) VALUES (?, ?, ?) USING TIMESTAMP 1`
-	deleteUserAct   = `DELETE FROM audit_users USING TIMESTAMP 2 WHERE user_hash = ? AND newest = ? AND id = ?`
+	selectListRows = `SELECT key, value FROM rows WHERE list = ? AND key > ?`
+	insertListRow  = `INSERT INTO rows (list, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`
+	deleteListRow  = `DELETE FROM rows USING TIMESTAMP ? WHERE list = ? AND key = ?`
 
 	selectRefusals      = `SELECT match_id, season, item, refusal FROM refusals WHERE user_hash = ? AND board = ? AND board_made = ? AND match_id IN ? AND season = ?`
 	selectMatchRefusals = `SELECT match_id, season, item, refusal FROM refusals WHERE user_hash = ? AND board = ? AND board_made = ? AND match_id = ?`
@@ -143,10 +134,10 @@ const (
 	deletePageRow = `DELETE FROM final_pages USING TIMESTAMP 2 WHERE board = ? AND season = ? AND page = ? AND standing = ?`
 	deletePage    = `DELETE FROM final_pages USING TIMESTAMP 2 WHERE board = ? AND season = ? AND page = ?`
 
-	selectKeys    = `SELECT id, body FROM api_keys WHERE realm = 0`
-	selectKey     = `SELECT body FROM api_keys WHERE realm = 0 AND id = ?`
-	selectKeyHash = `SELECT body FROM api_keys WHERE realm = 0 AND hash = ?`
-	createKey     = `INSERT INTO api_keys (realm, id, hash, body) VALUES (0, ?, ?, ?) IF NOT EXISTS`
-	changeKey     = `UPDATE api_keys SET hash = ?, body = ? WHERE realm = 0 AND id = ? IF body = ?`
-	removeKey     = `DELETE FROM api_keys WHERE realm = 0 AND id = ? IF EXISTS`
+	selectRegister  = `SELECT value FROM registers WHERE list = ? AND key = ?`
+	selectRegisters = `SELECT key, value FROM registers WHERE list = ?`
+	selectTagged    = `SELECT key, value FROM registers WHERE list = ? AND tag = ?`
+	createRegister  = `INSERT INTO registers (list, key, tag, value) VALUES (?, ?, ?, ?) IF NOT EXISTS`
+	changeRegister  = `UPDATE registers SET tag = ?, value = ? WHERE list = ? AND key = ? IF value = ?`
+	removeRegister  = `DELETE FROM registers WHERE list = ? AND key = ? IF value = ?`
 )

@@ -1,4 +1,4 @@
-// Package cql is the [leaderboard.Store] on Cassandra. Any number of processes may use one
+// Package cql is the [storage.Backend] on Cassandra. Any number of processes may use one
 // keyspace concurrently. README.md has the guarantees and caveats. state.go explains why no
 // locks are needed.
 //
@@ -24,6 +24,7 @@
 //     season, or will soon have data.
 //   - The column `changed` of table seasons has the time of the season's last change
 //     (NoteChange).
+//   - The tables registers and rows have the registers and rows of package storage.
 //   - If the column `season` of table seasons begins with a tab, the row records deletions
 //     (deletionRow).
 package cql
@@ -45,6 +46,7 @@ import (
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 	"github.com/open-leaderboard/leaderboard/schema"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 const (
@@ -52,7 +54,7 @@ const (
 	defaultMaxMatches = 1_000_000
 )
 
-// Store is a [leaderboard.Store] in a keyspace. Calls that change the same user run one after
+// Store is a [storage.Backend] in a keyspace. Calls that change the same user run one after
 // another.
 type Store struct {
 	conn conn
@@ -85,7 +87,7 @@ type Store struct {
 	marked       sync.Map   // incarnations that listUser has marked (see matches.go), as userKeys without a user
 }
 
-var _ leaderboard.Store = (*Store)(nil)
+var _ storage.Backend = (*Store)(nil)
 
 // Open connects to a keyspace. Its schema must not be older than this program. Errors:
 // those of [schema.Check] and [schema.CheckDataCenter]; [leaderboard.ErrUnavailable] if no

@@ -163,7 +163,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.eraseActs(ctx, user), s.eraseMarks(ctx, user), s.eraseRecent(ctx, user, &acc.account)); err != nil {
+	if err := errors.Join(s.eraseMarks(ctx, user), s.eraseRecent(ctx, user, &acc.account)); err != nil {
 		return nil, err
 	}
 	// a writer that registers the user after this read finds the new epoch

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 // The layout of keys and values, version [formatVersion]. Each line shows a key and its value. The
@@ -17,12 +18,11 @@ import (
 //	mformat                                    format version, uvarint
 //	mboards                                    number of the newest board, uvarint
 //	b  board id, raw                           number of the board, 4 bytes, and the board as JSON
-//	k  API key id, raw                         the key as JSON
-//	h  hash, 32 bytes; API key id, raw         nothing
+//	k  list with length; key, raw              tag with length, and the value of the storage.Register
+//	h  list with length; tag with length; key, raw    nothing; the register has the tag
+//	a  list with length; key, raw              version of the storage.Row, uvarint, and its value; a removed row has no value
 //	n  user id, raw                            the user's bans as a JSON array
 //	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
-//	a  inverted time of an act, 8 bytes, so that newer acts sort first; act id; 0, and 0 for an outcome or 1 for an intent    the leaderboard.Act as JSON
-//	w  SHA-256 of a user id; the key of a row of kind a without its first byte    nothing; the row means that the act concerns the user
 //	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
 //	p  user id with length; board id with length; season id with length; mark id, raw   the reason of a leaderboard.FinalMark
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
@@ -56,12 +56,11 @@ import (
 // standing order. Slots 0 and 1 together have each entry once, and are one range for Scan.
 const (
 	kindBoard    = 'b'
-	kindAPIKey   = 'k'
-	kindHash     = 'h'
+	kindRegister = 'k'
+	kindTag      = 'h'
+	kindRow      = 'a'
 	kindBan      = 'n'
 	kindBanEnd   = 't'
-	kindAct      = 'a'
-	kindUserAct  = 'w'
 	kindErased   = 'e'
 	kindDeleted  = 'x'
 	kindMark     = 'p'
@@ -91,16 +90,22 @@ var (
 	keyBoards = []byte("mboards")
 )
 
-func appendString[S ~string](dst []byte, s S) []byte {
+func appendString[S ~string | ~[]byte](dst []byte, s S) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
 }
 
 func boardKey(id leaderboard.BoardID) []byte { return append([]byte{kindBoard}, id...) }
 
-func apiKeyKey(id string) []byte { return append([]byte{kindAPIKey}, id...) }
+func registerKey(list, key string) []byte {
+	return append(appendString([]byte{kindRegister}, list), key...)
+}
 
-func hashKey(hash [32]byte, id string) []byte {
-	return append(append([]byte{kindHash}, hash[:]...), id...)
+func tagKey(list string, r *storage.Register) []byte {
+	return append(appendString(appendString([]byte{kindTag}, list), r.Tag), r.Key...)
+}
+
+func rowKey(list string, key []byte) []byte {
+	return append(appendString([]byte{kindRow}, list), key...)
 }
 
 func banKey(user leaderboard.UserID) []byte { return append([]byte{kindBan}, user...) }

@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
@@ -14,7 +15,7 @@ func TestSeasonLimit(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, "data", Options{FS: fs})
 	s.maxSeasons = 4
-	storagetest.RunSeasonLimit(t, s, s.maxSeasons)
+	storagetest.RunSeasonLimit(t, engine.New(s), s.maxSeasons)
 	b, err := s.Board(t.Context(), "daily")
 	if err != nil {
 		t.Fatal(err)

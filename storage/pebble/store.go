@@ -1,4 +1,4 @@
-// Package pebble is the embedded [leaderboard.Store]. It keeps all data durably in one directory,
+// Package pebble is the embedded [storage.Backend]. It keeps all data durably in one directory,
 // in a log-structured merge tree (github.com/cockroachdb/pebble).
 package pebble
 
@@ -21,10 +21,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 // Builds from before version 0.1.0 wrote lower format versions.
-const formatVersion = 3
+const formatVersion = 4
 
 const (
 	defaultCacheBytes = 64 << 20
@@ -46,7 +47,7 @@ type Options struct {
 	readOnly bool // the store writes nothing, and Open does not create a missing store
 }
 
-// Store is a [leaderboard.Store] in a directory, which only one process can open.
+// Store is a [storage.Backend] in a directory, which only one process can open.
 //
 // After a failed write, flush or compaction, every write returns [leaderboard.ErrUnavailable], and
 // reads continue. To write again, restart the process.
@@ -58,7 +59,7 @@ type Store struct {
 	maxSeasons int // of a board: see isFull
 
 	boards  atomic.Pointer[catalog] // replaced while admin is held; all stripes are also held if a board is removed or its divisions change
-	admin   gate                    // held during a change of boards or API keys, and during an erasure
+	admin   gate                    // held during a change of boards, and during an erasure
 	stripes [stripes]gate           // the locks of users: see commit.go
 
 	commits  sync.WaitGroup // the goroutines that write batches
@@ -85,7 +86,7 @@ type Store struct {
 	orphans  map[leaderboard.SeasonKey]orphans // of each season that OrphanRows or Recount searched
 }
 
-var _ leaderboard.Store = (*Store)(nil)
+var _ storage.Backend = (*Store)(nil)
 
 // Open opens the store in the directory dir, or creates it if dir is missing or empty. Errors:
 //   - [leaderboard.ErrInvalid] if dir is "".

@@ -7,6 +7,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
+	"github.com/open-leaderboard/leaderboard/storage"
 	"github.com/open-leaderboard/leaderboard/storage/pebble"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 	"github.com/open-leaderboard/leaderboard/test/needs"
@@ -18,7 +20,18 @@ func openMem(t testing.TB) leaderboard.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return engine.New(s)
+}
+
+func TestBackend(t *testing.T) {
+	storagetest.RunBackend(t, func(t testing.TB) storage.Backend {
+		t.Helper()
+		s, err := pebble.Open("data", pebble.Options{FS: vfs.NewMem()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	})
 }
 
 func TestRandomHistories(t *testing.T) {
@@ -41,7 +54,7 @@ func TestRefusalsExpire(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s
+		return engine.New(s)
 	})
 }
 
@@ -53,6 +66,6 @@ func TestContractOnDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s
+		return engine.New(s)
 	}, limits, storagetest.Sizes{})
 }

@@ -136,9 +136,6 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 	if err := s.eraseBans(batch, user); err != nil {
 		return nil, err
 	}
-	if err := s.eraseActs(ctx, batch, user); err != nil {
-		return nil, err
-	}
 	return changes, batch.Set(erasedKey(hashOf(user)), e.append(nil), nil)
 }
 

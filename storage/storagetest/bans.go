@@ -176,7 +176,7 @@ var banTests = []test{
 
 // BansEnding returns the users of the bans that [leaderboard.UserStore].BansEnding yields, and the
 // errors that it yields in place of damaged bans.
-func BansEnding(ctx context.Context, s leaderboard.Store, before time.Time) (users []leaderboard.UserID, faults []error) {
+func BansEnding(ctx context.Context, s leaderboard.UserStore, before time.Time) (users []leaderboard.UserID, faults []error) {
 	for b, err := range s.BansEnding(ctx, before) {
 		if err != nil {
 			faults = append(faults, err)

@@ -1,5 +1,6 @@
-// Package storagetest tests implementations of [leaderboard.Store]. [Run] tests each sentence of
-// the contract. [RunHistories] plays random calls and compares the answers with a naive model.
+// Package storagetest tests stores. [RunBackend] tests registers and rows of a
+// [storage.Backend]. [Run] tests each sentence of
+// the contract of [leaderboard.Store]. [RunHistories] plays random calls and compares the answers with a naive model.
 package storagetest
 
 import (

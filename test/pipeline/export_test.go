@@ -19,6 +19,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cache/redis"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
@@ -48,7 +49,7 @@ func startExportServer(t *testing.T) *exportServer {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = index.Close() })
-	s.store, s.index = store, index
+	s.store, s.index = engine.New(store), index
 	return s
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cache/redis"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
@@ -64,7 +65,7 @@ func eachEngine(t *testing.T, test func(t *testing.T, store leaderboard.Store, i
 			t.Fatal(err)
 		}
 		defer index.Close()
-		test(t, store, index, false)
+		test(t, engine.New(store), index, false)
 	})
 }
 

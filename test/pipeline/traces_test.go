@@ -56,8 +56,8 @@ func post(t *testing.T, url, key, parent, body string) {
 	}
 }
 
-// engine is an API, a producer and a consumer, with Kafka and a store in the same process.
-type engine struct {
+// A tracedEngine is an API, a producer and a consumer, with Kafka and a store in the same process.
+type tracedEngine struct {
 	url     string
 	brokers []string
 	spans   *tracetest.InMemoryExporter
@@ -78,7 +78,7 @@ func (s gatedStore) Apply(ctx context.Context, b *leaderboard.Board, results []l
 	return s.Store.Apply(ctx, b, results)
 }
 
-func startEngine(t *testing.T) *engine {
+func startEngine(t *testing.T) *tracedEngine {
 	t.Helper()
 	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.GroupMinSessionTimeout(100*time.Millisecond),
 		kfake.SeedTopics(1, kafka.Topics{}.Results(), kafka.Topics{}.Updates(), kafka.Topics{}.DeadLetters()))
@@ -86,7 +86,7 @@ func startEngine(t *testing.T) *engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(fake.Close)
-	e := &engine{spans: tracetest.NewInMemoryExporter(), brokers: fake.ListenAddrs()}
+	e := &tracedEngine{spans: tracetest.NewInMemoryExporter(), brokers: fake.ListenAddrs()}
 	traces := sdktrace.NewTracerProvider(sdktrace.WithSyncer(e.spans))
 	if e.Producer, err = producer.New(e.brokers, kafka.Options{}.Config("test")); err != nil {
 		t.Fatal(err)
@@ -237,7 +237,7 @@ func TestBatchOfSeveralTraces(t *testing.T) {
 	t.Fatalf("the consumer read the messages of each of %d attempts in several batches, want one batch", attempts)
 }
 
-func sendTraced(t *testing.T, e *engine, board leaderboard.BoardID, n int, parents []string) {
+func sendTraced(t *testing.T, e *tracedEngine, board leaderboard.BoardID, n int, parents []string) {
 	t.Helper()
 	var messages []*sarama.ProducerMessage
 	for i, parent := range parents {

@@ -1,0 +1,234 @@
+package storagetest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/storage"
+	"github.com/open-leaderboard/leaderboard/test/seed"
+)
+
+// RunBackend tests each sentence about registers and rows with a new backend. Each call of
+// newBackend must return an empty backend, which RunBackend closes.
+func RunBackend(t *testing.T, newBackend func(testing.TB) storage.Backend) {
+	for _, test := range []struct {
+		sentence string
+		run      func(*testing.T, storage.Backend)
+	}{
+		{"Swap replaces a register whose value is old", swapReplaces},
+		{"Registers returns a list ordered by key, or the registers with a tag", registersByTag},
+		{"of concurrent calls of Swap for one old value, one returns true", swapOnce},
+		{"Rows yields the rows with greater keys, ordered by key", rowsAfter},
+		{"the order and the repetition of WriteRows do not matter", rowsInAnyOrder},
+		{"ErasedAt returns the time of the last erasure", erasedAt},
+	} {
+		t.Run(test.sentence, func(t *testing.T) {
+			b := newBackend(t)
+			t.Cleanup(func() {
+				if err := b.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+			test.run(t, b)
+		})
+	}
+}
+
+// A register of the tests: key, tag and value, separated by colons.
+func parseRegister(text string) storage.Register {
+	parts := strings.Split(text, ":")
+	r := storage.Register{Key: parts[0]}
+	if parts[1] != "" {
+		r.Tag = []byte(parts[1])
+	}
+	if parts[2] != "" {
+		r.Value = []byte(parts[2])
+	}
+	return r
+}
+
+func swap(t *testing.T, b storage.Backend, list, old, text string, want bool) {
+	t.Helper()
+	var oldValue []byte
+	if old != "" {
+		oldValue = []byte(old)
+	}
+	if ok, err := b.Swap(t.Context(), list, oldValue, parseRegister(text)); ok != want || err != nil {
+		t.Fatalf("Swap of %q for %q in list %q returned %v, error %v; want %v", text, old, list, ok, err, want)
+	}
+}
+
+func checkRegisters(t *testing.T, b storage.Backend, list, tag string, want ...string) {
+	t.Helper()
+	var tagBytes []byte
+	if tag != "" {
+		tagBytes = []byte(tag)
+	}
+	registers, err := b.Registers(t.Context(), list, tagBytes)
+	if err != nil {
+		t.Fatalf("Registers: %v", err)
+	}
+	var got []string
+	for _, r := range registers {
+		got = append(got, r.Key+":"+string(r.Value))
+	}
+	if err := diff(fmt.Sprintf("registers of list %q with tag %q", list, tag), want, got); err != nil {
+		t.Error(err)
+	}
+}
+
+func swapReplaces(t *testing.T, b storage.Backend) {
+	swap(t, b, "l", "", "k::1", true)
+	swap(t, b, "l", "", "k::2", false)
+	swap(t, b, "l", "2", "k::3", false)
+	swap(t, b, "other", "1", "k::2", false)
+	swap(t, b, "l", "1", "k::\x00\xff", true)
+	if got, err := b.Register(t.Context(), "l", "k"); string(got) != "\x00\xff" || err != nil {
+		t.Errorf("Register returned %q, error %v; want the last value", got, err)
+	}
+	swap(t, b, "l", "1", "k::", false)
+	swap(t, b, "l", "\x00\xff", "k::", true)
+	if got, err := b.Register(t.Context(), "l", "k"); got != nil || err != nil {
+		t.Errorf("Register of a removed register returned %q, error %v; want nil", got, err)
+	}
+	swap(t, b, "l", "\x00\xff", "k::1", false)
+	swap(t, b, "l", "", "k::1", true)
+}
+
+func registersByTag(t *testing.T, b storage.Backend) {
+	checkRegisters(t, b, "l", "")
+	for _, text := range []string{"b:x:1", "a:y:2", "é:x:3", "ab::4"} {
+		swap(t, b, "l", "", text, true)
+	}
+	swap(t, b, "l2", "", "c:x:5", true)
+	checkRegisters(t, b, "l", "", "a:2", "ab:4", "b:1", "é:3")
+	checkRegisters(t, b, "l", "x", "b:1", "é:3")
+	swap(t, b, "l", "1", "b:y:6", true)
+	swap(t, b, "l", "2", "a:y:", true)
+	swap(t, b, "l", "3", "é::7", true)
+	checkRegisters(t, b, "l", "x")
+	checkRegisters(t, b, "l", "y", "b:6")
+	checkRegisters(t, b, "l", "", "ab:4", "b:6", "é:7")
+	checkRegisters(t, b, "l2", "x", "c:5")
+}
+
+// Each of several writers increments a counter.
+func swapOnce(t *testing.T, b storage.Backend) {
+	const writers, increments = 4, 5
+	var wg sync.WaitGroup
+	for range writers {
+		wg.Go(func() {
+			for done := 0; done < increments; {
+				old, err := b.Register(t.Context(), "l", "counter")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				n, _ := strconv.Atoi(string(old)) // 0 if the register does not exist
+				ok, err := b.Swap(t.Context(), "l", old, storage.Register{Key: "counter", Value: []byte(strconv.Itoa(n + 1))})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if ok {
+					done++
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got, err := b.Register(t.Context(), "l", "counter"); string(got) != strconv.Itoa(writers*increments) || err != nil {
+		t.Errorf("the counter is %q, error %v; want %d", got, err, writers*increments)
+	}
+}
+
+func checkRows(t *testing.T, b storage.Backend, list string, after []byte, want []storage.Row) {
+	t.Helper()
+	got, err := collect(b.Rows(t.Context(), list, after))
+	if err == nil {
+		err = diff(fmt.Sprintf("rows of list %q after %q", list, after), want, got)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func rowsAfter(t *testing.T, b storage.Backend) {
+	checkRows(t, b, "l", nil, nil)
+	var rows []storage.Row
+	var writes []storage.RowWrite
+	for _, key := range []string{"\x00", "\x00\x00", "a", "ab", "b", "\xff", "\xff\xff"} {
+		row := storage.Row{Key: []byte(key), Value: []byte("v" + key)}
+		rows = append(rows, row)
+		other := storage.Row{Key: []byte(key + "o"), Value: []byte{0}}
+		writes = append(writes, storage.RowWrite{List: "l", Row: row, Version: 1}, storage.RowWrite{List: "lo", Row: other, Version: 1})
+	}
+	if err := b.WriteRows(t.Context(), writes...); err != nil {
+		t.Fatal(err)
+	}
+	checkRows(t, b, "l", nil, rows)
+	for i := range rows {
+		checkRows(t, b, "l", rows[i].Key, slices.Clone(rows[i+1:]))
+	}
+	checkRows(t, b, "l", []byte("aa"), rows[3:])
+	for range b.Rows(t.Context(), "l", nil) {
+		break
+	}
+}
+
+func rowsInAnyOrder(t *testing.T, b storage.Backend) {
+	rng := rand.New(rand.NewPCG(seed.New(t), 0))
+	write := func(key, value string, version int64) storage.RowWrite {
+		w := storage.RowWrite{Row: storage.Row{Key: []byte(key)}, Version: version}
+		if value != "" {
+			w.Value = []byte(value)
+		}
+		return w
+	}
+	writes := []storage.RowWrite{
+		write("greater version", "9", 1), write("greater version", "1", 3), write("greater version", "", 2),
+		write("greater value", "1", 1), write("greater value", "12", 1), write("greater value", "11", 1),
+		write("removed", "1", 1), write("removed", "2", 2), write("removed", "", 3),
+		write("removed at the version of a value", "1", 2), write("removed at the version of a value", "", 2),
+		write("written after a removal", "", 1), write("written after a removal", "1", 2),
+	}
+	want := []storage.Row{
+		{Key: []byte("greater value"), Value: []byte("12")}, {Key: []byte("greater version"), Value: []byte("1")},
+		{Key: []byte("written after a removal"), Value: []byte("1")},
+	}
+	for round := range 5 {
+		list := fmt.Sprint("l", round)
+		all := append(slices.Clone(writes), writes...)
+		rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+		for _, w := range all {
+			w.List = list
+			if err := b.WriteRows(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkRows(t, b, list, nil, want)
+	}
+}
+
+func erasedAt(t *testing.T, b storage.Backend) {
+	var last time.Time
+	for _, at := range []time.Time{{}, epoch.Add(time.Hour), epoch.Add(2 * time.Hour), epoch} {
+		if !at.IsZero() {
+			if _, err := b.Erase(t.Context(), "u", at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if at.After(last) {
+			last = at
+		}
+		if got, err := b.ErasedAt(t.Context(), "u"); !got.Equal(last) || err != nil {
+			t.Errorf("ErasedAt returned %v, error %v; want %v", got, err, last)
+		}
+	}
+}
