@@ -18,6 +18,7 @@ import (
 // yield several errors, and elements after an error.
 type Store interface {
 	BoardStore
+	ReservationStore
 	ResultStore
 	MatchStore
 	EntryStore
@@ -96,14 +97,17 @@ func (r *Reservation) Grants(stored *Reservation) bool {
 	return r.Revision > stored.Revision || !stored.Until.After(r.At) || r.Holder == stored.Holder && r.Revision == stored.Revision
 }
 
-// ResultStore keeps match results.
-type ResultStore interface {
+// ReservationStore keeps reservations.
+type ReservationStore interface {
 	// Reserve stores r and returns true if no reservation has its Key, or if r may replace
 	// the stored reservation ([Reservation.Grants]). Of several concurrent calls for one
 	// revision, one returns true. Apply ignores reservations. An embedded store need not
 	// keep reservations after Close.
 	Reserve(ctx context.Context, r Reservation) (bool, error)
+}
 
+// ResultStore keeps match results.
+type ResultStore interface {
 	// Apply merges results into the stored results by [Board.Merge] and updates the entries
 	// of their users. b must be a board as the store returned it. All results must be of b,
 	// have a season, and have valid ids and revisions. Apply merges one user's results in

@@ -41,6 +41,10 @@ type Register struct {
 	Key   string
 	Tag   []byte // finds the register; nil for none
 	Value []byte // not empty
+	// After TTL, the register no longer exists. Zero means that the register does not expire.
+	// Either all registers of a list expire or none. An embedded backend need not keep
+	// registers that expire after Close.
+	TTL time.Duration
 }
 
 // Registers keeps registers.
@@ -48,13 +52,13 @@ type Registers interface {
 	// Register returns the value of a register, or nil if the register does not exist. The
 	// returned value is durable: a caller that finds the value it would write is done.
 	Register(ctx context.Context, list, key string) ([]byte, error)
-	// Registers returns the registers of a list without their tags, ordered by key. If tag is not
+	// Registers returns the keys and values of a list that does not expire, ordered by key. If tag is not
 	// nil, Registers returns only those with the tag, and may include a register whose tag has
 	// just changed.
 	Registers(ctx context.Context, list string, tag []byte) ([]Register, error)
 	// Swap replaces a register whose value is old, and reports whether it did. If old is nil, the
-	// register must not exist. If r.Value is nil, Swap removes the register. Of several
-	// concurrent calls for one old value, at most one returns true.
+	// register must not exist. If r.Value is nil, Swap removes the register, which must not be
+	// one that expires. Of several concurrent calls for one old value, at most one returns true.
 	//
 	// Swap may have replaced the register despite [leaderboard.ErrUnavailable]. A caller that
 	// repeats its change finds out: Swap then returns false, and Register the caller's own value.

@@ -174,7 +174,7 @@ func (r *Reader) isClosed(ctx context.Context, b *leaderboard.Board, season lead
 // RetractAll retracts results of a board. If another call changes a result meanwhile,
 // RetractAll also retracts the new revision, unless its event time is outside the interval of
 // a purge. RetractAll reserves the revisions of the retractions, so that no correction
-// replaces a retraction: see [leaderboard.ResultStore].Reserve.
+// replaces a retraction: see [leaderboard.ReservationStore].Reserve.
 //
 // RetractAll returns a [Receipt] for each of p.Keys, with Replaced. After an error, some results may be
 // retracted, and the caller may repeat the call. Errors: [leaderboard.ErrUnavailable] if a

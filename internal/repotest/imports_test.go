@@ -4,9 +4,12 @@ package repotest
 import (
 	"encoding/json"
 	"errors"
+	"go/parser"
+	"go/token"
 	"io"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -201,6 +204,21 @@ func dependencies(t *testing.T) map[string]map[string]bool {
 func testedPackage(path string) string {
 	path, _, _ = strings.Cut(path, " ")
 	return strings.TrimSuffix(strings.TrimSuffix(path, ".test"), "_test")
+}
+
+// The rules of leaderboards are in the root. The other files of the backends still need it.
+func TestListsHaveNoRules(t *testing.T) {
+	for _, file := range []string{"../../storage/pebble/lists.go", "../../storage/cql/lists.go"} {
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, imp := range parsed.Imports {
+			if imp.Path.Value == strconv.Quote(module) {
+				t.Errorf("%s imports the root, but registers and rows must know no rules", file)
+			}
+		}
+	}
 }
 
 // code lists the folders in which any file may import the driver. tests lists the folders in

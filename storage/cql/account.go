@@ -227,6 +227,12 @@ func (s *Store) readAccountHash(ctx context.Context, hash []byte) (userAccount, 
 	return row.decode()
 }
 
+// ErasedAt returns the time of a user's last erasure.
+func (s *Store) ErasedAt(ctx context.Context, user leaderboard.UserID) (time.Time, error) {
+	acc, err := s.readAccount(ctx, user)
+	return acc.ErasedAt, err
+}
+
 // storeErasure calls announce with the value of a new erasure, adds the erasure to the
 // account, and removes the bans.
 func (s *Store) storeErasure(ctx context.Context, user leaderboard.UserID, at time.Time, highest uint64, announce func(value []byte) error) (userAccount, error) {

@@ -163,15 +163,15 @@ func TestCallsAreGolden(t *testing.T) {
 		}},
 		// A reservation is the right to submit one revision of a match result.
 		{"Reserve", func() error {
-			_, err := s.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 1, Holder: "a", At: stepsEpoch, Until: stepsEpoch})
+			_, err := e.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 1, Holder: "a", At: stepsEpoch, Until: stepsEpoch})
 			return err
 		}},
 		{"Reserve a reserved match", func() error {
-			_, err := s.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 2, Holder: "b", At: stepsEpoch, Until: stepsEpoch})
+			_, err := e.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 2, Holder: "b", At: stepsEpoch, Until: stepsEpoch})
 			return err
 		}},
 		{"Reserve a match that another call holds", func() error {
-			_, err := s.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 2, Holder: "c", At: stepsEpoch.Add(-time.Second), Until: stepsEpoch})
+			_, err := e.Reserve(ctx, leaderboard.Reservation{Key: w.result("m").ResultKey, Revision: 2, Holder: "c", At: stepsEpoch.Add(-time.Second), Until: stepsEpoch})
 			return err
 		}},
 		{"SetBan", func() error {

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"time"
 
-	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
@@ -30,12 +29,13 @@ func (s *Store) Registers(ctx context.Context, list string, tag []byte) ([]stora
 // Swap replaces a register by a lightweight transaction. The transaction needs a quorum of all data
 // centers.
 func (s *Store) Swap(ctx context.Context, list string, old []byte, r storage.Register) (bool, error) {
-	q := op{changeRegister, []any{r.Tag, r.Value, list, r.Key, old}}
+	ttl := int(r.TTL / time.Second)
+	q := op{changeRegister, []any{ttl, r.Tag, r.Value, list, r.Key, old}}
 	switch {
 	case r.Value == nil:
 		q = op{removeRegister, []any{list, r.Key, old}}
 	case old == nil:
-		q = op{createRegister, []any{list, r.Key, r.Tag, r.Value}}
+		q = op{createRegister, []any{list, r.Key, r.Tag, r.Value, ttl}}
 	}
 	return s.conn.swap(ctx, q, map[string]any{})
 }
@@ -77,10 +77,4 @@ func (s *Store) Rows(ctx context.Context, list string, after []byte) iter.Seq2[s
 			yield(storage.Row{}, err)
 		}
 	}
-}
-
-// ErasedAt returns the time of a user's last erasure.
-func (s *Store) ErasedAt(ctx context.Context, user leaderboard.UserID) (time.Time, error) {
-	acc, err := s.readAccount(ctx, user)
-	return acc.ErasedAt, err
 }

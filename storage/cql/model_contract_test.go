@@ -32,7 +32,9 @@ func TestModelBackend(t *testing.T) {
 	seed := stepsSeed(t)
 	storagetest.RunBackend(t, func(testing.TB) storage.Backend {
 		seed++
-		return modelStore(newModel(rand.New(rand.NewPCG(seed, 0))))
+		m := newModel(rand.New(rand.NewPCG(seed, 0)))
+		m.now = time.Now
+		return modelStore(m)
 	})
 }
 

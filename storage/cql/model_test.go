@@ -71,7 +71,7 @@ var (
 		"leaderboard":   {"board", "season", "incarnation", "division", "bucket"},
 		"seals":         {"board", "season", "incarnation"}, "ban_ends": {"realm"}, "rank_changes": {"data_center", "bucket"},
 		"rows": {"list"}, "registers": {"list"},
-		"reservations": {"match_hash"}, "refusals": {"user_hash"},
+		"refusals":    {"user_hash"},
 		"match_users": {"board", "season", "incarnation", "match_id", "bucket"}, "match_states": {"board", "season", "incarnation"},
 		"match_ids":         {"board", "season", "incarnation", "bucket"},
 		"final_generations": {"board", "season", "generation"},
@@ -103,13 +103,14 @@ type parsedStatement struct {
 	descending  bool
 	limit       string
 	timestamp   string
+	ttl         bool        // timestamp is a time to live in seconds
 	condition   [][2]string // column and value; for IF EXISTS and IF NOT EXISTS, the column is "exists"
 }
 
 var (
 	selectForm = regexp.MustCompile(`^SELECT (?:DISTINCT )?(.+) FROM (\w+)(?: WHERE (.+?))?( ORDER BY \w+ DESC)?(?: LIMIT (\?|\d+))?$`)
-	insertForm = regexp.MustCompile(`^INSERT INTO (\w+) \((.+?)\) VALUES \((.+?)\)(?: IF (NOT EXISTS))?(?: USING TIMESTAMP (\?|\d+))?$`)
-	updateForm = regexp.MustCompile(`^UPDATE (\w+)(?: USING TIMESTAMP (\?|\d+))? SET (.+?) WHERE (.+?)(?: IF (.+))?$`)
+	insertForm = regexp.MustCompile(`^INSERT INTO (\w+) \((.+?)\) VALUES \((.+?)\)(?: IF (NOT EXISTS))?(?: USING (?:TIMESTAMP|TTL) (\?|\d+))?$`)
+	updateForm = regexp.MustCompile(`^UPDATE (\w+)(?: USING (?:TIMESTAMP|TTL) (\?|\d+))? SET (.+?) WHERE (.+?)(?: IF (.+))?$`)
 	afterForm  = regexp.MustCompile(` AND \(\w+, \w+\) > \(\?, \?\)$`)
 	deleteForm = regexp.MustCompile(`^DELETE FROM (\w+)(?: USING TIMESTAMP (\?|\d+))? WHERE (.+?)(?: IF (.+))?$`)
 )
@@ -130,7 +131,7 @@ func pairs(text string) (out [][2]string) {
 
 // Call parse instead, which caches the result.
 func parseStatement(stmt string) *parsedStatement {
-	p := &parsedStatement{verb: stmt[:strings.Index(stmt, " ")]}
+	p := &parsedStatement{verb: stmt[:strings.Index(stmt, " ")], ttl: strings.Contains(stmt, " USING TTL ")}
 	switch p.verb {
 	case "SELECT":
 		f := selectForm.FindStringSubmatch(stmt)
@@ -308,9 +309,17 @@ func (r *modelRow) visible(deleted int64) (map[string]any, bool) {
 func (m *model) changeOf(q op, defaultTimestamp int64) (table, key string, f func(*partition)) {
 	p := parse(q.stmt)
 	args := arguments{q.args}
-	timestamp := defaultTimestamp
+	timestamp, ttl := defaultTimestamp, defaultTTL[p.table]
+	takeUsing := func() {
+		n := reflect.ValueOf(args.take(p.timestamp)).Int()
+		if p.ttl {
+			ttl = time.Duration(n) * time.Second
+		} else {
+			timestamp = n
+		}
+	}
 	if p.timestamp != "" && p.verb != "INSERT" {
-		timestamp = reflect.ValueOf(args.take(p.timestamp)).Int()
+		takeUsing()
 	}
 	values := map[string]any{}
 	elements := map[string]modelCell{} // of collections
@@ -329,7 +338,7 @@ func (m *model) changeOf(q op, defaultTimestamp int64) (table, key string, f fun
 		}
 	}
 	if p.timestamp != "" && p.verb == "INSERT" {
-		timestamp = reflect.ValueOf(args.take(p.timestamp)).Int()
+		takeUsing()
 	}
 	set := slices.Clone(p.columns)
 	for _, w := range p.where {
@@ -370,7 +379,7 @@ func (m *model) changeOf(q op, defaultTimestamp int64) (table, key string, f fun
 			if p.verb == "INSERT" {
 				target.live = max(target.live, timestamp)
 			}
-			if ttl := defaultTTL[p.table]; ttl > 0 && m.now != nil {
+			if ttl > 0 && m.now != nil {
 				target.expires = m.now().Add(ttl)
 			}
 		}
@@ -811,7 +820,7 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 	}
 	var cells map[string]any
 	exists := false
-	if r := part.rows[ck]; r != nil {
+	if r := part.rows[ck]; r != nil && (r.expires.IsZero() || m.now().Before(r.expires)) {
 		cells, exists = r.visible(part.deleted)
 	}
 	args := arguments{q.args[len(q.args)-conditionArgs(p):]}

@@ -76,10 +76,6 @@ const (
 	selectLadders      = `SELECT DISTINCT board, season, incarnation, division, bucket FROM leaderboard`
 	selectLaddersAfter = `SELECT DISTINCT board, season, incarnation, division, bucket FROM leaderboard WHERE token(board, season, incarnation, division, bucket) > token(?, ?, ?, ?, ?)`
 
-	selectReservation = `SELECT body FROM reservations WHERE match_hash = ?`
-	createReservation = `INSERT INTO reservations (match_hash, body) VALUES (?, ?) IF NOT EXISTS`
-	changeReservation = `UPDATE reservations SET body = ? WHERE match_hash = ? IF body = ?`
-
 	selectAccount      = `SELECT bans, erasures FROM accounts WHERE user_hash = ?`
 	selectAccounts     = `SELECT bans, erasures FROM accounts`
 	selectAccountsFrom = `SELECT bans, erasures FROM accounts WHERE token(user_hash) >= token(?)`
@@ -137,7 +133,7 @@ const (
 	selectRegister  = `SELECT value FROM registers WHERE list = ? AND key = ?`
 	selectRegisters = `SELECT key, value FROM registers WHERE list = ?`
 	selectTagged    = `SELECT key, value FROM registers WHERE list = ? AND tag = ?`
-	createRegister  = `INSERT INTO registers (list, key, tag, value) VALUES (?, ?, ?, ?) IF NOT EXISTS`
-	changeRegister  = `UPDATE registers SET tag = ?, value = ? WHERE list = ? AND key = ? IF value = ?`
+	createRegister  = `INSERT INTO registers (list, key, tag, value) VALUES (?, ?, ?, ?) IF NOT EXISTS USING TTL ?`
+	changeRegister  = `UPDATE registers USING TTL ? SET tag = ?, value = ? WHERE list = ? AND key = ? IF value = ?`
 	removeRegister  = `DELETE FROM registers WHERE list = ? AND key = ? IF value = ?`
 )

@@ -78,7 +78,7 @@ func TestTablesAreWrittenInOneWay(t *testing.T) {
 			continue
 		}
 		swapped := len(p.condition) > 0
-		if swapped == (p.timestamp != "") {
+		if swapped == (p.timestamp != "" && !p.ttl) {
 			t.Errorf("%s must have either a condition or a timestamp: %s", name, stmt)
 		}
 		if previous, ok := conditional[p.table]; ok && previous != swapped {

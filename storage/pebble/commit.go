@@ -44,8 +44,8 @@ const stripes = 1024
 
 var seed = maphash.MakeSeed()
 
-func stripeOf(user leaderboard.UserID) int {
-	return int(maphash.String(seed, string(user)) % stripes)
+func stripeOf[S ~string](userOrList S) int {
+	return int(maphash.String(seed, string(userOrList)) % stripes)
 }
 
 // lockStripes sorts numbers, which may contain duplicates.

@@ -6,10 +6,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
-	leaderboard "github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
@@ -17,7 +17,7 @@ import (
 func (s *Store) lockLists(ctx context.Context, lists ...string) (unlock func(), err error) {
 	var numbers []int
 	for _, list := range lists {
-		numbers = append(numbers, stripeOf(leaderboard.UserID(list)))
+		numbers = append(numbers, stripeOf(list))
 	}
 	return s.lockStripes(ctx, numbers)
 }
@@ -27,11 +27,52 @@ func (s *Store) Register(ctx context.Context, list, key string) ([]byte, error) 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("pebble: %w", err)
 	}
+	s.expiringMu.Lock()
+	expiring := s.expiring[string(registerKey(list, key))]
+	s.expiringMu.Unlock()
+	if s.now().Before(expiring.until) {
+		return expiring.value, nil
+	}
 	r, err := s.register(list, key)
 	if err != nil || r.Value == nil {
 		return nil, err
 	}
 	return r.Value, s.syncVisible(ctx)
+}
+
+// An expiringRegister is kept in memory only, because no other process can open the store.
+type expiringRegister struct {
+	value []byte
+	until time.Time
+}
+
+// purgeInterval is the shortest time between two removals of expired registers.
+const purgeInterval = time.Second
+
+func (s *Store) swapExpiring(ctx context.Context, list string, old []byte, r storage.Register) (bool, error) {
+	if err := ctx.Err(); err != nil {
+		return false, fmt.Errorf("pebble: %w", err)
+	}
+	if err := s.failure(); err != nil {
+		return false, err
+	}
+	s.expiringMu.Lock()
+	defer s.expiringMu.Unlock()
+	now := s.now()
+	if now.Sub(s.purgedAt).Abs() >= purgeInterval {
+		s.purgedAt = now
+		maps.DeleteFunc(s.expiring, func(_ string, r expiringRegister) bool { return !now.Before(r.until) })
+	}
+	key := string(registerKey(list, r.Key))
+	current := s.expiring[key]
+	if !now.Before(current.until) {
+		current.value = nil
+	}
+	if !bytes.Equal(current.value, old) {
+		return false, nil
+	}
+	s.expiring[key] = expiringRegister{r.Value, now.Add(r.TTL)}
+	return true, nil
 }
 
 // register returns a register without a value if the register does not exist.
@@ -75,6 +116,9 @@ func (s *Store) Registers(ctx context.Context, list string, tag []byte) ([]stora
 
 // Swap implements [storage.Registers].
 func (s *Store) Swap(ctx context.Context, list string, old []byte, r storage.Register) (bool, error) {
+	if r.TTL > 0 {
+		return s.swapExpiring(ctx, list, old, r)
+	}
 	unlock, err := s.lockLists(ctx, list)
 	if err != nil {
 		return false, err
@@ -172,14 +216,4 @@ func (s *Store) Rows(ctx context.Context, list string, after []byte) iter.Seq2[s
 		c, err := decodeCell(value)
 		return storage.Row{Key: bytes.Clone(key[len(prefix):]), Value: bytes.Clone(c.value)}, c.value != nil, err
 	})
-}
-
-// ErasedAt implements [storage.Backend].
-func (s *Store) ErasedAt(ctx context.Context, user leaderboard.UserID) (time.Time, error) {
-	var e erasure
-	if err := ctx.Err(); err != nil {
-		return time.Time{}, fmt.Errorf("pebble: %w", err)
-	}
-	_, err := s.get(erasedKey(hashOf(user)), e.decode)
-	return e.at, err
 }

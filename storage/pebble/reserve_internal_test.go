@@ -1,28 +1,32 @@
 package pebble
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
-	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
-// Reserve removes ended reservations at most once a second. In the last case, the caller's clock
-// has gone back to a time before the end of the stored reservation.
-func TestEndedReservationsAreRemoved(t *testing.T) {
-	s := mustOpen(t, t.TempDir(), Options{})
+// Swap removes expired registers at most once a second. In the last case, the clock has gone back.
+func TestExpiredRegistersAreRemoved(t *testing.T) {
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	begin := now
+	s := mustOpen(t, "data", Options{FS: vfs.NewMem(), Now: func() time.Time { return now }})
 	defer mustClose(t, s)
-	begin := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for i, tt := range []struct {
 		elapsed time.Duration
 		want    int
 	}{{0, 1}, {500 * time.Millisecond, 2}, {time.Second, 1}, {1999 * time.Millisecond, 2}, {3 * time.Second, 1}, {time.Second, 2}} {
-		key, at := testResult("u", leaderboard.MatchID(rune('a'+i)), 0, 1).ResultKey, begin.Add(tt.elapsed)
-		if ok, err := s.Reserve(t.Context(), leaderboard.Reservation{Key: key, Holder: "a", At: at, Until: at.Add(time.Millisecond)}); err != nil || !ok {
-			t.Fatalf("Reserve after %v = %v, error %v; want true", tt.elapsed, ok, err)
+		now = begin.Add(tt.elapsed)
+		r := storage.Register{Key: fmt.Sprint(i), Value: []byte{1}, TTL: time.Millisecond}
+		if ok, err := s.Swap(t.Context(), "l", nil, r); err != nil || !ok {
+			t.Fatalf("Swap after %v = %v, error %v; want true", tt.elapsed, ok, err)
 		}
-		if got := len(s.reserved); got != tt.want {
-			t.Errorf("after %v, the store has %d reservations, want %d", tt.elapsed, got, tt.want)
+		if got := len(s.expiring); got != tt.want {
+			t.Errorf("after %v, the store has %d registers, want %d", tt.elapsed, got, tt.want)
 		}
 	}
 }

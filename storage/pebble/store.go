@@ -78,8 +78,8 @@ type Store struct {
 	changesMu sync.Mutex
 	changes   map[string]time.Time // the stored times of kindChange, by key
 
-	reservedMu sync.Mutex
-	reserved   map[leaderboard.ResultKey]leaderboard.Reservation
+	expiringMu sync.Mutex
+	expiring   map[string]expiringRegister // by registerKey
 	purgedAt   time.Time
 
 	orphanMu sync.Mutex
@@ -113,7 +113,7 @@ func Open(dir string, opts Options) (*Store, error) {
 		admin:    newGate(),
 		failed:   make(chan struct{}),
 		seals:    map[leaderboard.SeasonKey]*seal{},
-		reserved: map[leaderboard.ResultKey]leaderboard.Reservation{},
+		expiring: map[string]expiringRegister{},
 		orphans:  map[leaderboard.SeasonKey]orphans{},
 	}
 	for i := range s.stripes {

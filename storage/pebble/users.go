@@ -139,6 +139,16 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 	return changes, batch.Set(erasedKey(hashOf(user)), e.append(nil), nil)
 }
 
+// ErasedAt implements [storage.Backend].
+func (s *Store) ErasedAt(ctx context.Context, user leaderboard.UserID) (time.Time, error) {
+	var e erasure
+	if err := ctx.Err(); err != nil {
+		return time.Time{}, fmt.Errorf("pebble: %w", err)
+	}
+	_, err := s.get(erasedKey(hashOf(user)), e.decode)
+	return e.at, err
+}
+
 func deletePrefix(batch *pebble.Batch, prefix []byte) error {
 	return batch.DeleteRange(prefix, keyAfter(prefix), nil)
 }

@@ -24,6 +24,7 @@ func RunBackend(t *testing.T, newBackend func(testing.TB) storage.Backend) {
 		{"Swap replaces a register whose value is old", swapReplaces},
 		{"Registers returns a list ordered by key, or the registers with a tag", registersByTag},
 		{"of concurrent calls of Swap for one old value, one returns true", swapOnce},
+		{"a register no longer exists after its TTL", registerExpires},
 		{"Rows yields the rows with greater keys, ordered by key", rowsAfter},
 		{"the order and the repetition of WriteRows do not matter", rowsInAnyOrder},
 		{"ErasedAt returns the time of the last erasure", erasedAt},
@@ -145,6 +146,34 @@ func swapOnce(t *testing.T, b storage.Backend) {
 	wg.Wait()
 	if got, err := b.Register(t.Context(), "l", "counter"); string(got) != strconv.Itoa(writers*increments) || err != nil {
 		t.Errorf("the counter is %q, error %v; want %d", got, err, writers*increments)
+	}
+}
+
+func registerExpires(t *testing.T, b storage.Backend) {
+	brief, long := storage.Register{Key: "brief", Value: []byte{1}, TTL: time.Second}, storage.Register{Key: "long", Value: []byte{2}, TTL: time.Hour}
+	for _, r := range []storage.Register{brief, long} {
+		if ok, err := b.Swap(t.Context(), "l", nil, r); !ok || err != nil {
+			t.Fatalf("Swap returned %v, error %v; want true", ok, err)
+		}
+	}
+	for {
+		got, err := b.Register(t.Context(), "l", brief.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got == nil {
+			break
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if ok, err := b.Swap(t.Context(), "l", brief.Value, brief); ok || err != nil {
+		t.Errorf("Swap of an expired register returned %v, error %v; want false", ok, err)
+	}
+	if ok, err := b.Swap(t.Context(), "l", nil, brief); !ok || err != nil {
+		t.Errorf("Swap of an expired register for nil returned %v, error %v; want true", ok, err)
+	}
+	if got, err := b.Register(t.Context(), "l", long.Key); string(got) != string(long.Value) || err != nil {
+		t.Errorf("Register returned %v, error %v; want %v", got, err, long.Value)
 	}
 }
 
