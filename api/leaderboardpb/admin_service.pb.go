@@ -1211,7 +1211,8 @@ func (x *Act) GetMatchId() string {
 // Request of ListActs. The answer has the acts that match all given fields.
 type ListActsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	Actor string                 `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
+	// The actor of the acts, as in Act.
+	Actor string `protobuf:"bytes,1,opt,name=actor,proto3" json:"actor,omitempty"`
 	// An action, such as board.create, or only its part before the dot, such as board.
 	Action string `protobuf:"bytes,2,opt,name=action,proto3" json:"action,omitempty"`
 	Board  string `protobuf:"bytes,3,opt,name=board,proto3" json:"board,omitempty"`
@@ -1977,15 +1978,15 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\bProgress\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x12\n" +
-	"\x04done\x18\x03 \x01(\x03R\x04done\"\xba\x01\n" +
-	"\x10CreateKeyRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06scopes\x18\x02 \x03(\tR\x06scopes\x12:\n" +
+	"\x04done\x18\x03 \x01(\x03R\x04done\"\x86\x02\n" +
+	"\x10CreateKeyRequest\x12\x1f\n" +
+	"\x04name\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\x04name\x127\n" +
+	"\x06scopes\x18\x02 \x03(\tB\x1f\x9a\xb5\x18\x1b\b\x01\x10\x01:\x15\"\x04read\"\x06submit\"\x05adminR\x06scopes\x12:\n" +
 	"\n" +
 	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expires_at\x12\x16\n" +
-	"\x06boards\x18\x04 \x03(\tR\x06boards\x12&\n" +
-	"\x0eboard_prefixes\x18\x05 \x03(\tR\x0eboard_prefixes\"R\n" +
+	"expires_at\x12%\n" +
+	"\x06boards\x18\x04 \x03(\tB\r\x9a\xb5\x18\t\x18d:\x05\x10\x01\x18\x80\x01R\x06boards\x125\n" +
+	"\x0eboard_prefixes\x18\x05 \x03(\tB\r\x9a\xb5\x18\t\x18d:\x05\x10\x01\x18\x80\x01R\x0eboard_prefixes\"R\n" +
 	"\x11CreateKeyResponse\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\tR\x06secret\x12%\n" +
 	"\x03key\x18\x02 \x01(\v2\x13.leaderboard.v1.KeyR\x03key\"\x11\n" +
@@ -2028,9 +2029,9 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\bprogress\x18\x01 \x01(\v2\x18.leaderboard.v1.ProgressR\bprogress\x12A\n" +
 	"\asummary\x18\x02 \x01(\v2'.leaderboard.v1.RebuildResponse.SummaryR\asummary\x1a\x1f\n" +
 	"\aSummary\x12\x14\n" +
-	"\x05users\x18\x01 \x01(\x03R\x05users\"#\n" +
-	"\rBackupRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"$\n" +
+	"\x05users\x18\x01 \x01(\x03R\x05users\"O\n" +
+	"\rBackupRequest\x12>\n" +
+	"\x04name\x18\x01 \x01(\tB*\x9a\xb5\x18&\x18\x80\x01*!^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$R\x04name\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\xb2\x01\n" +
 	"\x14ExportResultsRequest\x12\x14\n" +
@@ -2077,15 +2078,16 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"actor_name\x18\x0f \x01(\tR\n" +
 	"actor_name\x12\x1a\n" +
-	"\bmatch_id\x18\x10 \x01(\tR\bmatch_id\"\xe2\x01\n" +
+	"\bmatch_id\x18\x10 \x01(\tR\bmatch_id\"\xf2\x01\n" +
 	"\x0fListActsRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x14\n" +
 	"\x05board\x18\x03 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x04 \x01(\tR\auser_id\x12\x14\n" +
 	"\x05since\x18\x05 \x01(\tR\x05since\x12\x16\n" +
-	"\x06before\x18\x06 \x01(\tR\x06before\x12\x19\n" +
-	"\x05limit\x18\a \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
+	"\x06before\x18\x06 \x01(\tR\x06before\x12)\n" +
+	"\x05limit\x18\a \x01(\x05B\x0e\x9a\xb5\x18\n" +
+	"\x10\x01\x18\xe8\a2\x03100H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
 	"\n" +
 	"page_token\x18\b \x01(\tR\n" +
 	"page_tokenB\b\n" +
@@ -2106,24 +2108,25 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x06_limit\"e\n" +
 	"\x10ListBansResponse\x12'\n" +
 	"\x04bans\x18\x01 \x03(\v2\x13.leaderboard.v1.BanR\x04bans\x12(\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"<\n" +
-	"\x11ImportBansRequest\x12'\n" +
-	"\x04bans\x18\x01 \x03(\v2\x13.leaderboard.v1.BanR\x04bans\"\x14\n" +
-	"\x12ImportBansResponse2\xa4\t\n" +
-	"\fAdminService\x12p\n" +
-	"\tCreateKey\x12 .leaderboard.v1.CreateKeyRequest\x1a!.leaderboard.v1.CreateKeyResponse\"\x1e\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/keys\x90\x02\x00\x12j\n" +
-	"\bListKeys\x12\x1f.leaderboard.v1.ListKeysRequest\x1a .leaderboard.v1.ListKeysResponse\"\x1b\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\n" +
-	"\x12\b/v1/keys\x90\x02\x01\x12v\n" +
-	"\tRevokeKey\x12 .leaderboard.v1.RevokeKeyRequest\x1a!.leaderboard.v1.RevokeKeyResponse\"$\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\x13*\x11/v1/keys/{key_id}\x90\x02\x02\x12q\n" +
-	"\x06Verify\x12\x1d.leaderboard.v1.VerifyRequest\x1a\x1e.leaderboard.v1.VerifyResponse\"&\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/verify\x90\x02\x020\x01\x12u\n" +
-	"\aRebuild\x12\x1e.leaderboard.v1.RebuildRequest\x1a\x1f.leaderboard.v1.RebuildResponse\"'\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/admin/rebuild\x90\x02\x020\x01\x12o\n" +
-	"\x06Backup\x12\x1d.leaderboard.v1.BackupRequest\x1a\x1e.leaderboard.v1.BackupResponse\"&\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/backup\x90\x02\x00\x12\x8d\x01\n" +
-	"\rExportResults\x12$.leaderboard.v1.ExportResultsRequest\x1a%.leaderboard.v1.ExportResultsResponse\"-\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/results\x90\x02\x010\x01\x12k\n" +
-	"\bListActs\x12\x1f.leaderboard.v1.ListActsRequest\x1a .leaderboard.v1.ListActsResponse\"\x1c\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\v\x12\t/v1/audit\x90\x02\x01\x12j\n" +
-	"\bListBans\x12\x1f.leaderboard.v1.ListBansRequest\x1a .leaderboard.v1.ListBansResponse\"\x1b\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\n" +
-	"\x12\b/v1/bans\x90\x02\x01\x12z\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"I\n" +
+	"\x11ImportBansRequest\x124\n" +
+	"\x04bans\x18\x01 \x03(\v2\x13.leaderboard.v1.BanB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\xe8\aR\x04bans\"\x14\n" +
+	"\x12ImportBansResponse2\xbf\t\n" +
+	"\fAdminService\x12r\n" +
+	"\tCreateKey\x12 .leaderboard.v1.CreateKeyRequest\x1a!.leaderboard.v1.CreateKeyResponse\" \x92\xb5\x18\x06\b\x03\x10\x01(\a\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/keys\x90\x02\x00\x12l\n" +
+	"\bListKeys\x12\x1f.leaderboard.v1.ListKeysRequest\x1a .leaderboard.v1.ListKeysResponse\"\x1d\x92\xb5\x18\x06\b\x03\x10\x01(\a\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/keys\x90\x02\x01\x12|\n" +
+	"\tRevokeKey\x12 .leaderboard.v1.RevokeKeyRequest\x1a!.leaderboard.v1.RevokeKeyResponse\"*\x92\xb5\x18\n" +
+	"\b\x03\x10\x01(\a2\x02\f\x1c\x82\xd3\xe4\x93\x02\x13*\x11/v1/keys/{key_id}\x90\x02\x02\x12s\n" +
+	"\x06Verify\x12\x1d.leaderboard.v1.VerifyRequest\x1a\x1e.leaderboard.v1.VerifyResponse\"(\x92\xb5\x18\x06\b\x03\x10\x04(\b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/verify\x90\x02\x020\x01\x12w\n" +
+	"\aRebuild\x12\x1e.leaderboard.v1.RebuildRequest\x1a\x1f.leaderboard.v1.RebuildResponse\")\x92\xb5\x18\x06\b\x03\x10\x04(\b\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/admin/rebuild\x90\x02\x020\x01\x12t\n" +
+	"\x06Backup\x12\x1d.leaderboard.v1.BackupRequest\x1a\x1e.leaderboard.v1.BackupResponse\"+\x92\xb5\x18\t\b\x03\x10\x01(\b2\x01$\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/admin/backup\x90\x02\x00\x12\x8f\x01\n" +
+	"\rExportResults\x12$.leaderboard.v1.ExportResultsRequest\x1a%.leaderboard.v1.ExportResultsResponse\"/\x92\xb5\x18\x06\b\x03\x10\x03(\x02\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/results\x90\x02\x010\x01\x12m\n" +
+	"\bListActs\x12\x1f.leaderboard.v1.ListActsRequest\x1a .leaderboard.v1.ListActsResponse\"\x1e\x92\xb5\x18\x06\b\x03\x10\x04(\b\x82\xd3\xe4\x93\x02\v\x12\t/v1/audit\x90\x02\x01\x12l\n" +
+	"\bListBans\x12\x1f.leaderboard.v1.ListBansRequest\x1a .leaderboard.v1.ListBansResponse\"\x1d\x92\xb5\x18\x06\b\x03\x10\x04(\x06\x82\xd3\xe4\x93\x02\n" +
+	"\x12\b/v1/bans\x90\x02\x01\x12|\n" +
 	"\n" +
-	"ImportBans\x12!.leaderboard.v1.ImportBansRequest\x1a\".leaderboard.v1.ImportBansResponse\"%\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/bans:import\x90\x02\x02B;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"ImportBans\x12!.leaderboard.v1.ImportBansRequest\x1a\".leaderboard.v1.ImportBansResponse\"'\x92\xb5\x18\x06\b\x03\x10\x01(\x06\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/bans:import\x90\x02\x02B;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_admin_service_proto_rawDescOnce sync.Once

@@ -6020,10 +6020,10 @@ var File_leaderboard_v1_leaderboard_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
-	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"leaderboard/v1/admin_service.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xd2\x01\n" +
+	"(leaderboard/v1/leaderboard_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\"leaderboard/v1/admin_service.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xda\x01\n" +
 	"\x12SubmitScoreRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
-	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x18\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x126\n" +
+	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultB\x06\x9a\xb5\x18\x02\b\x01R\x06result\x12\x18\n" +
 	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
 	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\x12&\n" +
 	"\x0einclude_linked\x18\x05 \x01(\bR\x0einclude_linked\"\x87\a\n" +
@@ -6059,27 +6059,28 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\a_standsB\t\n" +
 	"\a_detailB\x12\n" +
 	"\x10_new_score_exactB\t\n" +
-	"\a_method\"\xda\x01\n" +
+	"\a_method\"\xe7\x01\n" +
 	"\x18BatchSubmitScoresRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\x120\n" +
-	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12=\n" +
+	"\aresults\x18\x02 \x03(\v2\x16.leaderboard.v1.ResultB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x88'R\aresults\x12\x18\n" +
 	"\ano_wait\x18\x03 \x01(\bR\ano_wait\x124\n" +
 	"\x15include_previous_rank\x18\x04 \x01(\bR\x15include_previous_rank\x12&\n" +
 	"\x0einclude_linked\x18\x05 \x01(\bR\x0einclude_linked\"P\n" +
 	"\x19BatchSubmitScoresResponse\x123\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xc5\x01\n" +
-	"\x19BatchSubmitResultsRequest\x120\n" +
-	"\aresults\x18\x01 \x03(\v2\x16.leaderboard.v1.ResultR\aresults\x12\x18\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xd2\x01\n" +
+	"\x19BatchSubmitResultsRequest\x12=\n" +
+	"\aresults\x18\x01 \x03(\v2\x16.leaderboard.v1.ResultB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x88'R\aresults\x12\x18\n" +
 	"\ano_wait\x18\x02 \x01(\bR\ano_wait\x124\n" +
 	"\x15include_previous_rank\x18\x03 \x01(\bR\x15include_previous_rank\x12&\n" +
 	"\x0einclude_linked\x18\x04 \x01(\bR\x0einclude_linked\"Q\n" +
 	"\x1aBatchSubmitResultsResponse\x123\n" +
-	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xb8\x02\n" +
+	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\"\xc8\x02\n" +
 	"\x14RetractResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
-	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x1f\n" +
-	"\brevision\x18\x04 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x16\n" +
+	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12/\n" +
+	"\brevision\x18\x04 \x01(\x03B\x0e\x9a\xb5\x18\n" +
+	"\x10\x00\x18\x80\x80\x80\x80\x80\x80\x01H\x00R\brevision\x88\x01\x01\x12\x16\n" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x18\n" +
 	"\adry_run\x18\a \x01(\bR\adry_run\x124\n" +
@@ -6110,17 +6111,17 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0f_previous_scoreB\x10\n" +
 	"\x0e_previous_rankB\x12\n" +
 	"\x10_new_score_exactB\t\n" +
-	"\a_method\"\xe1\x02\n" +
+	"\a_method\"\x88\x03\n" +
 	"\x1aBatchRetractResultsRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\x12H\n" +
-	"\aresults\x18\x02 \x03(\v2..leaderboard.v1.BatchRetractResultsRequest.KeyR\aresults\x12\x16\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12U\n" +
+	"\aresults\x18\x02 \x03(\v2..leaderboard.v1.BatchRetractResultsRequest.KeyB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x88'R\aresults\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x18\n" +
 	"\adry_run\x18\x04 \x01(\bR\adry_run\x124\n" +
 	"\x15include_previous_rank\x18\x05 \x01(\bR\x15include_previous_rank\x12&\n" +
-	"\x0einclude_linked\x18\x06 \x01(\bR\x0einclude_linked\x1aS\n" +
-	"\x03Key\x12\x18\n" +
-	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
-	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x0einclude_linked\x18\x06 \x01(\bR\x0einclude_linked\x1am\n" +
+	"\x03Key\x12%\n" +
+	"\auser_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\auser_id\x12'\n" +
+	"\bmatch_id\x18\x02 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bmatch_id\x12\x16\n" +
 	"\x06season\x18\x03 \x01(\tR\x06season\"\x8c\x01\n" +
 	"\x1bBatchRetractResultsResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\x128\n" +
@@ -6138,12 +6139,12 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x14PurgeResultsResponse\x123\n" +
 	"\boutcomes\x18\x01 \x03(\v2\x17.leaderboard.v1.OutcomeR\boutcomes\x128\n" +
 	"\x06effect\x18\x02 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\xb4\x01\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\xc1\x01\n" +
 	"\x10VoidMatchRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
-	"\x06season\x18\x03 \x01(\tR\x06season\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\x06season\x18\x03 \x01(\tR\x06season\x12#\n" +
+	"\x06reason\x18\x04 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x02R\x06reason\x12\x18\n" +
 	"\adry_run\x18\x05 \x01(\bR\adry_run\x12$\n" +
 	"\rallow_unknown\x18\x06 \x01(\bR\rallow_unknown\"\xaf\x01\n" +
 	"\x11VoidMatchResponse\x12\x14\n" +
@@ -6151,12 +6152,12 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06voided\x18\x04 \x01(\bR\x06voided\x128\n" +
-	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\x91\x01\n" +
+	"\x06effect\x18\x05 \x01(\v2 .leaderboard.v1.RetractionEffectR\x06effect\"\x9e\x01\n" +
 	"\x13RestoreMatchRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
-	"\x06season\x18\x03 \x01(\tR\x06season\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\x06season\x18\x03 \x01(\tR\x06season\x12#\n" +
+	"\x06reason\x18\x04 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x02R\x06reason\x12\x18\n" +
 	"\adry_run\x18\x05 \x01(\bR\adry_run\"\xb2\x01\n" +
 	"\x14RestoreMatchResponse\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
@@ -6175,11 +6176,11 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06reason\x18\x06 \x01(\tH\x00R\x06reason\x88\x01\x01\x12\x19\n" +
 	"\x05actor\x18\a \x01(\tH\x01R\x05actor\x88\x01\x01B\t\n" +
 	"\a_reasonB\b\n" +
-	"\x06_actor\"\x9f\x01\n" +
+	"\x06_actor\"\xa8\x01\n" +
 	"\x12ListMatchesRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
-	"\x06season\x18\x02 \x01(\tR\x06season\x12\x16\n" +
-	"\x06prefix\x18\x03 \x01(\tR\x06prefix\x12\x19\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1f\n" +
+	"\x06prefix\x18\x03 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x01R\x06prefix\x12\x19\n" +
 	"\x05limit\x18\x04 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\n" +
@@ -6200,20 +6201,21 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x10GetMatchResponse\x12+\n" +
 	"\x05match\x18\x01 \x01(\v2\x15.leaderboard.v1.MatchR\x05match\x12;\n" +
 	"\aresults\x18\x02 \x03(\v2!.leaderboard.v1.GetResultResponseR\aresults\x12(\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\tR\x0fnext_page_token\"\xb1\x05\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\x0fnext_page_token\"\xd6\x05\n" +
 	"\x14CorrectResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
-	"\x06season\x18\x04 \x01(\tR\x06season\x12\x1f\n" +
-	"\brevision\x18\x05 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x19\n" +
+	"\x06season\x18\x04 \x01(\tR\x06season\x12/\n" +
+	"\brevision\x18\x05 \x01(\x03B\x0e\x9a\xb5\x18\n" +
+	"\x10\x00\x18\x80\x80\x80\x80\x80\x80\x01H\x00R\brevision\x88\x01\x01\x12\x19\n" +
 	"\x05score\x18\x06 \x01(\x03H\x01R\x05score\x88\x01\x01\x12\x1b\n" +
-	"\x06points\x18\a \x01(\x03H\x02R\x06points\x88\x01\x01\x12\"\n" +
-	"\ftie_breakers\x18\b \x03(\x03R\ftie_breakers\x12<\n" +
-	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12T\n" +
+	"\x06points\x18\a \x01(\x03H\x02R\x06points\x88\x01\x01\x12*\n" +
+	"\ftie_breakers\x18\b \x03(\x03B\x06\x9a\xb5\x18\x02\x18\x18R\ftie_breakers\x12<\n" +
+	"\vachieved_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12a\n" +
 	"\n" +
 	"attributes\x18\n" +
-	" \x03(\v24.leaderboard.v1.CorrectResultRequest.AttributesEntryR\n" +
+	" \x03(\v24.leaderboard.v1.CorrectResultRequest.AttributesEntryB\v\x9a\xb5\x18\a\x18\x10:\x03\x18\x80\x01R\n" +
 	"attributes\x123\n" +
 	"\bmetadata\x18\v \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\x16\n" +
 	"\x06reason\x18\f \x01(\tR\x06reason\x124\n" +
@@ -6255,13 +6257,14 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0e_previous_rankB\x10\n" +
 	"\x0e_personal_bestB\x12\n" +
 	"\x10_new_score_exactB\t\n" +
-	"\a_method\"\xbe\x01\n" +
+	"\a_method\"\xce\x01\n" +
 	"\x10GetResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
-	"\x06season\x18\x04 \x01(\tR\x06season\x12\x1f\n" +
-	"\brevision\x18\x05 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x18\n" +
+	"\x06season\x18\x04 \x01(\tR\x06season\x12/\n" +
+	"\brevision\x18\x05 \x01(\x03B\x0e\x9a\xb5\x18\n" +
+	"\x10\x00\x18\x80\x80\x80\x80\x80\x80\x01H\x00R\brevision\x88\x01\x01\x12\x18\n" +
 	"\ahistory\x18\x06 \x01(\bR\ahistoryB\v\n" +
 	"\t_revision\"\xc9\x03\n" +
 	"\x11GetResultResponse\x12@\n" +
@@ -6294,18 +6297,18 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06_limit\"\x80\x01\n" +
 	"\x17ListUserResultsResponse\x12;\n" +
 	"\aresults\x18\x01 \x03(\v2!.leaderboard.v1.GetResultResponseR\aresults\x12(\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\x9a\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xba\x03\n" +
 	"\x11ListScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x03 \x01(\tR\bdivision\x12\x16\n" +
-	"\x06method\x18\x04 \x01(\tR\x06method\x12\x19\n" +
-	"\x05limit\x18\x05 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\x12(\n" +
+	"\x05limit\x18\x05 \x01(\x05B\r\x9a\xb5\x18\t\x10\x01\x18\xe8\a2\x0210H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
 	"\n" +
 	"page_token\x18\x06 \x01(\tR\n" +
-	"page_token\x12#\n" +
+	"page_token\x124\n" +
 	"\n" +
-	"start_rank\x18\a \x01(\x03H\x01R\n" +
+	"start_rank\x18\a \x01(\x03B\x0f\x9a\xb5\x18\v\x10\x01\x18\x80\x80\x80\x80\x80\x80\x80\x10H\x01R\n" +
 	"start_rank\x88\x01\x01\x12*\n" +
 	"\x10include_metadata\x18\b \x01(\bR\x10include_metadata\x12!\n" +
 	"\tmin_score\x18\t \x01(\x03H\x02R\tmin_score\x88\x01\x01\x12!\n" +
@@ -6320,16 +6323,16 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"_max_score\"]\n" +
 	"\x12ListScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
-	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xb7\x02\n" +
+	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xd5\x02\n" +
 	"\x13GetUserScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x16\n" +
 	"\x06season\x18\x03 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x04 \x01(\tR\bdivision\x12\x16\n" +
-	"\x06method\x18\x05 \x01(\tR\x06method\x12!\n" +
-	"\tneighbors\x18\x06 \x01(\x05H\x00R\tneighbors\x88\x01\x01\x12*\n" +
-	"\x10include_metadata\x18\a \x01(\bR\x10include_metadata\x12\x1d\n" +
-	"\ato_rank\x18\b \x01(\x03H\x01R\ato_rank\x88\x01\x01\x12\x1c\n" +
+	"\x06method\x18\x05 \x01(\tR\x06method\x12.\n" +
+	"\tneighbors\x18\x06 \x01(\x05B\v\x9a\xb5\x18\a\x10\x00\x1822\x014H\x00R\tneighbors\x88\x01\x01\x12*\n" +
+	"\x10include_metadata\x18\a \x01(\bR\x10include_metadata\x12.\n" +
+	"\ato_rank\x18\b \x01(\x03B\x0f\x9a\xb5\x18\v\x10\x01\x18\x80\x80\x80\x80\x80\x80\x80\x10H\x01R\ato_rank\x88\x01\x01\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\f\n" +
 	"\n" +
 	"_neighborsB\n" +
@@ -6384,25 +6387,25 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\b_fillingB\x0e\n" +
 	"\f_score_exactB\n" +
 	"\n" +
-	"\b_to_rank\"\xb1\x01\n" +
+	"\b_to_rank\"\xc5\x01\n" +
 	"\x13LookupScoresRequest\x12\x14\n" +
-	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
-	"\buser_ids\x18\x02 \x03(\tR\buser_ids\x12\x16\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
+	"\buser_ids\x18\x02 \x03(\tB\x12\x9a\xb5\x18\x0e\b\x01\x10\x01\x18\x88':\x05\x10\x01\x18\x80\x01R\buser_ids\x12\x16\n" +
 	"\x06season\x18\x03 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x04 \x01(\tR\bdivision\x12\x16\n" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisions\"_\n" +
 	"\x14LookupScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
-	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\x83\x02\n" +
+	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xa2\x02\n" +
 	"\x0fGetStatsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x03 \x01(\tR\bdivision\x12\x16\n" +
-	"\x06method\x18\x04 \x01(\tR\x06method\x12\x17\n" +
-	"\x04rank\x18\x05 \x01(\x03H\x00R\x04rank\x88\x01\x01\x12\x19\n" +
-	"\x05score\x18\x06 \x01(\x03H\x01R\x05score\x88\x01\x01\x12\x1d\n" +
-	"\abuckets\x18\a \x01(\x05H\x02R\abuckets\x88\x01\x01\x12\x1c\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\x12(\n" +
+	"\x04rank\x18\x05 \x01(\x03B\x0f\x9a\xb5\x18\v\x10\x01\x18\x80\x80\x80\x80\x80\x80\x80\x10H\x00R\x04rank\x88\x01\x01\x12\x19\n" +
+	"\x05score\x18\x06 \x01(\x03H\x01R\x05score\x88\x01\x01\x12+\n" +
+	"\abuckets\x18\a \x01(\x05B\f\x9a\xb5\x18\b\x10\x00\x18d2\x0210H\x02R\abuckets\x88\x01\x01\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\a\n" +
 	"\x05_rankB\b\n" +
 	"\x06_scoreB\n" +
@@ -6495,12 +6498,12 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bchecksum\x18\x03 \x01(\bR\bchecksum\"k\n" +
 	"\x11GetSeasonResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12>\n" +
-	"\x04data\x18\x02 \x01(\v2*.leaderboard.v1.ListSeasonsResponse.SeasonR\x04data\"\xda\x01\n" +
+	"\x04data\x18\x02 \x01(\v2*.leaderboard.v1.ListSeasonsResponse.SeasonR\x04data\"\xe7\x01\n" +
 	"\x10EndSeasonRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12*\n" +
-	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x18\n" +
+	"\x02at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12#\n" +
+	"\x06reason\x18\x04 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x02R\x06reason\x12\x18\n" +
 	"\adry_run\x18\x05 \x01(\bR\adry_run\x12:\n" +
 	"\n" +
 	"decided_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
@@ -6513,13 +6516,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"next_start\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"next_start\x12\x18\n" +
-	"\adry_run\x18\x06 \x01(\bR\adry_run\"\xb9\x01\n" +
+	"\adry_run\x18\x06 \x01(\bR\adry_run\"\xc8\x01\n" +
 	"\x12WatchScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x03 \x01(\tR\bdivision\x12\x16\n" +
-	"\x06method\x18\x04 \x01(\tR\x06method\x12\x19\n" +
-	"\x05limit\x18\x05 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1c\n" +
+	"\x06method\x18\x04 \x01(\tR\x06method\x12(\n" +
+	"\x05limit\x18\x05 \x01(\x05B\r\x9a\xb5\x18\t\x10\x01\x18\xe8\a2\x0210H\x00R\x05limit\x88\x01\x01\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\b\n" +
 	"\x06_limit\"b\n" +
 	"\x13WatchScoresResponse\x12\x1a\n" +
@@ -6531,13 +6534,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0fGetBoardRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\"?\n" +
 	"\x10GetBoardResponse\x12+\n" +
-	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"A\n" +
-	"\x12CreateBoardRequest\x12+\n" +
-	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"B\n" +
+	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"I\n" +
+	"\x12CreateBoardRequest\x123\n" +
+	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardB\x06\x9a\xb5\x18\x02\b\x01R\x05board\"B\n" +
 	"\x13CreateBoardResponse\x12+\n" +
-	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"\x99\x01\n" +
-	"\x12UpdateBoardRequest\x12+\n" +
-	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\x12<\n" +
+	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardR\x05board\"\xa1\x01\n" +
+	"\x12UpdateBoardRequest\x123\n" +
+	"\x05board\x18\x01 \x01(\v2\x15.leaderboard.v1.BoardB\x06\x9a\xb5\x18\x02\b\x01R\x05board\x12<\n" +
 	"\vupdate_mask\x18\x02 \x01(\v2\x1a.google.protobuf.FieldMaskR\vupdate_mask\x12\x18\n" +
 	"\adry_run\x18\x03 \x01(\bR\adry_run\"B\n" +
 	"\x13UpdateBoardResponse\x12+\n" +
@@ -6604,43 +6607,50 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\xed\"\n" +
-	"\x12LeaderboardService\x12\xbb\x01\n" +
-	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"Q\x92\xb5\x18\t\b\x02\x10\x06\x18\x80\x80\x80\b\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x90\x02\x00\x12\x99\x01\n" +
-	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\",\x92\xb5\x18\t\b\x02\x10\x05\x18\x80\x80\x80\b\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x90\x02\x00\x12\xab\x01\n" +
-	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"M\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x90\x02\x02\x12\xad\x01\n" +
-	"\x13BatchRetractResults\x12*.leaderboard.v1.BatchRetractResultsRequest\x1a+.leaderboard.v1.BatchRetractResultsResponse\"=\x92\xb5\x18\t\b\x02\x10\x03\x18\x80\x80\x80\x04\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/boards/{board}/results:retract\x90\x02\x02\x12\x9b\x01\n" +
-	"\fPurgeResults\x12#.leaderboard.v1.PurgeResultsRequest\x1a$.leaderboard.v1.PurgeResultsResponse\"@\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/results/{user_id}:purge\x90\x02\x02\x12\x92\x01\n" +
-	"\tVoidMatch\x12 .leaderboard.v1.VoidMatchRequest\x1a!.leaderboard.v1.VoidMatchResponse\"@\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/matches/{match_id}:void\x90\x02\x02\x12\x9e\x01\n" +
-	"\fRestoreMatch\x12#.leaderboard.v1.RestoreMatchRequest\x1a$.leaderboard.v1.RestoreMatchResponse\"C\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x022:\x01*\"-/v1/boards/{board}/matches/{match_id}:restore\x90\x02\x02\x12\x85\x01\n" +
-	"\vListMatches\x12\".leaderboard.v1.ListMatchesRequest\x1a#.leaderboard.v1.ListMatchesResponse\"-\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/matches\x90\x02\x01\x12\x87\x01\n" +
-	"\bGetMatch\x12\x1f.leaderboard.v1.GetMatchRequest\x1a .leaderboard.v1.GetMatchResponse\"8\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02'\x12%/v1/boards/{board}/matches/{match_id}\x90\x02\x01\x12\xa3\x01\n" +
-	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\"E\x92\xb5\x18\x04\b\x02\x10\x03\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x00\x12\x94\x01\n" +
-	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"B\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x01\x12\x9b\x01\n" +
-	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\"7\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x90\x02\x01\x12\xae\x01\n" +
-	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"S\x92\xb5\x18\t\b\x01\x10\x06\x18\x80\x80\x80\x02\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x90\x02\x01\x12z\n" +
-	"\bGetStats\x12\x1f.leaderboard.v1.GetStatsRequest\x1a .leaderboard.v1.GetStatsResponse\"+\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/stats\x90\x02\x01\x12\x85\x01\n" +
-	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"-\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x90\x02\x01\x12\x88\x01\n" +
-	"\tGetSeason\x12 .leaderboard.v1.GetSeasonRequest\x1a!.leaderboard.v1.GetSeasonResponse\"6\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02%\x12#/v1/boards/{board}/seasons/{season}\x90\x02\x01\x12\x8f\x01\n" +
-	"\tEndSeason\x12 .leaderboard.v1.EndSeasonRequest\x1a!.leaderboard.v1.EndSeasonResponse\"=\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/boards/{board}/seasons/{season}:end\x90\x02\x00\x12\x87\x01\n" +
-	"\vWatchScores\x12\".leaderboard.v1.WatchScoresRequest\x1a#.leaderboard.v1.WatchScoresResponse\"-\x92\xb5\x18\x06\b\x01\x10\x03 \x01\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/watch\x90\x02\x010\x01\x12r\n" +
+	"\a_banned2\xde#\n" +
+	"\x12LeaderboardService\x12\xbd\x01\n" +
+	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"S\x92\xb5\x18\v\b\x02\x10\x06\x18\x80\x80\x80\b(\x01\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x90\x02\x00\x12\x9b\x01\n" +
+	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\".\x92\xb5\x18\v\b\x02\x10\x05\x18\x80\x80\x80\b(\x01\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x90\x02\x00\x12\xb0\x01\n" +
+	"\rRetractResult\x12$.leaderboard.v1.RetractResultRequest\x1a%.leaderboard.v1.RetractResultResponse\"R\x92\xb5\x18\t\b\x02\x10\x03(\x022\x01\n" +
+	"\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/boards/{board}/results/{user_id}/{match_id}:retract\x90\x02\x02\x12\xaf\x01\n" +
+	"\x13BatchRetractResults\x12*.leaderboard.v1.BatchRetractResultsRequest\x1a+.leaderboard.v1.BatchRetractResultsResponse\"?\x92\xb5\x18\v\b\x02\x10\x03\x18\x80\x80\x80\x04(\x02\x82\xd3\xe4\x93\x02':\x01*\"\"/v1/boards/{board}/results:retract\x90\x02\x02\x12\x9d\x01\n" +
+	"\fPurgeResults\x12#.leaderboard.v1.PurgeResultsRequest\x1a$.leaderboard.v1.PurgeResultsResponse\"B\x92\xb5\x18\x06\b\x02\x10\x03(\x02\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/results/{user_id}:purge\x90\x02\x02\x12\x98\x01\n" +
+	"\tVoidMatch\x12 .leaderboard.v1.VoidMatchRequest\x1a!.leaderboard.v1.VoidMatchResponse\"F\x92\xb5\x18\n" +
+	"\b\x03\x10\x03(\x032\x02\v\x1b\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/boards/{board}/matches/{match_id}:void\x90\x02\x02\x12\xa4\x01\n" +
+	"\fRestoreMatch\x12#.leaderboard.v1.RestoreMatchRequest\x1a$.leaderboard.v1.RestoreMatchResponse\"I\x92\xb5\x18\n" +
+	"\b\x03\x10\x03(\x032\x02\v\x1b\x82\xd3\xe4\x93\x022:\x01*\"-/v1/boards/{board}/matches/{match_id}:restore\x90\x02\x02\x12\x8a\x01\n" +
+	"\vListMatches\x12\".leaderboard.v1.ListMatchesRequest\x1a#.leaderboard.v1.ListMatchesResponse\"2\x92\xb5\x18\t\b\x01\x10\x03(\x032\x01\x1b\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/matches\x90\x02\x01\x12\x8d\x01\n" +
+	"\bGetMatch\x12\x1f.leaderboard.v1.GetMatchRequest\x1a .leaderboard.v1.GetMatchResponse\">\x92\xb5\x18\n" +
+	"\b\x01\x10\x03(\x032\x02\v\x1b\x82\xd3\xe4\x93\x02'\x12%/v1/boards/{board}/matches/{match_id}\x90\x02\x01\x12\xb1\x01\n" +
+	"\rCorrectResult\x12$.leaderboard.v1.CorrectResultRequest\x1a%.leaderboard.v1.CorrectResultResponse\"S\x92\xb5\x18\x12\b\x02\x10\x03(\x022\n" +
 	"\n" +
-	"ListBoards\x12!.leaderboard.v1.ListBoardsRequest\x1a\".leaderboard.v1.ListBoardsResponse\"\x1d\x92\xb5\x18\x04\b\x01\x10\x02\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/boards\x90\x02\x01\x12{\n" +
-	"\bGetBoard\x12\x1f.leaderboard.v1.GetBoardRequest\x1a .leaderboard.v1.GetBoardResponse\",\x92\xb5\x18\x04\b\x01\x10\x03\x82\xd3\xe4\x93\x02\x1bb\x05board\x12\x12/v1/boards/{board}\x90\x02\x01\x12\x83\x01\n" +
-	"\vCreateBoard\x12\".leaderboard.v1.CreateBoardRequest\x1a#.leaderboard.v1.CreateBoardResponse\"+\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02\x1a:\x05boardb\x05board\"\n" +
-	"/v1/boards\x90\x02\x02\x12\x94\x01\n" +
-	"\vUpdateBoard\x12\".leaderboard.v1.UpdateBoardRequest\x1a#.leaderboard.v1.UpdateBoardResponse\"<\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02+:\x05boardb\x05board2\x1b/v1/boards/{board.board_id}\x90\x02\x02\x12}\n" +
-	"\vDeleteBoard\x12\".leaderboard.v1.DeleteBoardRequest\x1a#.leaderboard.v1.DeleteBoardResponse\"%\x92\xb5\x18\x04\b\x03\x10\x03\x82\xd3\xe4\x93\x02\x14*\x12/v1/boards/{board}\x90\x02\x02\x12y\n" +
-	"\aBanUser\x12\x1e.leaderboard.v1.BanUserRequest\x1a\x1f.leaderboard.v1.BanUserResponse\"-\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/users/{user_id}:ban\x90\x02\x02\x12\x81\x01\n" +
-	"\tUnbanUser\x12 .leaderboard.v1.UnbanUserRequest\x1a!.leaderboard.v1.UnbanUserResponse\"/\x92\xb5\x18\x04\b\x03\x10\x04\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:unban\x90\x02\x02\x12\x81\x01\n" +
-	"\tEraseUser\x12 .leaderboard.v1.EraseUserRequest\x1a!.leaderboard.v1.EraseUserResponse\"/\x92\xb5\x18\x04\b\x03\x10\x01\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:erase\x90\x02\x02\x12\x8e\x01\n" +
-	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"-\x92\xb5\x18\x04\b\x01\x10\x02\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scores\x90\x02\x01\x12\xa2\x01\n" +
-	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"J\x92\xb5\x18\x04\b\x02\x10\x06\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
-	"/v1/scores\x90\x02\x00\x12\xa9\x01\n" +
-	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"N\x92\xb5\x18\x04\b\x01\x10\x06\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x90\x02\x01\x12\x8f\x01\n" +
+	"\x19\x12\x13\x14\x15\x16\x17\x18+\x82\xd3\xe4\x93\x024:\x01*2//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x00\x12\x99\x01\n" +
+	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"G\x92\xb5\x18\t\b\x01\x10\x03(\x022\x01\n" +
+	"\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x01\x12\x9d\x01\n" +
+	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\"9\x92\xb5\x18\x06\b\x01\x10\x03(\x02\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x90\x02\x01\x12\xb0\x01\n" +
+	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"U\x92\xb5\x18\v\b\x01\x10\x06\x18\x80\x80\x80\x02(\x01\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x90\x02\x01\x12|\n" +
+	"\bGetStats\x12\x1f.leaderboard.v1.GetStatsRequest\x1a .leaderboard.v1.GetStatsResponse\"-\x92\xb5\x18\x06\b\x01\x10\x03(\x01\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/stats\x90\x02\x01\x12\x87\x01\n" +
+	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"/\x92\xb5\x18\x06\b\x01\x10\x03(\x05\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x90\x02\x01\x12\x8d\x01\n" +
+	"\tGetSeason\x12 .leaderboard.v1.GetSeasonRequest\x1a!.leaderboard.v1.GetSeasonResponse\";\x92\xb5\x18\t\b\x01\x10\x03(\x052\x01\x1a\x82\xd3\xe4\x93\x02%\x12#/v1/boards/{board}/seasons/{season}\x90\x02\x01\x12\x91\x01\n" +
+	"\tEndSeason\x12 .leaderboard.v1.EndSeasonRequest\x1a!.leaderboard.v1.EndSeasonResponse\"?\x92\xb5\x18\x06\b\x03\x10\x03(\x05\x82\xd3\xe4\x93\x02,:\x01*\"'/v1/boards/{board}/seasons/{season}:end\x90\x02\x00\x12\x89\x01\n" +
+	"\vWatchScores\x12\".leaderboard.v1.WatchScoresRequest\x1a#.leaderboard.v1.WatchScoresResponse\"/\x92\xb5\x18\b\b\x01\x10\x03 \x01(\x01\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/watch\x90\x02\x010\x01\x12t\n" +
 	"\n" +
-	"ListScores\x12!.leaderboard.v1.ListScoresRequest\x1a\".leaderboard.v1.ListScoresResponse\":\x92\xb5\x18\x04\b\x01\x10\x06\x82\xd3\xe4\x93\x02)Z\x1b\x12\x19/v1/boards/{board}/scores\x12\n" +
+	"ListBoards\x12!.leaderboard.v1.ListBoardsRequest\x1a\".leaderboard.v1.ListBoardsResponse\"\x1f\x92\xb5\x18\x06\b\x01\x10\x02(\x04\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"/v1/boards\x90\x02\x01\x12}\n" +
+	"\bGetBoard\x12\x1f.leaderboard.v1.GetBoardRequest\x1a .leaderboard.v1.GetBoardResponse\".\x92\xb5\x18\x06\b\x01\x10\x03(\x04\x82\xd3\xe4\x93\x02\x1bb\x05board\x12\x12/v1/boards/{board}\x90\x02\x01\x12\x88\x01\n" +
+	"\vCreateBoard\x12\".leaderboard.v1.CreateBoardRequest\x1a#.leaderboard.v1.CreateBoardResponse\"0\x92\xb5\x18\t\b\x03\x10\x03(\x042\x01\x11\x82\xd3\xe4\x93\x02\x1a:\x05boardb\x05board\"\n" +
+	"/v1/boards\x90\x02\x02\x12\x96\x01\n" +
+	"\vUpdateBoard\x12\".leaderboard.v1.UpdateBoardRequest\x1a#.leaderboard.v1.UpdateBoardResponse\">\x92\xb5\x18\x06\b\x03\x10\x03(\x04\x82\xd3\xe4\x93\x02+:\x05boardb\x05board2\x1b/v1/boards/{board.board_id}\x90\x02\x02\x12\x7f\n" +
+	"\vDeleteBoard\x12\".leaderboard.v1.DeleteBoardRequest\x1a#.leaderboard.v1.DeleteBoardResponse\"'\x92\xb5\x18\x06\b\x03\x10\x03(\x04\x82\xd3\xe4\x93\x02\x14*\x12/v1/boards/{board}\x90\x02\x02\x12{\n" +
+	"\aBanUser\x12\x1e.leaderboard.v1.BanUserRequest\x1a\x1f.leaderboard.v1.BanUserResponse\"/\x92\xb5\x18\x06\b\x03\x10\x04(\x06\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/users/{user_id}:ban\x90\x02\x02\x12\x83\x01\n" +
+	"\tUnbanUser\x12 .leaderboard.v1.UnbanUserRequest\x1a!.leaderboard.v1.UnbanUserResponse\"1\x92\xb5\x18\x06\b\x03\x10\x04(\x06\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:unban\x90\x02\x02\x12\x83\x01\n" +
+	"\tEraseUser\x12 .leaderboard.v1.EraseUserRequest\x1a!.leaderboard.v1.EraseUserResponse\"1\x92\xb5\x18\x06\b\x03\x10\x01(\x06\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:erase\x90\x02\x02\x12\x90\x01\n" +
+	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"/\x92\xb5\x18\x06\b\x01\x10\x02(\x01\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scores\x90\x02\x01\x12\xaf\x01\n" +
+	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"W\x92\xb5\x18\x11\b\x02\x10\x06(\x012\t\b\x12\x13\x14\x15\x16\x17\x18+\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
+	"/v1/scores\x90\x02\x00\x12\xae\x01\n" +
+	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"S\x92\xb5\x18\t\b\x01\x10\x06(\x012\x01\t\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x90\x02\x01\x12\x91\x01\n" +
+	"\n" +
+	"ListScores\x12!.leaderboard.v1.ListScoresRequest\x1a\".leaderboard.v1.ListScoresResponse\"<\x92\xb5\x18\x06\b\x01\x10\x06(\x01\x82\xd3\xe4\x93\x02)Z\x1b\x12\x19/v1/boards/{board}/scores\x12\n" +
 	"/v1/scores\x90\x02\x01B;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (

@@ -72,7 +72,7 @@ func (x Door_Scope) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Door_Scope.Descriptor instead.
 func (Door_Scope) EnumDescriptor() ([]byte, []int) {
-	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{0, 0}
+	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{2, 0}
 }
 
 // The boards that a call concerns. A key for some boards only must allow each of them.
@@ -141,7 +141,375 @@ func (x Door_Reach) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Door_Reach.Descriptor instead.
 func (Door_Reach) EnumDescriptor() ([]byte, []int) {
-	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{0, 1}
+	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{2, 1}
+}
+
+// The subject of a method.
+type Door_Tag int32
+
+const (
+	Door_TAG_UNSPECIFIED Door_Tag = 0
+	// Submit results, and read rankings.
+	Door_SCORES Door_Tag = 1
+	// Read, correct and retract results.
+	Door_RESULTS Door_Tag = 2
+	// Void and restore matches.
+	Door_MATCHES Door_Tag = 3
+	// Rankings with their rules.
+	Door_BOARDS Door_Tag = 4
+	// The times into which a board is divided.
+	Door_SEASONS Door_Tag = 5
+	// Ban and erase users.
+	Door_USERS Door_Tag = 6
+	// API keys.
+	Door_KEYS Door_Tag = 7
+	// Verify, rebuild, back up, and read the audit log.
+	Door_OPERATIONS Door_Tag = 8
+)
+
+// Enum value maps for Door_Tag.
+var (
+	Door_Tag_name = map[int32]string{
+		0: "TAG_UNSPECIFIED",
+		1: "SCORES",
+		2: "RESULTS",
+		3: "MATCHES",
+		4: "BOARDS",
+		5: "SEASONS",
+		6: "USERS",
+		7: "KEYS",
+		8: "OPERATIONS",
+	}
+	Door_Tag_value = map[string]int32{
+		"TAG_UNSPECIFIED": 0,
+		"SCORES":          1,
+		"RESULTS":         2,
+		"MATCHES":         3,
+		"BOARDS":          4,
+		"SEASONS":         5,
+		"USERS":           6,
+		"KEYS":            7,
+		"OPERATIONS":      8,
+	}
+)
+
+func (x Door_Tag) Enum() *Door_Tag {
+	p := new(Door_Tag)
+	*p = x
+	return p
+}
+
+func (x Door_Tag) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Door_Tag) Descriptor() protoreflect.EnumDescriptor {
+	return file_leaderboard_v1_options_proto_enumTypes[2].Descriptor()
+}
+
+func (Door_Tag) Type() protoreflect.EnumType {
+	return &file_leaderboard_v1_options_proto_enumTypes[2]
+}
+
+func (x Door_Tag) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Door_Tag.Descriptor instead.
+func (Door_Tag) EnumDescriptor() ([]byte, []int) {
+	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{2, 2}
+}
+
+// Limits are what the server accepts in a field.
+type Limits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// If true, a request without the field is refused.
+	Required bool `protobuf:"varint,1,opt,name=required,proto3" json:"required,omitempty"`
+	// The least and the greatest number, length of a text in bytes, or number of elements.
+	Min *int64 `protobuf:"varint,2,opt,name=min,proto3,oneof" json:"min,omitempty"`
+	Max *int64 `protobuf:"varint,3,opt,name=max,proto3,oneof" json:"max,omitempty"`
+	// The accepted texts.
+	Values []string `protobuf:"bytes,4,rep,name=values,proto3" json:"values,omitempty"`
+	// A regular expression that each accepted text matches. Some texts that match are refused.
+	Pattern string `protobuf:"bytes,5,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	// The value that an absent field means, as JSON.
+	Default string `protobuf:"bytes,6,opt,name=default,proto3" json:"default,omitempty"`
+	// The limits of each element.
+	Each          *Limits `protobuf:"bytes,7,opt,name=each,proto3" json:"each,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_leaderboard_v1_options_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_options_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *Limits) GetRequired() bool {
+	if x != nil {
+		return x.Required
+	}
+	return false
+}
+
+func (x *Limits) GetMin() int64 {
+	if x != nil && x.Min != nil {
+		return *x.Min
+	}
+	return 0
+}
+
+func (x *Limits) GetMax() int64 {
+	if x != nil && x.Max != nil {
+		return *x.Max
+	}
+	return 0
+}
+
+func (x *Limits) GetValues() []string {
+	if x != nil {
+		return x.Values
+	}
+	return nil
+}
+
+func (x *Limits) GetPattern() string {
+	if x != nil {
+		return x.Pattern
+	}
+	return ""
+}
+
+func (x *Limits) GetDefault() string {
+	if x != nil {
+		return x.Default
+	}
+	return ""
+}
+
+func (x *Limits) GetEach() *Limits {
+	if x != nil {
+		return x.Each
+	}
+	return nil
+}
+
+// Parameters describes the fields that mean the same in all requests. A field without a comment or
+// limits has those of the field with the same name.
+type Parameters struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of a board.
+	Board string `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	// The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
+	// current season.
+	Season string `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// The id of a user.
+	UserId string `protobuf:"bytes,3,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	// The id of a match.
+	MatchId string `protobuf:"bytes,4,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// How ranks are numbered after equal scores: 1-2-2-4, 1-2-2-3 or 1-2-3-4.
+	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	// "attribute:value", such as gender:F: ranks the users whose latest result with this
+	// attribute has this value. For a crossed division, repeat this parameter.
+	Division string `protobuf:"bytes,6,opt,name=division,proto3" json:"division,omitempty"`
+	// The next_page_token of the previous page.
+	PageToken string `protobuf:"bytes,7,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	// A reason for operators.
+	Reason string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The number of elements in the answer.
+	Limit int32 `protobuf:"varint,9,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The least score of an entry.
+	MinScore int64 `protobuf:"varint,10,opt,name=min_score,proto3" json:"min_score,omitempty"`
+	// The greatest score of an entry.
+	MaxScore int64 `protobuf:"varint,11,opt,name=max_score,proto3" json:"max_score,omitempty"`
+	// If true, the server answers once the result is durable, and does not wait until it is applied.
+	NoWait bool `protobuf:"varint,12,opt,name=no_wait,proto3" json:"no_wait,omitempty"`
+	// If true, the answer has previous_rank.
+	IncludePreviousRank bool `protobuf:"varint,13,opt,name=include_previous_rank,proto3" json:"include_previous_rank,omitempty"`
+	// If true, the answer has linked.
+	IncludeLinked bool `protobuf:"varint,14,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
+	// If true, nothing changes, and the answer states what would change.
+	DryRun bool `protobuf:"varint,15,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	// The id of an API key.
+	KeyId string `protobuf:"bytes,16,opt,name=key_id,proto3" json:"key_id,omitempty"`
+	// The administrator: "key:" and the id of an API key, or "jwt:" and the subject of a token.
+	Actor         string `protobuf:"bytes,17,opt,name=actor,proto3" json:"actor,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Parameters) Reset() {
+	*x = Parameters{}
+	mi := &file_leaderboard_v1_options_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Parameters) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Parameters) ProtoMessage() {}
+
+func (x *Parameters) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_options_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Parameters.ProtoReflect.Descriptor instead.
+func (*Parameters) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Parameters) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *Parameters) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *Parameters) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *Parameters) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *Parameters) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *Parameters) GetDivision() string {
+	if x != nil {
+		return x.Division
+	}
+	return ""
+}
+
+func (x *Parameters) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *Parameters) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Parameters) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *Parameters) GetMinScore() int64 {
+	if x != nil {
+		return x.MinScore
+	}
+	return 0
+}
+
+func (x *Parameters) GetMaxScore() int64 {
+	if x != nil {
+		return x.MaxScore
+	}
+	return 0
+}
+
+func (x *Parameters) GetNoWait() bool {
+	if x != nil {
+		return x.NoWait
+	}
+	return false
+}
+
+func (x *Parameters) GetIncludePreviousRank() bool {
+	if x != nil {
+		return x.IncludePreviousRank
+	}
+	return false
+}
+
+func (x *Parameters) GetIncludeLinked() bool {
+	if x != nil {
+		return x.IncludeLinked
+	}
+	return false
+}
+
+func (x *Parameters) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+func (x *Parameters) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+func (x *Parameters) GetActor() string {
+	if x != nil {
+		return x.Actor
+	}
+	return ""
 }
 
 // Door is how the server treats calls of a method.
@@ -155,14 +523,17 @@ type Door struct {
 	MaxBytes int32 `protobuf:"varint,3,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	// If true, the method streams changes until the caller ends the call. The answer over REST
 	// is server-sent events, and the call has no span.
-	Watch         bool `protobuf:"varint,4,opt,name=watch,proto3" json:"watch,omitempty"`
+	Watch bool     `protobuf:"varint,4,opt,name=watch,proto3" json:"watch,omitempty"`
+	Tag   Door_Tag `protobuf:"varint,5,opt,name=tag,proto3,enum=leaderboard.v1.Door_Tag" json:"tag,omitempty"`
+	// The reasons of errors that concern this method and few others: those without calls in their cause.
+	Reasons       []Error_Reason `protobuf:"varint,6,rep,packed,name=reasons,proto3,enum=leaderboard.v1.Error_Reason" json:"reasons,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Door) Reset() {
 	*x = Door{}
-	mi := &file_leaderboard_v1_options_proto_msgTypes[0]
+	mi := &file_leaderboard_v1_options_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -174,7 +545,7 @@ func (x *Door) String() string {
 func (*Door) ProtoMessage() {}
 
 func (x *Door) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_options_proto_msgTypes[0]
+	mi := &file_leaderboard_v1_options_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -187,7 +558,7 @@ func (x *Door) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Door.ProtoReflect.Descriptor instead.
 func (*Door) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{0}
+	return file_leaderboard_v1_options_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Door) GetScope() Door_Scope {
@@ -218,6 +589,20 @@ func (x *Door) GetWatch() bool {
 	return false
 }
 
+func (x *Door) GetTag() Door_Tag {
+	if x != nil {
+		return x.Tag
+	}
+	return Door_TAG_UNSPECIFIED
+}
+
+func (x *Door) GetReasons() []Error_Reason {
+	if x != nil {
+		return x.Reasons
+	}
+	return nil
+}
+
 var file_leaderboard_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
@@ -225,6 +610,14 @@ var file_leaderboard_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 		Field:         50001,
 		Name:          "leaderboard.v1.omit_empty",
 		Tag:           "varint,50001,opt,name=omit_empty",
+		Filename:      "leaderboard/v1/options.proto",
+	},
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*Limits)(nil),
+		Field:         50003,
+		Name:          "leaderboard.v1.limits",
+		Tag:           "bytes,50003,opt,name=limits",
 		Filename:      "leaderboard/v1/options.proto",
 	},
 	{
@@ -243,6 +636,10 @@ var (
 	//
 	// optional bool omit_empty = 50001;
 	E_OmitEmpty = &file_leaderboard_v1_options_proto_extTypes[0]
+	// What the server accepts in the field. In requests over REST, the server enforces it.
+	//
+	// optional leaderboard.v1.Limits limits = 50003;
+	E_Limits = &file_leaderboard_v1_options_proto_extTypes[1]
 )
 
 // Extension fields to descriptorpb.MethodOptions.
@@ -251,19 +648,54 @@ var (
 	// idempotency_level: without them, no code is generated.
 	//
 	// optional leaderboard.v1.Door door = 50002;
-	E_Door = &file_leaderboard_v1_options_proto_extTypes[1]
+	E_Door = &file_leaderboard_v1_options_proto_extTypes[2]
 )
 
 var File_leaderboard_v1_options_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto\"\xe7\x02\n" +
+	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto\x1a\x1bleaderboard/v1/errors.proto\"\xda\x01\n" +
+	"\x06Limits\x12\x1a\n" +
+	"\brequired\x18\x01 \x01(\bR\brequired\x12\x15\n" +
+	"\x03min\x18\x02 \x01(\x03H\x00R\x03min\x88\x01\x01\x12\x15\n" +
+	"\x03max\x18\x03 \x01(\x03H\x01R\x03max\x88\x01\x01\x12\x16\n" +
+	"\x06values\x18\x04 \x03(\tR\x06values\x12\x18\n" +
+	"\apattern\x18\x05 \x01(\tR\apattern\x12\x18\n" +
+	"\adefault\x18\x06 \x01(\tR\adefault\x12*\n" +
+	"\x04each\x18\a \x01(\v2\x16.leaderboard.v1.LimitsR\x04eachB\x06\n" +
+	"\x04_minB\x06\n" +
+	"\x04_max\"\xdc\x04\n" +
+	"\n" +
+	"Parameters\x12\x1d\n" +
+	"\x05board\x18\x01 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x01R\x05board\x12\x1e\n" +
+	"\x06season\x18\x02 \x01(\tB\x06\x9a\xb5\x18\x02\x18@R\x06season\x12!\n" +
+	"\auser_id\x18\x03 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x01R\auser_id\x12#\n" +
+	"\bmatch_id\x18\x04 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x01R\bmatch_id\x12H\n" +
+	"\x06method\x18\x05 \x01(\tB0\x9a\xb5\x18,\"\vcompetition\"\x05dense\"\aordinal2\r\"competition\"R\x06method\x12\x1a\n" +
+	"\bdivision\x18\x06 \x01(\tR\bdivision\x12\x1e\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\n" +
+	"page_token\x12\x1f\n" +
+	"\x06reason\x18\b \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02R\x06reason\x12$\n" +
+	"\x05limit\x18\t \x01(\x05B\x0e\x9a\xb5\x18\n" +
+	"\x10\x01\x18\xe8\a2\x03100R\x05limit\x12\x1c\n" +
+	"\tmin_score\x18\n" +
+	" \x01(\x03R\tmin_score\x12\x1c\n" +
+	"\tmax_score\x18\v \x01(\x03R\tmax_score\x12\x18\n" +
+	"\ano_wait\x18\f \x01(\bR\ano_wait\x124\n" +
+	"\x15include_previous_rank\x18\r \x01(\bR\x15include_previous_rank\x12&\n" +
+	"\x0einclude_linked\x18\x0e \x01(\bR\x0einclude_linked\x12\x18\n" +
+	"\adry_run\x18\x0f \x01(\bR\adry_run\x12\x16\n" +
+	"\x06key_id\x18\x10 \x01(\tR\x06key_id\x12\x14\n" +
+	"\x05actor\x18\x11 \x01(\tR\x05actor\"\xcb\x04\n" +
 	"\x04Door\x120\n" +
 	"\x05scope\x18\x01 \x01(\x0e2\x1a.leaderboard.v1.Door.ScopeR\x05scope\x120\n" +
 	"\x05reach\x18\x02 \x01(\x0e2\x1a.leaderboard.v1.Door.ReachR\x05reach\x12\x1b\n" +
 	"\tmax_bytes\x18\x03 \x01(\x05R\bmaxBytes\x12\x14\n" +
-	"\x05watch\x18\x04 \x01(\bR\x05watch\"?\n" +
+	"\x05watch\x18\x04 \x01(\bR\x05watch\x12*\n" +
+	"\x03tag\x18\x05 \x01(\x0e2\x18.leaderboard.v1.Door.TagR\x03tag\x126\n" +
+	"\areasons\x18\x06 \x03(\x0e2\x1c.leaderboard.v1.Error.ReasonR\areasons\"?\n" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04READ\x10\x01\x12\n" +
@@ -277,9 +709,23 @@ const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\tONE_BOARD\x10\x03\x12\x0f\n" +
 	"\vGIVEN_BOARD\x10\x04\x12\x11\n" +
 	"\rRESULT_BOARDS\x10\x05\x12\x11\n" +
-	"\rDEFAULT_BOARD\x10\x06:>\n" +
+	"\rDEFAULT_BOARD\x10\x06\"~\n" +
+	"\x03Tag\x12\x13\n" +
+	"\x0fTAG_UNSPECIFIED\x10\x00\x12\n" +
 	"\n" +
-	"omit_empty\x12\x1d.google.protobuf.FieldOptions\x18ц\x03 \x01(\bR\tomitEmpty:J\n" +
+	"\x06SCORES\x10\x01\x12\v\n" +
+	"\aRESULTS\x10\x02\x12\v\n" +
+	"\aMATCHES\x10\x03\x12\n" +
+	"\n" +
+	"\x06BOARDS\x10\x04\x12\v\n" +
+	"\aSEASONS\x10\x05\x12\t\n" +
+	"\x05USERS\x10\x06\x12\b\n" +
+	"\x04KEYS\x10\a\x12\x0e\n" +
+	"\n" +
+	"OPERATIONS\x10\b:>\n" +
+	"\n" +
+	"omit_empty\x12\x1d.google.protobuf.FieldOptions\x18ц\x03 \x01(\bR\tomitEmpty:O\n" +
+	"\x06limits\x12\x1d.google.protobuf.FieldOptions\x18ӆ\x03 \x01(\v2\x16.leaderboard.v1.LimitsR\x06limits:J\n" +
 	"\x04door\x12\x1e.google.protobuf.MethodOptions\x18҆\x03 \x01(\v2\x14.leaderboard.v1.DoorR\x04doorB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
@@ -294,26 +740,35 @@ func file_leaderboard_v1_options_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_options_proto_rawDescData
 }
 
-var file_leaderboard_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_leaderboard_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
+var file_leaderboard_v1_options_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_leaderboard_v1_options_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
 var file_leaderboard_v1_options_proto_goTypes = []any{
 	(Door_Scope)(0),                    // 0: leaderboard.v1.Door.Scope
 	(Door_Reach)(0),                    // 1: leaderboard.v1.Door.Reach
-	(*Door)(nil),                       // 2: leaderboard.v1.Door
-	(*descriptorpb.FieldOptions)(nil),  // 3: google.protobuf.FieldOptions
-	(*descriptorpb.MethodOptions)(nil), // 4: google.protobuf.MethodOptions
+	(Door_Tag)(0),                      // 2: leaderboard.v1.Door.Tag
+	(*Limits)(nil),                     // 3: leaderboard.v1.Limits
+	(*Parameters)(nil),                 // 4: leaderboard.v1.Parameters
+	(*Door)(nil),                       // 5: leaderboard.v1.Door
+	(Error_Reason)(0),                  // 6: leaderboard.v1.Error.Reason
+	(*descriptorpb.FieldOptions)(nil),  // 7: google.protobuf.FieldOptions
+	(*descriptorpb.MethodOptions)(nil), // 8: google.protobuf.MethodOptions
 }
 var file_leaderboard_v1_options_proto_depIdxs = []int32{
-	0, // 0: leaderboard.v1.Door.scope:type_name -> leaderboard.v1.Door.Scope
-	1, // 1: leaderboard.v1.Door.reach:type_name -> leaderboard.v1.Door.Reach
-	3, // 2: leaderboard.v1.omit_empty:extendee -> google.protobuf.FieldOptions
-	4, // 3: leaderboard.v1.door:extendee -> google.protobuf.MethodOptions
-	2, // 4: leaderboard.v1.door:type_name -> leaderboard.v1.Door
-	5, // [5:5] is the sub-list for method output_type
-	5, // [5:5] is the sub-list for method input_type
-	4, // [4:5] is the sub-list for extension type_name
-	2, // [2:4] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	3,  // 0: leaderboard.v1.Limits.each:type_name -> leaderboard.v1.Limits
+	0,  // 1: leaderboard.v1.Door.scope:type_name -> leaderboard.v1.Door.Scope
+	1,  // 2: leaderboard.v1.Door.reach:type_name -> leaderboard.v1.Door.Reach
+	2,  // 3: leaderboard.v1.Door.tag:type_name -> leaderboard.v1.Door.Tag
+	6,  // 4: leaderboard.v1.Door.reasons:type_name -> leaderboard.v1.Error.Reason
+	7,  // 5: leaderboard.v1.omit_empty:extendee -> google.protobuf.FieldOptions
+	7,  // 6: leaderboard.v1.limits:extendee -> google.protobuf.FieldOptions
+	8,  // 7: leaderboard.v1.door:extendee -> google.protobuf.MethodOptions
+	3,  // 8: leaderboard.v1.limits:type_name -> leaderboard.v1.Limits
+	5,  // 9: leaderboard.v1.door:type_name -> leaderboard.v1.Door
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	8,  // [8:10] is the sub-list for extension type_name
+	5,  // [5:8] is the sub-list for extension extendee
+	0,  // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_options_proto_init() }
@@ -321,14 +776,16 @@ func file_leaderboard_v1_options_proto_init() {
 	if File_leaderboard_v1_options_proto != nil {
 		return
 	}
+	file_leaderboard_v1_errors_proto_init()
+	file_leaderboard_v1_options_proto_msgTypes[0].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_options_proto_rawDesc), len(file_leaderboard_v1_options_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   1,
-			NumExtensions: 2,
+			NumEnums:      3,
+			NumMessages:   3,
+			NumExtensions: 3,
 			NumServices:   0,
 		},
 		GoTypes:           file_leaderboard_v1_options_proto_goTypes,

@@ -9,7 +9,6 @@ package leaderboardpb
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
-	anypb "google.golang.org/protobuf/types/known/anypb"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
 	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -1348,81 +1347,6 @@ func (x *Leaderboard) GetInRange() int64 {
 	return 0
 }
 
-// The body of a REST error: a google.rpc.Status with one more field, the name of the
-// code.
-type Error struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	// A code of google.rpc.Code and its name, such as 5 and NOT_FOUND.
-	Code   int32  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
-	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
-	// The error in words, for people.
-	Message string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
-	// google.rpc.BadRequest names the invalid fields and their limits. google.rpc.RetryInfo
-	// has the delay before a retry. google.rpc.ErrorInfo has the reason. Outcome describes
-	// a rejected result.
-	Details       []*anypb.Any `protobuf:"bytes,4,rep,name=details,proto3" json:"details,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *Error) Reset() {
-	*x = Error{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *Error) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*Error) ProtoMessage() {}
-
-func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use Error.ProtoReflect.Descriptor instead.
-func (*Error) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{6}
-}
-
-func (x *Error) GetCode() int32 {
-	if x != nil {
-		return x.Code
-	}
-	return 0
-}
-
-func (x *Error) GetStatus() string {
-	if x != nil {
-		return x.Status
-	}
-	return ""
-}
-
-func (x *Error) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
-}
-
-func (x *Error) GetDetails() []*anypb.Any {
-	if x != nil {
-		return x.Details
-	}
-	return nil
-}
-
 // The state of a user's ban on one board, or on every board.
 type Ban struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1448,7 +1372,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1384,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1397,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Ban) GetUserId() string {
@@ -1555,7 +1479,7 @@ type BanEffect struct {
 
 func (x *BanEffect) Reset() {
 	*x = BanEffect{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1491,7 @@ func (x *BanEffect) String() string {
 func (*BanEffect) ProtoMessage() {}
 
 func (x *BanEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1504,7 @@ func (x *BanEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanEffect.ProtoReflect.Descriptor instead.
 func (*BanEffect) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *BanEffect) GetEntries() []*BanEffect_Entry {
@@ -1654,7 +1578,7 @@ type RetractionEffect struct {
 
 func (x *RetractionEffect) Reset() {
 	*x = RetractionEffect{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1666,7 +1590,7 @@ func (x *RetractionEffect) String() string {
 func (*RetractionEffect) ProtoMessage() {}
 
 func (x *RetractionEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1679,7 +1603,7 @@ func (x *RetractionEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetractionEffect.ProtoReflect.Descriptor instead.
 func (*RetractionEffect) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{9}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RetractionEffect) GetEntries() []*RetractionEffect_Entry {
@@ -1736,7 +1660,7 @@ type Board_TieBreaker struct {
 
 func (x *Board_TieBreaker) Reset() {
 	*x = Board_TieBreaker{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1748,7 +1672,7 @@ func (x *Board_TieBreaker) String() string {
 func (*Board_TieBreaker) ProtoMessage() {}
 
 func (x *Board_TieBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1720,7 @@ type Board_Schedule struct {
 
 func (x *Board_Schedule) Reset() {
 	*x = Board_Schedule{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +1732,7 @@ func (x *Board_Schedule) String() string {
 func (*Board_Schedule) ProtoMessage() {}
 
 func (x *Board_Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1873,7 +1797,7 @@ type Board_Source struct {
 
 func (x *Board_Source) Reset() {
 	*x = Board_Source{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +1809,7 @@ func (x *Board_Source) String() string {
 func (*Board_Source) ProtoMessage() {}
 
 func (x *Board_Source) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1928,7 +1852,7 @@ type Board_Schedule_Window struct {
 
 func (x *Board_Schedule_Window) Reset() {
 	*x = Board_Schedule_Window{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1940,7 +1864,7 @@ func (x *Board_Schedule_Window) String() string {
 func (*Board_Schedule_Window) ProtoMessage() {}
 
 func (x *Board_Schedule_Window) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[13]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1998,7 +1922,7 @@ type BoardEffect_Season struct {
 
 func (x *BoardEffect_Season) Reset() {
 	*x = BoardEffect_Season{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2010,7 +1934,7 @@ func (x *BoardEffect_Season) String() string {
 func (*BoardEffect_Season) ProtoMessage() {}
 
 func (x *BoardEffect_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[15]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2104,7 +2028,7 @@ type Outcome_Linked struct {
 
 func (x *Outcome_Linked) Reset() {
 	*x = Outcome_Linked{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2040,7 @@ func (x *Outcome_Linked) String() string {
 func (*Outcome_Linked) ProtoMessage() {}
 
 func (x *Outcome_Linked) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2127,7 @@ type BanEffect_Entry struct {
 
 func (x *BanEffect_Entry) Reset() {
 	*x = BanEffect_Entry{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2215,7 +2139,7 @@ func (x *BanEffect_Entry) String() string {
 func (*BanEffect_Entry) ProtoMessage() {}
 
 func (x *BanEffect_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2228,7 +2152,7 @@ func (x *BanEffect_Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanEffect_Entry.ProtoReflect.Descriptor instead.
 func (*BanEffect_Entry) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8, 0}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{7, 0}
 }
 
 func (x *BanEffect_Entry) GetBoard() string {
@@ -2285,7 +2209,7 @@ type RetractionEffect_Entry struct {
 
 func (x *RetractionEffect_Entry) Reset() {
 	*x = RetractionEffect_Entry{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2221,7 @@ func (x *RetractionEffect_Entry) String() string {
 func (*RetractionEffect_Entry) ProtoMessage() {}
 
 func (x *RetractionEffect_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[19]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2234,7 @@ func (x *RetractionEffect_Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetractionEffect_Entry.ProtoReflect.Descriptor instead.
 func (*RetractionEffect_Entry) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{9, 0}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8, 0}
 }
 
 func (x *RetractionEffect_Entry) GetBoard() string {
@@ -2366,19 +2290,19 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x19google/protobuf/any.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xa3\x0f\n" +
-	"\x05Board\x12\x1a\n" +
-	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x14\n" +
-	"\x05title\x18\x02 \x01(\tR\x05title\x121\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xe2\x10\n" +
+	"\x05Board\x12'\n" +
+	"\bboard_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bboard_id\x12\x1d\n" +
+	"\x05title\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02R\x05title\x121\n" +
 	"\x05order\x18\x03 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x124\n" +
 	"\x06policy\x18\x04 \x01(\x0e2\x1c.leaderboard.v1.Board.PolicyR\x06policy\x127\n" +
-	"\thalf_life\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\thalf_life\x12D\n" +
-	"\ftie_breakers\x18\x06 \x03(\v2 .leaderboard.v1.Board.TieBreakerR\ftie_breakers\x12\x12\n" +
-	"\x04unit\x18\a \x01(\tR\x04unit\x12\x1a\n" +
-	"\bdecimals\x18\b \x01(\x05R\bdecimals\x126\n" +
-	"\x06season\x18\t \x01(\v2\x1e.leaderboard.v1.Board.ScheduleR\x06season\x12\x1c\n" +
+	"\thalf_life\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\thalf_life\x12L\n" +
+	"\ftie_breakers\x18\x06 \x03(\v2 .leaderboard.v1.Board.TieBreakerB\x06\x9a\xb5\x18\x02\x18\x18R\ftie_breakers\x12\x1a\n" +
+	"\x04unit\x18\a \x01(\tB\x06\x9a\xb5\x18\x02\x18 R\x04unit\x12'\n" +
+	"\bdecimals\x18\b \x01(\x05B\v\x9a\xb5\x18\a\x10\x00\x18\t2\x010R\bdecimals\x126\n" +
+	"\x06season\x18\t \x01(\v2\x1e.leaderboard.v1.Board.ScheduleR\x06season\x12$\n" +
 	"\tdivisions\x18\n" +
-	" \x03(\tR\tdivisions\x12!\n" +
+	" \x03(\tB\x06\x9a\xb5\x18\x02\x18\bR\tdivisions\x12!\n" +
 	"\tmin_score\x18\v \x01(\x03H\x00R\tmin_score\x88\x01\x01\x12!\n" +
 	"\tmax_score\x18\f \x01(\x03H\x01R\tmax_score\x88\x01\x01\x12\x19\n" +
 	"\x05floor\x18\r \x01(\x03H\x02R\x05floor\x88\x01\x01\x127\n" +
@@ -2390,27 +2314,30 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06effect\x18\x11 \x01(\v2\x1b.leaderboard.v1.BoardEffectR\x06effect\x124\n" +
 	"\x06source\x18\x12 \x01(\v2\x1c.leaderboard.v1.Board.SourceR\x06source\x12*\n" +
 	"\rlinked_boards\x18\x13 \x03(\tB\x04\x88\xb5\x18\x01R\rlinked_boards\x12\x1d\n" +
-	"\afilling\x18\x14 \x01(\bH\x03R\afilling\x88\x01\x01\x12$\n" +
+	"\afilling\x18\x14 \x01(\bH\x03R\afilling\x88\x01\x01\x12*\n" +
 	"\n" +
-	"attributes\x18\x18 \x03(\tB\x04\x88\xb5\x18\x01R\n" +
+	"attributes\x18\x18 \x03(\tB\n" +
+	"\x88\xb5\x18\x01\x9a\xb5\x18\x02\x18@R\n" +
 	"attributes\x12\x1d\n" +
 	"\amatches\x18\x19 \x01(\bH\x04R\amatches\x88\x01\x01\x122\n" +
-	"\x11filling_divisions\x18( \x03(\tB\x04\x88\xb5\x18\x01R\x11filling_divisions\x12\x1b\n" +
-	"\x06shards\x18) \x01(\x05H\x05R\x06shards\x88\x01\x01\x1aS\n" +
+	"\x11filling_divisions\x18( \x03(\tB\x04\x88\xb5\x18\x01R\x11filling_divisions\x12&\n" +
+	"\x06shards\x18) \x01(\x05B\t\x9a\xb5\x18\x05\x10\x00\x18\x80\x02H\x05R\x06shards\x88\x01\x01\x1au\n" +
 	"\n" +
-	"TieBreaker\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x121\n" +
-	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x1a\xf0\x03\n" +
+	"TieBreaker\x124\n" +
+	"\x04name\x18\x01 \x01(\tB \x9a\xb5\x18\x1c\b\x01\x10\x01\x18@*\x14^[a-z][A-Za-z0-9_]*$R\x04name\x121\n" +
+	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x1a\xb4\x04\n" +
 	"\bSchedule\x12?\n" +
-	"\bschedule\x18\x01 \x01(\x0e2#.leaderboard.v1.Board.Schedule.KindR\bschedule\x12\x1c\n" +
-	"\ttime_zone\x18\x02 \x01(\tR\ttime_zone\x12/\n" +
-	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05grace\x12E\n" +
-	"\awindows\x18\x04 \x03(\v2%.leaderboard.v1.Board.Schedule.WindowB\x04\x88\xb5\x18\x01R\awindows\x12\x17\n" +
-	"\x04days\x18\x05 \x01(\x05H\x00R\x04days\x88\x01\x01\x1ax\n" +
-	"\x06Window\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
-	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
-	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x03end\"q\n" +
+	"\bschedule\x18\x01 \x01(\x0e2#.leaderboard.v1.Board.Schedule.KindR\bschedule\x12)\n" +
+	"\ttime_zone\x18\x02 \x01(\tB\v\x9a\xb5\x18\a2\x05\"UTC\"R\ttime_zone\x12?\n" +
+	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0e\x9a\xb5\x18\n" +
+	"2\b\"86400s\"R\x05grace\x12E\n" +
+	"\awindows\x18\x04 \x03(\v2%.leaderboard.v1.Board.Schedule.WindowB\x04\x88\xb5\x18\x01R\awindows\x12!\n" +
+	"\x04days\x18\x05 \x01(\x05B\b\x9a\xb5\x18\x04\x10\x02\x18\x1fH\x00R\x04days\x88\x01\x01\x1a\x94\x01\n" +
+	"\x06Window\x12\x1a\n" +
+	"\x02id\x18\x01 \x01(\tB\n" +
+	"\x9a\xb5\x18\x06\b\x01\x10\x01\x18@R\x02id\x128\n" +
+	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\x9a\xb5\x18\x02\b\x01R\x05start\x124\n" +
+	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x06\x9a\xb5\x18\x02\b\x01R\x03end\"q\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04NONE\x10\x01\x12\t\n" +
@@ -2422,9 +2349,9 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"\x06YEARLY\x10\x06\x12\v\n" +
 	"\aROLLING\x10\aB\a\n" +
-	"\x05_days\x1a\x9d\x01\n" +
-	"\x06Source\x12\x1a\n" +
-	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12=\n" +
+	"\x05_days\x1a\xaa\x01\n" +
+	"\x06Source\x12'\n" +
+	"\bboard_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bboard_id\x12=\n" +
 	"\x05match\x18\x02 \x03(\v2'.leaderboard.v1.Board.Source.MatchEntryR\x05match\x1a8\n" +
 	"\n" +
 	"MatchEntry\x12\x10\n" +
@@ -2467,22 +2394,23 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\rremoved_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rremoved_after\x12\"\n" +
 	"\fremoved_next\x18\a \x01(\bR\fremoved_next\x12\x1f\n" +
 	"\bentrants\x18\b \x01(\x03H\x00R\bentrants\x88\x01\x01B\v\n" +
-	"\t_entrants\"\xa1\x04\n" +
-	"\x06Result\x12\x18\n" +
-	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
-	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x19\n" +
+	"\t_entrants\"\xe7\x04\n" +
+	"\x06Result\x12%\n" +
+	"\auser_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\auser_id\x12#\n" +
+	"\bmatch_id\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x01R\bmatch_id\x12\x19\n" +
 	"\x05score\x18\x03 \x01(\x03H\x00R\x05score\x88\x01\x01\x12\x1b\n" +
-	"\x06points\x18\x04 \x01(\x03H\x01R\x06points\x88\x01\x01\x12(\n" +
-	"\ftie_breakers\x18\x05 \x03(\x03B\x04\x88\xb5\x18\x01R\ftie_breakers\x12\x1a\n" +
-	"\brevision\x18\x06 \x01(\x03R\brevision\x12<\n" +
-	"\vachieved_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12F\n" +
+	"\x06points\x18\x04 \x01(\x03H\x01R\x06points\x88\x01\x01\x12.\n" +
+	"\ftie_breakers\x18\x05 \x03(\x03B\n" +
+	"\x88\xb5\x18\x01\x9a\xb5\x18\x02\x18\x18R\ftie_breakers\x12-\n" +
+	"\brevision\x18\x06 \x01(\x03B\x11\x9a\xb5\x18\r\x10\x00\x18\x80\x80\x80\x80\x80\x80\x012\x010R\brevision\x12<\n" +
+	"\vachieved_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vachieved_at\x12U\n" +
 	"\n" +
-	"attributes\x18\b \x03(\v2&.leaderboard.v1.Result.AttributesEntryR\n" +
+	"attributes\x18\b \x03(\v2&.leaderboard.v1.Result.AttributesEntryB\r\x9a\xb5\x18\t\x18\x10:\x05\x10\x01\x18\x80\x01R\n" +
 	"attributes\x123\n" +
 	"\bmetadata\x18\t \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\x1f\n" +
 	"\bboard_id\x18\n" +
-	" \x01(\tH\x02R\bboard_id\x88\x01\x01\x12\x1b\n" +
-	"\x06season\x18\v \x01(\tH\x03R\x06season\x88\x01\x01\x1a=\n" +
+	" \x01(\tH\x02R\bboard_id\x88\x01\x01\x12#\n" +
+	"\x06season\x18\v \x01(\tB\x06\x9a\xb5\x18\x02\x18@H\x03R\x06season\x88\x01\x01\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
@@ -2588,21 +2516,16 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06_totalB\n" +
 	"\n" +
 	"\b_fillingB\v\n" +
-	"\t_in_range\"}\n" +
-	"\x05Error\x12\x12\n" +
-	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
-	"\x06status\x18\x02 \x01(\tR\x06status\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
-	"\adetails\x18\x04 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\xf5\x01\n" +
-	"\x03Ban\x12\x18\n" +
-	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
+	"\t_in_range\"\x95\x02\n" +
+	"\x03Ban\x12%\n" +
+	"\auser_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\auser_id\x12\x14\n" +
 	"\x05board\x18\x02 \x01(\tR\x05board\x12\x16\n" +
 	"\x06banned\x18\x03 \x01(\bR\x06banned\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05actor\x18\x05 \x01(\tR\x05actor\x12*\n" +
 	"\x02at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x120\n" +
-	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x03R\brevision\"\xc9\x03\n" +
+	"\x05until\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12-\n" +
+	"\brevision\x18\b \x01(\x03B\x11\x9a\xb5\x18\r\b\x01\x10\x01\x18\x80\x80\x80\x80\x80\x80\x80\x10R\brevision\"\xc9\x03\n" +
 	"\tBanEffect\x129\n" +
 	"\aentries\x18\x01 \x03(\v2\x1f.leaderboard.v1.BanEffect.EntryR\aentries\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12 \n" +
@@ -2656,7 +2579,7 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_leaderboard_v1_types_proto_goTypes = []any{
 	(Board_Order)(0),               // 0: leaderboard.v1.Board.Order
 	(Board_Policy)(0),              // 1: leaderboard.v1.Board.Policy
@@ -2668,73 +2591,70 @@ var file_leaderboard_v1_types_proto_goTypes = []any{
 	(*Outcome)(nil),                // 7: leaderboard.v1.Outcome
 	(*Entry)(nil),                  // 8: leaderboard.v1.Entry
 	(*Leaderboard)(nil),            // 9: leaderboard.v1.Leaderboard
-	(*Error)(nil),                  // 10: leaderboard.v1.Error
-	(*Ban)(nil),                    // 11: leaderboard.v1.Ban
-	(*BanEffect)(nil),              // 12: leaderboard.v1.BanEffect
-	(*RetractionEffect)(nil),       // 13: leaderboard.v1.RetractionEffect
-	(*Board_TieBreaker)(nil),       // 14: leaderboard.v1.Board.TieBreaker
-	(*Board_Schedule)(nil),         // 15: leaderboard.v1.Board.Schedule
-	(*Board_Source)(nil),           // 16: leaderboard.v1.Board.Source
-	(*Board_Schedule_Window)(nil),  // 17: leaderboard.v1.Board.Schedule.Window
-	nil,                            // 18: leaderboard.v1.Board.Source.MatchEntry
-	(*BoardEffect_Season)(nil),     // 19: leaderboard.v1.BoardEffect.Season
-	nil,                            // 20: leaderboard.v1.Result.AttributesEntry
-	(*Outcome_Linked)(nil),         // 21: leaderboard.v1.Outcome.Linked
-	(*BanEffect_Entry)(nil),        // 22: leaderboard.v1.BanEffect.Entry
-	(*RetractionEffect_Entry)(nil), // 23: leaderboard.v1.RetractionEffect.Entry
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),        // 26: google.protobuf.Struct
-	(*anypb.Any)(nil),              // 27: google.protobuf.Any
+	(*Ban)(nil),                    // 10: leaderboard.v1.Ban
+	(*BanEffect)(nil),              // 11: leaderboard.v1.BanEffect
+	(*RetractionEffect)(nil),       // 12: leaderboard.v1.RetractionEffect
+	(*Board_TieBreaker)(nil),       // 13: leaderboard.v1.Board.TieBreaker
+	(*Board_Schedule)(nil),         // 14: leaderboard.v1.Board.Schedule
+	(*Board_Source)(nil),           // 15: leaderboard.v1.Board.Source
+	(*Board_Schedule_Window)(nil),  // 16: leaderboard.v1.Board.Schedule.Window
+	nil,                            // 17: leaderboard.v1.Board.Source.MatchEntry
+	(*BoardEffect_Season)(nil),     // 18: leaderboard.v1.BoardEffect.Season
+	nil,                            // 19: leaderboard.v1.Result.AttributesEntry
+	(*Outcome_Linked)(nil),         // 20: leaderboard.v1.Outcome.Linked
+	(*BanEffect_Entry)(nil),        // 21: leaderboard.v1.BanEffect.Entry
+	(*RetractionEffect_Entry)(nil), // 22: leaderboard.v1.RetractionEffect.Entry
+	(*durationpb.Duration)(nil),    // 23: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),        // 25: google.protobuf.Struct
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	24, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
-	14, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
-	15, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	24, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	25, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	23, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	13, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
+	14, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
+	23, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	24, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
 	5,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
-	16, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
-	19, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
-	25, // 10: leaderboard.v1.BoardEffect.as_of:type_name -> google.protobuf.Timestamp
-	25, // 11: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	20, // 12: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	26, // 13: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	15, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
+	18, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
+	24, // 10: leaderboard.v1.BoardEffect.as_of:type_name -> google.protobuf.Timestamp
+	24, // 11: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	19, // 12: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	25, // 13: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
 	3,  // 14: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	25, // 15: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	21, // 16: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
-	25, // 17: leaderboard.v1.Outcome.as_of:type_name -> google.protobuf.Timestamp
-	25, // 18: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	26, // 19: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	24, // 15: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	20, // 16: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
+	24, // 17: leaderboard.v1.Outcome.as_of:type_name -> google.protobuf.Timestamp
+	24, // 18: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	25, // 19: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
 	8,  // 20: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	25, // 21: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	25, // 22: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	27, // 23: leaderboard.v1.Error.details:type_name -> google.protobuf.Any
-	25, // 24: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	25, // 25: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	22, // 26: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
-	25, // 27: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
-	23, // 28: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
-	25, // 29: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 30: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 31: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	24, // 32: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	17, // 33: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	18, // 34: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
-	25, // 35: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	25, // 36: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	25, // 37: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
-	25, // 38: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
-	25, // 39: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
-	25, // 40: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
-	25, // 41: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	24, // 21: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	24, // 22: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	24, // 23: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	24, // 24: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	21, // 25: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	24, // 26: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
+	22, // 27: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
+	24, // 28: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 29: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 30: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	23, // 31: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	16, // 32: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	17, // 33: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
+	24, // 34: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	24, // 35: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	24, // 36: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	24, // 37: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	24, // 38: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	24, // 39: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	24, // 40: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
+	41, // [41:41] is the sub-list for method output_type
+	41, // [41:41] is the sub-list for method input_type
+	41, // [41:41] is the sub-list for extension type_name
+	41, // [41:41] is the sub-list for extension extendee
+	0,  // [0:41] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -2748,18 +2668,18 @@ func file_leaderboard_v1_types_proto_init() {
 	file_leaderboard_v1_types_proto_msgTypes[3].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[5].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[11].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[15].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[14].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[16].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[17].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[18].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   20,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

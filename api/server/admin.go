@@ -87,7 +87,7 @@ func (s *Server) RevokeKey(ctx context.Context, req *pb.RevokeKeyRequest) (*pb.R
 	}, slog.String("key", key.ID))
 }
 
-var errLastAdminKey = newStatus(codes.FailedPrecondition, "this is the last admin key: create another admin key first, or set force; a server that starts without an admin key creates one", errorInfo("LAST_ADMIN_KEY"))
+var errLastAdminKey = newStatus(codes.FailedPrecondition, "this is the last admin key: create another admin key first, or set force; a server that starts without an admin key creates one", errorInfo(pb.Error_LAST_ADMIN_KEY))
 
 // restoreIfLast stores the deleted key again if no admin key is left. Two servers may have deleted
 // the last two admin keys concurrently. Each server reads the keys after its own deletion, so the

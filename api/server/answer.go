@@ -75,7 +75,7 @@ func writeError(w http.ResponseWriter, err error) {
 }
 
 func restStatus(s *status.Status) int {
-	if s.Code() == codes.DeadlineExceeded && reasonOf(s.Err()) == reasonSlowMessage {
+	if s.Code() == codes.DeadlineExceeded && reasonOf(s.Err()) == pb.Error_MESSAGE_TIMEOUT.String() {
 		return http.StatusRequestTimeout
 	}
 	return httpStatus(s.Code())
@@ -98,7 +98,7 @@ func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ r
 	if httpStatus != http.StatusMethodNotAllowed {
 		err := errNoRoute
 		if name := gw.emptyParameter(path); name != "" {
-			err = newStatus(codes.NotFound, fmt.Sprintf("the %s in the path is empty; an id has at least one character", name), errorInfo("EMPTY_ID"))
+			err = newStatus(codes.NotFound, fmt.Sprintf("the %s in the path is empty; an id has at least one character", name), errorInfo(pb.Error_EMPTY_ID))
 		}
 		writeErrorBody(w, http.StatusNotFound, err)
 		return
@@ -113,7 +113,7 @@ func (gw *gateway) writeRoutingError(_ context.Context, _ *runtime.ServeMux, _ r
 	writeMethodNotAllowed(w, r, allowed)
 }
 
-var errNoRoute = newStatus(codes.NotFound, "no such route; /openapi.json lists the routes", errorInfo("NO_SUCH_ROUTE"))
+var errNoRoute = newStatus(codes.NotFound, "no such route; /openapi.json lists the routes", errorInfo(pb.Error_NO_SUCH_ROUTE))
 
 func writeMethodNotAllowed(w http.ResponseWriter, r *http.Request, allowed []string) {
 	if slices.Contains(allowed, http.MethodGet) {
@@ -123,7 +123,7 @@ func writeMethodNotAllowed(w http.ResponseWriter, r *http.Request, allowed []str
 	list := strings.Join(allowed, ", ")
 	w.Header().Set("Allow", list)
 	message := clip(fmt.Sprintf("%s is not allowed on this route; the allowed methods are %s", r.Method, list))
-	writeErrorBody(w, http.StatusMethodNotAllowed, newStatus(codes.Unimplemented, message, errorInfo("METHOD_NOT_ALLOWED")))
+	writeErrorBody(w, http.StatusMethodNotAllowed, newStatus(codes.Unimplemented, message, errorInfo(pb.Error_METHOD_NOT_ALLOWED)))
 }
 
 // emptyParameter returns the name of the first parameter that is empty in path, or "".
@@ -275,7 +275,7 @@ func errorEvent(v any) string {
 	for _, d := range status.FromProto(s).Details() {
 		switch d := d.(type) {
 		case *errdetails.ErrorInfo:
-			reconnect = d.GetReason() == reasonStopping || d.GetReason() == reasonExpired
+			reconnect = d.GetReason() == pb.Error_SERVER_STOPPING.String() || d.GetReason() == pb.Error_STREAM_EXPIRED.String()
 		case *errdetails.RetryInfo:
 			delay = d.GetRetryDelay().AsDuration()
 		}

@@ -281,5 +281,5 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 }
 
 func revisionStatus(b *leaderboard.Board, e *ranking.RevisionError) error {
-	return newStatus(codes.FailedPrecondition, e.Error(), errorInfo("REVISION_CHANGED"), protoconv.FromResult(b, &e.Current))
+	return newStatus(codes.FailedPrecondition, e.Error(), errorInfo(pb.Error_REVISION_CHANGED), protoconv.FromResult(b, &e.Current))
 }

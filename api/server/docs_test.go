@@ -44,12 +44,11 @@ func TestDocs(t *testing.T) {
 	}
 	example := regexp.MustCompile("(?s)```sh\n(curl [^`]*?)\n```\n(?:\n```json\n(.*?)```\n)?")
 	described := map[string]bool{}
-	examples := 0
+	var recorded []docsExample
 	updated := example.ReplaceAllFunc(doc, func(block []byte) []byte {
 		m := example.FindSubmatch(block)
 		commands := strings.Split(string(m[1]), "\n")
 		for i, command := range commands {
-			examples++
 			last, want := i == len(commands)-1, ""
 			if last {
 				want = string(m[2])
@@ -57,9 +56,10 @@ func TestDocs(t *testing.T) {
 			if strings.Contains(command, "checksum=true") { // only sealed seasons have checksums
 				h.sealClosed(t, &clock)
 			}
-			method, path, answer, status := h.curl(t, command)
-			h.addRoutes(t, method, path, described)
-			got := pretty(answer)
+			e, answer := h.curl(t, command)
+			h.addRoutes(t, e.Method, e.Path, described)
+			recorded = append(recorded, e)
+			got, status := pretty(answer), e.Status
 			switch {
 			case want == "" && status < http.StatusBadRequest, want != "" && agrees(want, got):
 			case *update && last:
@@ -70,9 +70,10 @@ func TestDocs(t *testing.T) {
 		}
 		return block
 	})
-	if examples < 20 {
-		t.Errorf("found %d examples in %s, want at least 20", examples, docsFile)
+	if len(recorded) < 20 {
+		t.Errorf("found %d examples in %s, want at least 20", len(recorded), docsFile)
 	}
+	checkExamples(t, recorded)
 	for key := range h.routes(t) {
 		if !described[key] && !strings.Contains(key, "/boards/{board=*}/scores") { // the examples use the shorter route without /boards/{board}
 			t.Errorf("the route %s has no example in %s", key, docsFile)
@@ -82,6 +83,46 @@ func TestDocs(t *testing.T) {
 		if err := os.WriteFile(docsFile, updated, 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A docsExample is a request of docs/api.md, with the answer.
+type docsExample struct {
+	Method string          `json:"method"`
+	Path   string          `json:"path"`
+	Body   json.RawMessage `json:"body,omitempty"`
+	Status int             `json:"status"`
+	Answer json.RawMessage `json:"answer,omitempty"` // absent for streams and long answers
+}
+
+// checkExamples compares the examples with api/examples.json, from which openapi.json is generated.
+// With -update, it writes the file.
+func checkExamples(t *testing.T, examples []docsExample) {
+	t.Helper()
+	text, err := json.MarshalIndent(examples, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pattern, fixed := range map[string]string{
+		`"[A-Z2-7]{26}"`:             `"AAAAAAAAAAAAAAAAAAAAAAAAAA"`, // a generated match id
+		`"lbk_[\w-]{43}"`:            `"lbk_` + strings.Repeat("A", 43) + `"`,
+		`"key_id": "[0-9a-f]{16}"`:   `"key_id": "0123456789abcdef"`,
+		`"request_id": "[^"]+"`:      `"request_id": "AAAAAAAAAAAAAAAA"`,
+		`"id": "[0-9a-f]{16,}[^"]*"`: `"id": "00000000000000000000000000000000"`,
+		`(:00)\.\d{6}Z"`:             `${1}Z"`, // the order of arrival
+	} {
+		text = regexp.MustCompile(pattern).ReplaceAll(text, []byte(fixed))
+	}
+	text = append(text, '\n')
+	const file = "../examples.json"
+	if *update {
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if diff := cmp.Diff(string(want), string(text)); err != nil || diff != "" {
+		t.Errorf("%s differs from the examples of %s, %v (-file +docs):\n%s\nIf the change is intended, run the test with -update, and then make generate.", file, docsFile, err, diff)
 	}
 }
 
@@ -113,34 +154,34 @@ func (h *harness) routes(t *testing.T) map[string]*route {
 }
 
 // curl sends the request of a curl command. It returns the body, or the first event of a stream.
-func (h *harness) curl(t *testing.T, command string) (method, path, answer string, status int) {
+func (h *harness) curl(t *testing.T, command string) (e docsExample, answer string) {
 	t.Helper()
 	args := words(command)
 	var url, data string
-	method = "GET"
+	e.Method = "GET"
 	for i := 1; i < len(args); i++ {
 		switch args[i] {
 		case "-X":
 			i++
-			method = args[i]
+			e.Method = args[i]
 		case "-d":
 			i++
 			data = args[i]
-			if method == "GET" {
-				method = "POST"
+			if e.Method == "GET" {
+				e.Method = "POST"
 			}
 		case "-s", "-N":
 		default:
 			url = args[i]
 		}
 	}
-	path, ok := strings.CutPrefix(url, "localhost:8080")
-	if !ok {
+	ok := false
+	if e.Path, ok = strings.CutPrefix(url, "localhost:8080"); !ok {
 		t.Fatalf("%s: cannot use the argument %q, want a URL at localhost:8080", command, url)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, h.http.URL+path, strings.NewReader(data))
+	req, err := http.NewRequestWithContext(ctx, e.Method, h.http.URL+e.Path, strings.NewReader(data))
 	if err != nil {
 		t.Fatalf("%s: %v", command, err)
 	}
@@ -149,12 +190,16 @@ func (h *harness) curl(t *testing.T, command string) (method, path, answer strin
 		t.Fatalf("%s: %v", command, err)
 	}
 	defer res.Body.Close()
+	e.Body, e.Status = json.RawMessage(data), res.StatusCode
 	if res.Header.Get("Content-Type") != eventStream {
 		body, err := io.ReadAll(res.Body)
 		if err != nil {
 			t.Fatalf("%s: %v", command, err)
 		}
-		return method, path, string(body), res.StatusCode
+		if res.Header.Get("Content-Type") == "application/json" && len(body) < 4000 {
+			e.Answer = body
+		}
+		return e, string(body)
 	}
 	var event strings.Builder
 	for r := bufio.NewReader(res.Body); ; {
@@ -163,7 +208,7 @@ func (h *harness) curl(t *testing.T, command string) (method, path, answer strin
 			t.Fatalf("%s: %v", command, err)
 		}
 		if line == "\n" {
-			return method, path, event.String(), res.StatusCode
+			return e, event.String()
 		}
 		event.WriteString(line)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
 const errorDomain = "leaderboard"
@@ -28,29 +29,29 @@ const errorDomain = "leaderboard"
 var codeOf = []struct {
 	err      error
 	code     codes.Code
-	reason   string
+	reason   pb.Error_Reason
 	verbatim bool
 	advice   string
 }{
 	// ErrFormat comes first, because an error about stored bytes may also wrap ErrInvalid.
-	{leaderboard.ErrFormat, codes.Internal, "FORMAT", false, ""},
-	{leaderboard.ErrInvalid, codes.InvalidArgument, "INVALID_ARGUMENT", true, ""},
-	{leaderboard.ErrBoardNotFound, codes.NotFound, "BOARD_NOT_FOUND", false, ""},
-	{leaderboard.ErrBoardExists, codes.AlreadyExists, "BOARD_EXISTS", true, "; choose another board_id, or change the mutable fields with PATCH"},
-	{leaderboard.ErrSeasonNotFound, codes.NotFound, "SEASON_NOT_FOUND", true, ""},
-	{leaderboard.ErrEntryNotFound, codes.NotFound, "ENTRY_NOT_FOUND", true, ""},
-	{leaderboard.ErrResultNotFound, codes.NotFound, "RESULT_NOT_FOUND", false, "; check user_id, match_id and season"},
-	{leaderboard.ErrMatchNotFound, codes.NotFound, "MATCH_NOT_FOUND", true, ""},
-	{leaderboard.ErrMatchesFilling, codes.FailedPrecondition, "MATCHES_FILLING", false, "; wait until the board's field filling is absent"},
-	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, "API_KEY_NOT_FOUND", false, ""},
-	{leaderboard.ErrNotSealed, codes.FailedPrecondition, "NOT_SEALED", true, ""},
-	{auth.ErrUnauthenticated, codes.Unauthenticated, "UNAUTHENTICATED", false, ""},
-	{leaderboard.ErrRankUnavailable, codes.Unavailable, "RANK_UNAVAILABLE", false, "; try again soon: scores without ranks remain available, from the top and by user"},
-	{leaderboard.ErrMethodUnavailable, codes.InvalidArgument, "METHOD_UNAVAILABLE", false, "; use method=competition or method=ordinal, or set the board's shards to 1"},
-	{leaderboard.ErrUnavailable, codes.Unavailable, "UNAVAILABLE", false, "; try again: a result that is sent twice counts once"},
-	{errors.ErrUnsupported, codes.Unimplemented, "UNSUPPORTED", true, ""},
-	{context.DeadlineExceeded, codes.DeadlineExceeded, "TIMEOUT", false, ""},
-	{context.Canceled, codes.Canceled, "CANCELED", false, ""},
+	{leaderboard.ErrFormat, codes.Internal, pb.Error_FORMAT, false, ""},
+	{leaderboard.ErrInvalid, codes.InvalidArgument, pb.Error_INVALID_ARGUMENT, true, ""},
+	{leaderboard.ErrBoardNotFound, codes.NotFound, pb.Error_BOARD_NOT_FOUND, false, ""},
+	{leaderboard.ErrBoardExists, codes.AlreadyExists, pb.Error_BOARD_EXISTS, true, "; choose another board_id, or change the mutable fields with PATCH"},
+	{leaderboard.ErrSeasonNotFound, codes.NotFound, pb.Error_SEASON_NOT_FOUND, true, ""},
+	{leaderboard.ErrEntryNotFound, codes.NotFound, pb.Error_ENTRY_NOT_FOUND, true, ""},
+	{leaderboard.ErrResultNotFound, codes.NotFound, pb.Error_RESULT_NOT_FOUND, false, "; check user_id, match_id and season"},
+	{leaderboard.ErrMatchNotFound, codes.NotFound, pb.Error_MATCH_NOT_FOUND, true, ""},
+	{leaderboard.ErrMatchesFilling, codes.FailedPrecondition, pb.Error_MATCHES_FILLING, false, "; wait until the board's field filling is absent"},
+	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, pb.Error_API_KEY_NOT_FOUND, false, ""},
+	{leaderboard.ErrNotSealed, codes.FailedPrecondition, pb.Error_NOT_SEALED, true, ""},
+	{auth.ErrUnauthenticated, codes.Unauthenticated, pb.Error_UNAUTHENTICATED, false, ""},
+	{leaderboard.ErrRankUnavailable, codes.Unavailable, pb.Error_RANK_UNAVAILABLE, false, "; try again soon: scores without ranks remain available, from the top and by user"},
+	{leaderboard.ErrMethodUnavailable, codes.InvalidArgument, pb.Error_METHOD_UNAVAILABLE, false, "; use method=competition or method=ordinal, or set the board's shards to 1"},
+	{leaderboard.ErrUnavailable, codes.Unavailable, pb.Error_UNAVAILABLE, false, "; try again: a result that is sent twice counts once"},
+	{errors.ErrUnsupported, codes.Unimplemented, pb.Error_UNSUPPORTED, true, ""},
+	{context.DeadlineExceeded, codes.DeadlineExceeded, pb.Error_TIMEOUT, false, ""},
+	{context.Canceled, codes.Canceled, pb.Error_CANCELED, false, ""},
 }
 
 // retryAfter is the suggested delay before a retry, except after a rate limit.
@@ -68,15 +69,15 @@ func toStatus(err error) error {
 	}
 	var scope *auth.ScopeError
 	if errors.As(err, &scope) {
-		return newStatus(codes.PermissionDenied, scope.Error(), errorInfo("SCOPE_REQUIRED"))
+		return newStatus(codes.PermissionDenied, scope.Error(), errorInfo(pb.Error_SCOPE_REQUIRED))
 	}
 	var board *auth.BoardError
 	if errors.As(err, &board) {
-		return newStatus(codes.PermissionDenied, clip(board.Error()), errorInfo("BOARD_DENIED"))
+		return newStatus(codes.PermissionDenied, clip(board.Error()), errorInfo(pb.Error_BOARD_DENIED))
 	}
 	var rate *auth.RateError
 	if errors.As(err, &rate) {
-		return newStatus(codes.ResourceExhausted, rate.Error(), errorInfo("RATE_LIMITED"), &errdetails.RetryInfo{RetryDelay: durationpb.New(rate.Wait)})
+		return newStatus(codes.ResourceExhausted, rate.Error(), errorInfo(pb.Error_RATE_LIMITED), &errdetails.RetryInfo{RetryDelay: durationpb.New(rate.Wait)})
 	}
 	for _, row := range codeOf {
 		if !errors.Is(err, row.err) {
@@ -100,7 +101,7 @@ func toStatus(err error) error {
 		}
 		return newStatus(row.code, message, details...)
 	}
-	return newStatus(codes.Internal, "internal error", errorInfo("INTERNAL"))
+	return newStatus(codes.Internal, "internal error", errorInfo(pb.Error_INTERNAL))
 }
 
 func reasonOf(err error) string {
@@ -112,7 +113,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-func tooManyError(reason, message string) error {
+func tooManyError(reason pb.Error_Reason, message string) error {
 	return newStatus(codes.ResourceExhausted, message, errorInfo(reason), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)})
 }
 
@@ -144,8 +145,8 @@ func clip(s string) string {
 
 func messageOf(err error) string { return status.Convert(toStatus(err)).Message() }
 
-func errorInfo(reason string) *errdetails.ErrorInfo {
-	return &errdetails.ErrorInfo{Reason: reason, Domain: errorDomain}
+func errorInfo(reason pb.Error_Reason) *errdetails.ErrorInfo {
+	return &errdetails.ErrorInfo{Reason: reason.String(), Domain: errorDomain}
 }
 
 func newStatus(code codes.Code, message string, details ...protoadapt.MessageV1) error {

@@ -78,7 +78,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	}
 	for _, row := range codeOf {
 		internal := row.code == codes.Internal || row.code == codes.Canceled
-		if got := strings.Contains(string(doc), "`"+row.reason+"`"); got == internal {
+		if got := strings.Contains(string(doc), "`"+row.reason.String()+"`"); got == internal {
 			t.Errorf("docs/api.md names the reason %s: %v, want %v", row.reason, got, !internal)
 		}
 	}

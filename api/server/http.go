@@ -21,6 +21,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard/api"
 	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/web"
 )
 
@@ -69,7 +70,7 @@ func NewAdminServer(insecure bool, ready func() error, metrics prometheus.Gather
 	} {
 		mux.HandleFunc("GET /debug/pprof/"+path, func(w http.ResponseWriter, r *http.Request) {
 			if err := checkProfileTime(r); err != nil {
-				writeErrorBody(w, http.StatusBadRequest, newStatus(codes.InvalidArgument, err.Error(), errorInfo("INVALID_ARGUMENT")))
+				writeErrorBody(w, http.StatusBadRequest, newStatus(codes.InvalidArgument, err.Error(), errorInfo(pb.Error_INVALID_ARGUMENT)))
 				return
 			}
 			handler(w, r)
@@ -106,7 +107,7 @@ func NewStartingServer(insecure, probes bool, ready func() error, metrics promet
 			return
 		}
 		writeError(w, newStatus(codes.Unavailable, "the server is starting; try again soon",
-			errorInfo("UNAVAILABLE"), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)}))
+			errorInfo(pb.Error_UNAVAILABLE), &errdetails.RetryInfo{RetryDelay: durationpb.New(retryAfter)}))
 	}), log)
 }
 
@@ -154,10 +155,12 @@ func (s *Server) newMux() http.Handler {
 	}
 	gzip := newGzip()
 	mux.Handle("GET /{$}", gzip(web.Page(frameAncestors(s.options.FrameAncestors))))
-	mux.Handle("GET /openapi.json", gzip(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(api.OpenAPI)
-	})))
+	for path, document := range map[string][]byte{"/openapi.json": api.OpenAPI, "/openapi-v2.json": api.OpenAPIv2} {
+		mux.Handle("GET "+path, gzip(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(document)
+		})))
+	}
 	addFallback(mux)
 	return mux
 }
@@ -191,7 +194,7 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		boundUnreadBody(w, r)
 		s.setHeaders(w.Header(), r)
 		if err := crossOrigin.Check(r); err != nil {
-			writeErrorBody(w, http.StatusForbidden, newStatus(codes.PermissionDenied, err.Error(), errorInfo("CROSS_ORIGIN")))
+			writeErrorBody(w, http.StatusForbidden, newStatus(codes.PermissionDenied, err.Error(), errorInfo(pb.Error_CROSS_ORIGIN)))
 			return
 		}
 		if s.options.Insecure && !checkHost(w, r) {
@@ -219,7 +222,7 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 	}
 	withCORS := newCORS(s.options.CORSOrigins).Handler(handler)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/v1/") || r.URL.Path == "/openapi.json" {
+		if strings.HasPrefix(r.URL.Path, "/v1/") || strings.HasPrefix(r.URL.Path, "/openapi") {
 			withCORS.ServeHTTP(w, r)
 			return
 		}
@@ -239,7 +242,7 @@ func checkHost(w http.ResponseWriter, r *http.Request) bool {
 	}
 	message := "an insecure server answers only to localhost and loopback addresses, not to " + strconv.QuoteToASCII(r.Host) +
 		"; use http://localhost, or start the server without --insecure"
-	writeErrorBody(w, http.StatusMisdirectedRequest, newStatus(codes.PermissionDenied, clip(message), errorInfo("HOST_DENIED")))
+	writeErrorBody(w, http.StatusMisdirectedRequest, newStatus(codes.PermissionDenied, clip(message), errorInfo(pb.Error_HOST_DENIED)))
 	return false
 }
 
@@ -255,7 +258,7 @@ func checkInsecure(w http.ResponseWriter, r *http.Request) bool {
 		return true
 	}
 	writeErrorBody(w, http.StatusForbidden, newStatus(codes.PermissionDenied,
-		"a web page of another origin sent this request; open the address itself, or start the server without --insecure", errorInfo("CROSS_ORIGIN")))
+		"a web page of another origin sent this request; open the address itself, or start the server without --insecure", errorInfo(pb.Error_CROSS_ORIGIN)))
 	return false
 }
 

@@ -45,7 +45,7 @@ func (c rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 // [restjson.MaxValues] values, or is nested too deep.
 func decodeMessage(d *door, raw rawMessage, m proto.Message) error {
 	if limit := d.maxBytes; len(raw) > limit {
-		return newStatus(codes.OutOfRange, fmt.Sprintf("the message is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
+		return newStatus(codes.OutOfRange, fmt.Sprintf("the message is longer than the %d bytes that are allowed", limit), errorInfo(pb.Error_BODY_TOO_LARGE))
 	}
 	if budget := spendValues(raw, m.ProtoReflect().Descriptor(), restjson.MaxValues, maxMessageDepth); budget == 0 {
 		return &leaderboard.FieldError{Field: restjson.BodyField, Problem: fmt.Sprintf("has more than %d values, or is nested more than %d messages deep", restjson.MaxValues, maxMessageDepth)}

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
+
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
 const (
@@ -30,7 +32,7 @@ func (s *Server) startReceive(ctx context.Context, a *admission) (limit time.Dur
 	waitCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if release, err = s.anonymous.acquire(waitCtx, a.source, anonymousReceives); err != nil {
-		return 0, nil, tooManyError("TOO_MANY_MESSAGES", "this address is sending too many messages without a key at the same time; try again later")
+		return 0, nil, tooManyError(pb.Error_TOO_MANY_MESSAGES, "this address is sending too many messages without a key at the same time; try again later")
 	}
 	return limit, release, nil
 }
@@ -66,12 +68,10 @@ func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) er
 	}
 }
 
-// reasonSlowMessage is the reason of the error for a message or body that arrived too slowly. Over
-// REST, the status is 408.
-const reasonSlowMessage = "MESSAGE_TIMEOUT"
-
+// slowMessageError is the error for a message or body that arrived too slowly. Over REST, the status is
+// 408.
 func slowMessageError(limit time.Duration) error {
-	return newStatus(codes.DeadlineExceeded, fmt.Sprintf("the request did not arrive within %v; send it again", limit), errorInfo(reasonSlowMessage))
+	return newStatus(codes.DeadlineExceeded, fmt.Sprintf("the request did not arrive within %v; send it again", limit), errorInfo(pb.Error_MESSAGE_TIMEOUT))
 }
 
 // slots limits how many operations run concurrently for a key, such as an address.

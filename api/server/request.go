@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/restjson"
 )
 
@@ -43,7 +44,7 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	var tooLarge *http.MaxBytesError
 	if errors.As(err, &tooLarge) {
-		return nil, newStatus(codes.OutOfRange, fmt.Sprintf("the body is longer than the %d bytes that are allowed", limit), errorInfo("BODY_TOO_LARGE"))
+		return nil, newStatus(codes.OutOfRange, fmt.Sprintf("the body is longer than the %d bytes that are allowed", limit), errorInfo(pb.Error_BODY_TOO_LARGE))
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil, err

@@ -103,41 +103,45 @@ func TestMetrics(t *testing.T) {
 func TestOpenAPI(t *testing.T) {
 	h := newHarness(t, Options{})
 	a := h.do("", "GET", "/openapi.json", nil)
-	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" || a.body["swagger"] != "2.0" {
-		t.Fatalf("/openapi.json: %d %v, want 200 with JSON of OpenAPI 2.0", a.status, a.header)
+	if a.status != http.StatusOK || a.header.Get("Content-Type") != "application/json" || a.body["openapi"] != "3.1.0" {
+		t.Fatalf("/openapi.json: %d %v, want 200 with JSON of OpenAPI 3.1", a.status, a.header)
 	}
-	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.Server)
-	if err != nil {
-		t.Fatal(err)
+	if old := h.do("", "GET", "/openapi-v2.json", nil); old.status != http.StatusOK || old.body["swagger"] != "2.0" {
+		t.Errorf("/openapi-v2.json: %d, want 200 with JSON of OpenAPI 2.0", old.status)
 	}
-	parameter := regexp.MustCompile(`\{(?:\w+\.)*(\w+)=\*\}`)
-	for key := range gw.routes {
-		verb, pattern, _ := strings.Cut(key, " ")
-		path := parameter.ReplaceAllStringFunc(pattern, func(p string) string {
-			name := parameter.FindStringSubmatch(p)[1]
-			if name == "board_id" {
-				name = "board"
-			}
-			return "{" + name + "}"
-		})
-		operation := get(a.body, "paths", path, strings.ToLower(verb))
+	ids := map[string]bool{}
+	for key := range h.routes(t) {
+		verb, path := describedRoute(key)
+		operation := get(a.body, "paths", path, verb)
 		if operation == nil {
 			t.Errorf("openapi.json does not describe %s %s", verb, path)
 			continue
 		}
-		if get(operation, "responses", "default", "schema", "$ref") != "#/definitions/Error" {
-			t.Errorf("openapi.json does not describe the errors of %s %s", verb, path)
+		id, _ := get(operation, "operationId").(string)
+		if ids[id] || !regexp.MustCompile(`^[a-z][A-Za-z]+$`).MatchString(id) {
+			t.Errorf("%s %s has the operation id %q, want unique letters", verb, path, id)
 		}
+		ids[id] = true
+	}
+	described := 0
+	for _, verbs := range a.body["paths"].(map[string]any) {
+		described += len(verbs.(map[string]any))
+	}
+	if described != len(ids) {
+		t.Errorf("openapi.json describes %d operations, want the %d of the server", described, len(ids))
 	}
 	var walk func(path string, v any)
 	walk = func(path string, v any) {
 		switch v := v.(type) {
 		case map[string]any:
-			if ref, ok := v["$ref"].(string); ok && get(a.body, "definitions", strings.TrimPrefix(ref, "#/definitions/")) == nil {
-				t.Errorf("%s refers to %s, which openapi.json does not define", path, ref)
-			}
-			if v["type"] == "string" && v["format"] == "int64" {
-				t.Errorf("%s describes an integer as a string, want the type integer", path)
+			if ref, ok := v["$ref"].(string); ok {
+				var steps []any
+				for step := range strings.SplitSeq(strings.TrimPrefix(ref, "#/"), "/") {
+					steps = append(steps, step)
+				}
+				if get(a.body, steps...) == nil {
+					t.Errorf("%s refers to %s, which openapi.json does not define", path, ref)
+				}
 			}
 			for k, child := range v {
 				walk(path+"/"+k, child)
@@ -149,6 +153,15 @@ func TestOpenAPI(t *testing.T) {
 		}
 	}
 	walk("", a.body)
+}
+
+var routeParameter = regexp.MustCompile(`\{(?:\w+\.)*(\w+)=\*\}`)
+
+// describedRoute returns the verb and the path that openapi.json has for a key of gateway.routes.
+func describedRoute(key string) (verb, path string) {
+	verb, pattern, _ := strings.Cut(key, " ")
+	path = strings.ReplaceAll(routeParameter.ReplaceAllString(pattern, "{$1}"), "{board_id}", "{board}")
+	return strings.ToLower(verb), path
 }
 
 func TestPage(t *testing.T) {

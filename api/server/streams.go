@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/open-leaderboard/leaderboard/api/auth"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
 // anonymousLifetime is the longest lifetime of a stream without a key. Each stream has a random lifetime
@@ -34,9 +35,9 @@ func (p *streamPool) add(source string, most, mostOfSource int) (done func(), er
 	defer p.mu.Unlock()
 	switch {
 	case p.total >= most:
-		return nil, tooManyError("TOO_MANY_WATCHERS", fmt.Sprintf("the server already has %d streams like this one; try again later", p.total))
+		return nil, tooManyError(pb.Error_TOO_MANY_WATCHERS, fmt.Sprintf("the server already has %d streams like this one; try again later", p.total))
 	case p.bySource[source] >= mostOfSource:
-		return nil, tooManyError("TOO_MANY_WATCHERS", fmt.Sprintf("this key, or this address, already has %d streams; end some of them first", p.bySource[source]))
+		return nil, tooManyError(pb.Error_TOO_MANY_WATCHERS, fmt.Sprintf("this key, or this address, already has %d streams; end some of them first", p.bySource[source]))
 	}
 	if p.bySource == nil {
 		p.bySource = map[string]int{}

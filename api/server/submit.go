@@ -149,7 +149,7 @@ func outcome(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Receipt) 
 	case r.Status != leaderboard.Rejected:
 		return o, nil
 	}
-	return nil, newStatus(codes.FailedPrecondition, refusalMessage(b, r), errorInfo(string(r.Reason)), o)
+	return nil, newStatus(codes.FailedPrecondition, refusalMessage(b, r), errorInfo(pb.Error_Reason(pb.Error_Reason_value[string(r.Reason)])), o)
 }
 
 func refusalMessage(b *leaderboard.Board, r *ranking.Receipt) string {

@@ -109,7 +109,7 @@ func (s *Server) recheck(ctx context.Context, a *admission, board leaderboard.Bo
 
 var (
 	errStopping         = errors.New("server: stopping")
-	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo("UNAUTHENTICATED"))
+	errCredentialsEnded = newStatus(codes.Unauthenticated, "the key or token of this stream expired or was revoked; call again with a valid one", errorInfo(pb.Error_UNAUTHENTICATED))
 )
 
 // streamError returns the error for the caller: the cause if the server canceled the stream, and
@@ -121,9 +121,9 @@ func streamError(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case errors.Is(cause, errStopping):
-		return reconnectStatus(reasonStopping, "the server is stopping; reconnect to reach another server")
+		return reconnectStatus(pb.Error_SERVER_STOPPING, "the server is stopping; reconnect to reach another server")
 	case errors.Is(cause, errExpired):
-		return reconnectStatus(reasonExpired, "a stream without a key has a limited lifetime; reconnect, or use a key")
+		return reconnectStatus(pb.Error_STREAM_EXPIRED, "a stream without a key has a limited lifetime; reconnect, or use a key")
 	}
 	for _, serverCause := range []error{errCredentialsEnded, leaderboard.ErrBoardNotFound, errPanic} {
 		if errors.Is(cause, serverCause) {
@@ -133,16 +133,9 @@ func streamError(ctx context.Context, err error) error {
 	return err
 }
 
-// The reasons of streams whose clients reconnect: the server is stopping, or the lifetime of a stream
-// without a key has ended.
-const (
-	reasonStopping = "SERVER_STOPPING"
-	reasonExpired  = "STREAM_EXPIRED"
-)
-
 // reconnectStatus returns the error of a stream that the server ends. Its random delay keeps clients
 // from reconnecting all at once.
-func reconnectStatus(reason, message string) error {
+func reconnectStatus(reason pb.Error_Reason, message string) error {
 	delay := 500*time.Millisecond + rand.N(1500*time.Millisecond)
 	return newStatus(codes.Unavailable, message, errorInfo(reason), &errdetails.RetryInfo{RetryDelay: durationpb.New(delay)})
 }

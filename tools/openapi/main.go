@@ -1,7 +1,7 @@
-// Command openapi corrects the output of protoc-gen-openapiv2, so that it describes the REST API
-// exactly. It reads the first file, writes the second file, and deletes the first file:
+// Command openapi corrects the output of protoc-gen-openapiv2, for clients that need OpenAPI 2.0:
+// package openapi3 writes the description of the REST API. It reads the first file, writes the second file, and deletes the first file:
 //
-//	openapi generated.swagger.json openapi.json
+//	openapi generated.swagger.json openapi-v2.json
 //
 // The corrections:
 //
