@@ -235,7 +235,9 @@ type Limits struct {
 	// The value that an absent field means, as JSON.
 	Default string `protobuf:"bytes,6,opt,name=default,proto3" json:"default,omitempty"`
 	// The limits of each element.
-	Each          *Limits `protobuf:"bytes,7,opt,name=each,proto3" json:"each,omitempty"`
+	Each *Limits `protobuf:"bytes,7,opt,name=each,proto3" json:"each,omitempty"`
+	// If true, the server sets the field, and ignores it in requests.
+	OutputOnly    bool `protobuf:"varint,8,opt,name=output_only,json=outputOnly,proto3" json:"output_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -317,6 +319,13 @@ func (x *Limits) GetEach() *Limits {
 		return x.Each
 	}
 	return nil
+}
+
+func (x *Limits) GetOutputOnly() bool {
+	if x != nil {
+		return x.OutputOnly
+	}
+	return false
 }
 
 // Parameters describes the fields that mean the same in all requests. A field without a comment or
@@ -655,7 +664,7 @@ var File_leaderboard_v1_options_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto\x1a\x1bleaderboard/v1/errors.proto\"\xda\x01\n" +
+	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto\x1a\x1bleaderboard/v1/errors.proto\"\xfb\x01\n" +
 	"\x06Limits\x12\x1a\n" +
 	"\brequired\x18\x01 \x01(\bR\brequired\x12\x15\n" +
 	"\x03min\x18\x02 \x01(\x03H\x00R\x03min\x88\x01\x01\x12\x15\n" +
@@ -663,7 +672,9 @@ const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\x06values\x18\x04 \x03(\tR\x06values\x12\x18\n" +
 	"\apattern\x18\x05 \x01(\tR\apattern\x12\x18\n" +
 	"\adefault\x18\x06 \x01(\tR\adefault\x12*\n" +
-	"\x04each\x18\a \x01(\v2\x16.leaderboard.v1.LimitsR\x04eachB\x06\n" +
+	"\x04each\x18\a \x01(\v2\x16.leaderboard.v1.LimitsR\x04each\x12\x1f\n" +
+	"\voutput_only\x18\b \x01(\bR\n" +
+	"outputOnlyB\x06\n" +
 	"\x04_minB\x06\n" +
 	"\x04_max\"\xdc\x04\n" +
 	"\n" +

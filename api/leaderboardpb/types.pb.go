@@ -2290,7 +2290,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xe2\x10\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\x99\x11\n" +
 	"\x05Board\x12'\n" +
 	"\bboard_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bboard_id\x12\x1d\n" +
 	"\x05title\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02R\x05title\x121\n" +
@@ -2304,23 +2304,25 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\tdivisions\x18\n" +
 	" \x03(\tB\x06\x9a\xb5\x18\x02\x18\bR\tdivisions\x12!\n" +
 	"\tmin_score\x18\v \x01(\x03H\x00R\tmin_score\x88\x01\x01\x12!\n" +
-	"\tmax_score\x18\f \x01(\x03H\x01R\tmax_score\x88\x01\x01\x12\x19\n" +
-	"\x05floor\x18\r \x01(\x03H\x02R\x05floor\x88\x01\x01\x127\n" +
-	"\tretention\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\tretention\x12:\n" +
+	"\tmax_score\x18\f \x01(\x03H\x01R\tmax_score\x88\x01\x01\x12,\n" +
+	"\x05floor\x18\r \x01(\x03B\x11\x9a\xb5\x18\r\x10\x80\x80\x80\x80\x80\x80\x80\xf0\xff\x01\x18\x00H\x02R\x05floor\x88\x01\x01\x127\n" +
+	"\tretention\x18\x0e \x01(\v2\x19.google.protobuf.DurationR\tretention\x12B\n" +
 	"\n" +
-	"created_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"created_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampB\x06\x9a\xb5\x18\x02@\x01R\n" +
 	"created_at\x12\x18\n" +
-	"\aprivate\x18\x10 \x01(\bR\aprivate\x123\n" +
-	"\x06effect\x18\x11 \x01(\v2\x1b.leaderboard.v1.BoardEffectR\x06effect\x124\n" +
-	"\x06source\x18\x12 \x01(\v2\x1c.leaderboard.v1.Board.SourceR\x06source\x12*\n" +
-	"\rlinked_boards\x18\x13 \x03(\tB\x04\x88\xb5\x18\x01R\rlinked_boards\x12\x1d\n" +
-	"\afilling\x18\x14 \x01(\bH\x03R\afilling\x88\x01\x01\x12*\n" +
+	"\aprivate\x18\x10 \x01(\bR\aprivate\x12;\n" +
+	"\x06effect\x18\x11 \x01(\v2\x1b.leaderboard.v1.BoardEffectB\x06\x9a\xb5\x18\x02@\x01R\x06effect\x124\n" +
+	"\x06source\x18\x12 \x01(\v2\x1c.leaderboard.v1.Board.SourceR\x06source\x120\n" +
+	"\rlinked_boards\x18\x13 \x03(\tB\n" +
+	"\x88\xb5\x18\x01\x9a\xb5\x18\x02@\x01R\rlinked_boards\x12%\n" +
+	"\afilling\x18\x14 \x01(\bB\x06\x9a\xb5\x18\x02@\x01H\x03R\afilling\x88\x01\x01\x12*\n" +
 	"\n" +
 	"attributes\x18\x18 \x03(\tB\n" +
 	"\x88\xb5\x18\x01\x9a\xb5\x18\x02\x18@R\n" +
 	"attributes\x12\x1d\n" +
-	"\amatches\x18\x19 \x01(\bH\x04R\amatches\x88\x01\x01\x122\n" +
-	"\x11filling_divisions\x18( \x03(\tB\x04\x88\xb5\x18\x01R\x11filling_divisions\x12&\n" +
+	"\amatches\x18\x19 \x01(\bH\x04R\amatches\x88\x01\x01\x128\n" +
+	"\x11filling_divisions\x18( \x03(\tB\n" +
+	"\x88\xb5\x18\x01\x9a\xb5\x18\x02@\x01R\x11filling_divisions\x12&\n" +
 	"\x06shards\x18) \x01(\x05B\t\x9a\xb5\x18\x05\x10\x00\x18\x80\x02H\x05R\x06shards\x88\x01\x01\x1au\n" +
 	"\n" +
 	"TieBreaker\x124\n" +

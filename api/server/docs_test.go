@@ -158,7 +158,7 @@ func (h *harness) curl(t *testing.T, command string) (e docsExample, answer stri
 	t.Helper()
 	args := words(command)
 	var url, data string
-	e.Method = "GET"
+	e.Method = http.MethodGet
 	for i := 1; i < len(args); i++ {
 		switch args[i] {
 		case "-X":
@@ -167,7 +167,7 @@ func (h *harness) curl(t *testing.T, command string) (e docsExample, answer stri
 		case "-d":
 			i++
 			data = args[i]
-			if e.Method == "GET" {
+			if e.Method == http.MethodGet {
 				e.Method = "POST"
 			}
 		case "-s", "-N":
@@ -175,7 +175,7 @@ func (h *harness) curl(t *testing.T, command string) (e docsExample, answer stri
 			url = args[i]
 		}
 	}
-	ok := false
+	var ok bool
 	if e.Path, ok = strings.CutPrefix(url, "localhost:8080"); !ok {
 		t.Fatalf("%s: cannot use the argument %q, want a URL at localhost:8080", command, url)
 	}

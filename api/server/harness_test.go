@@ -164,6 +164,7 @@ func (h *harness) send(req *http.Request) answer {
 	if a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") == "" {
 		h.t.Errorf("%s %s: 429 without Retry-After: %s", req.Method, req.URL, a.raw)
 	}
+	h.checkDescribed(req, a)
 	return a
 }
 

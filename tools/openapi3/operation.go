@@ -158,6 +158,9 @@ func (g *generator) requestBody(r *route, examples []*example) object {
 	if g.hasBoard(r) {
 		omit = append(slices.Clone(omit), "board")
 	}
+	if s == change {
+		omit = append(omit, "board_id")
+	}
 	schema := g.message(md, s, omit...)
 	media := object{"schema": schema}
 	if named := examplesOf(examples, (*example).valid); len(named) > 0 {
@@ -196,7 +199,7 @@ func (g *generator) responses(r *route, examples []*example) object {
 	default:
 		ok["content"] = jsonContent(g.message(md, answer), named)
 	}
-	if r.Input().Fields().ByName("no_wait") != nil {
+	if hasOutcome(r.Output()) {
 		responses["202"] = object{
 			"description": "A result is durable, and will be applied later: its status is ACCEPTED.",
 			"headers":     ok["headers"], "content": jsonContent(g.message(md, answer), nil),
@@ -207,6 +210,12 @@ func (g *generator) responses(r *route, examples []*example) object {
 		responses[strconv.Itoa(status)] = errorResponse(status, reasons, failed)
 	}
 	return responses
+}
+
+// hasOutcome reports whether an answer can have the status ACCEPTED, as setStatus of package server does.
+func hasOutcome(md protoreflect.MessageDescriptor) bool {
+	status, outcomes := md.Fields().ByName("status"), md.Fields().ByName("outcomes")
+	return outcomes != nil || status != nil && status.Enum() != nil && status.Enum().FullName() == apiPackage+"Outcome.Status"
 }
 
 func jsonContent(schema object, named object) object {

@@ -76,7 +76,7 @@ func (g *generator) message(md protoreflect.MessageDescriptor, s side, omit ...s
 	properties, required := object{}, []any{}
 	for i := range md.Fields().Len() {
 		fd := md.Fields().Get(i)
-		if slices.Contains(omit, string(fd.Name())) {
+		if limits := g.limits(fd); slices.Contains(omit, string(fd.Name())) || s != answer && limits != nil && member(limits, "output_only").Bool() {
 			continue
 		}
 		properties[string(fd.Name())] = g.field(fd, s)
@@ -260,6 +260,8 @@ func addLimits(schema object, limits protoreflect.Message) {
 	switch schema["type"] {
 	case "integer":
 		least, greatest = "minimum", "maximum"
+		delete(schema, least)
+		delete(schema, greatest)
 	case "array":
 		least, greatest = "minItems", "maxItems"
 	case "object":
