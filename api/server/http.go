@@ -161,6 +161,9 @@ func (s *Server) newMux() http.Handler {
 			_, _ = w.Write(document)
 		})))
 	}
+	for _, path := range web.DocsPaths {
+		mux.Handle("GET "+path, web.Docs(frameAncestors(s.options.FrameAncestors)))
+	}
 	addFallback(mux)
 	return mux
 }

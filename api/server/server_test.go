@@ -199,6 +199,31 @@ func TestPage(t *testing.T) {
 	}
 }
 
+func TestDocsPage(t *testing.T) {
+	h := newHarness(t, Options{})
+	for path, want := range map[string][2]string{
+		"/docs": {"text/html", "docs/start.js"}, "/docs/start.js": {"text/javascript", "openapi.json"},
+		"/docs/swagger-ui-bundle.js": {"text/javascript", "SwaggerUIBundle"}, "/docs/swagger-ui.css": {"text/css", ".swagger-ui"},
+	} {
+		plain, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.http.URL+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain.Header.Set("Accept-Encoding", "identity")
+		for _, a := range []answer{h.do("", "GET", path, nil), h.send(plain)} { // the client asks for gzip, and decompresses it
+			if a.status != http.StatusOK || !strings.HasPrefix(a.header.Get("Content-Type"), want[0]) || !strings.Contains(a.raw, want[1]) {
+				t.Errorf("GET %s: %d %s, want 200 %s with %s", path, a.status, a.header, want[0], want[1])
+			}
+			if policy := a.header.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") || strings.Contains(policy, "unsafe") {
+				t.Errorf("GET %s: the policy is %q, want default-src 'none' and no unsafe sources", path, policy)
+			}
+		}
+	}
+	if a := h.do("", "GET", "/docs/none.js", nil); a.status != http.StatusNotFound {
+		t.Errorf("GET /docs/none.js: %d, want 404", a.status)
+	}
+}
+
 func TestSecurityHeaders(t *testing.T) {
 	h := newHarness(t, Options{})
 	for _, path := range []string{"/", "/v1/scores", "/healthz", "/openapi.json", "/v1/nope", "/nope"} {

@@ -1,0 +1,52 @@
+package web
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+)
+
+//go:embed docs/index.html docs/start.js docs/*.gz
+var docs embed.FS
+
+// docsPolicy allows the files of this server only. Unlike the other page, the viewer is not inline.
+const docsPolicy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'" +
+	"; style-src 'self'; script-src 'self'; frame-ancestors "
+
+// Docs returns a handler that writes the page /docs, which shows openapi.json, and the files below /docs/.
+func Docs(frameAncestors string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := r.URL.Path[1:]
+		if name == "docs" {
+			name = "docs/index.html"
+		}
+		h := w.Header()
+		h.Set("Content-Security-Policy", docsPolicy+frameAncestors)
+		h.Set("Content-Type", map[string]string{".html": "text/html", ".js": "text/javascript", ".css": "text/css"}[path.Ext(name)]+"; charset=utf-8")
+		if data, err := docs.ReadFile(name); err == nil {
+			_, _ = w.Write(data)
+			return
+		}
+		data, err := docs.ReadFile(name + ".gz")
+		if err != nil { // not one of DocsPaths
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		h.Set("Vary", "Accept-Encoding")
+		if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+			h.Set("Content-Encoding", "gzip")
+			_, _ = w.Write(data)
+			return
+		}
+		if z, err := gzip.NewReader(bytes.NewReader(data)); err == nil {
+			_, _ = io.Copy(w, z) // the client may have disconnected
+		}
+	})
+}
+
+// DocsPaths are the paths that [Docs] serves.
+var DocsPaths = []string{"/docs", "/docs/start.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"}
