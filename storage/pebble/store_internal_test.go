@@ -1,8 +1,10 @@
 package pebble
 
 import (
+	"context"
 	"errors"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -10,9 +12,12 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/google/go-cmp/cmp"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 func TestOpen(t *testing.T) {
@@ -163,7 +168,12 @@ func TestEraseLeavesNoID(t *testing.T) {
 	if _, err := s.SetBan(t.Context(), leaderboard.Ban{User: user, Banned: true, Reason: "x"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Erase(t.Context(), user, testEpoch.AddDate(1, 0, 0)); err != nil {
+	e := engine.New(s)
+	act := leaderboard.Act{ID: "1", At: testEpoch, Action: "ban", ActDetail: leaderboard.ActDetail{User: user}}
+	if err := e.AppendAct(t.Context(), act); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Erase(t.Context(), user, testEpoch.AddDate(1, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	check := func(after string, gone ...byte) {
@@ -182,6 +192,45 @@ func TestEraseLeavesNoID(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("DeleteSeason", kindSeasons, kindData)
+}
+
+// While the write of a register is visible but not durable, Register does not return its value.
+func TestRegisterReturnsDurableValues(t *testing.T) {
+	var toggle errorfs.Toggle
+	release := make(chan struct{})
+	toggle.Injector = errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, ".log") && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
+			<-release
+		}
+		return nil
+	})
+	s := mustOpen(t, "data", Options{FS: errorfs.Wrap(vfs.NewMem(), &toggle)})
+	defer mustClose(t, s)
+	toggle.On()
+	swapped := make(chan error, 1)
+	go func() {
+		_, err := s.Swap(t.Context(), "l", nil, storage.Register{Key: "k", Value: []byte("v")})
+		swapped <- err
+	}()
+	for r := (storage.Register{}); r.Value == nil; {
+		var err error
+		if r, err = s.register("l", "k"); err != nil {
+			t.Fatal(err)
+		}
+		runtime.Gosched()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if got, err := s.Register(ctx, "l", "k"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("before the value is durable, Register returned %q, error %v; want it to wait", got, err)
+	}
+	close(release)
+	if err := <-swapped; err != nil {
+		t.Error(err)
+	}
+	if got, err := s.Register(t.Context(), "l", "k"); string(got) != "v" || err != nil {
+		t.Errorf("Register returned %q, error %v; want the value", got, err)
+	}
 }
 
 // A sequence closes its iterator even if the consumer of the sequence stops early or panics. Entries
