@@ -436,6 +436,13 @@ func TestReasonsAreTheServers(t *testing.T) {
 	}
 }
 
+func TestParameterWithoutANameIsNamed(t *testing.T) {
+	h := newHarness(t, Options{})
+	if a := h.do("read", "GET", "/v1/scores?=1", nil); a.status != http.StatusBadRequest || !slices.Equal(a.violations(), []string{`""`}) {
+		t.Errorf("a parameter without a name: %d %s, want 400 naming \"\"", a.status, a.raw)
+	}
+}
+
 func mustRead(t *testing.T, file string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(file)

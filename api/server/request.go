@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -85,7 +86,7 @@ func (rt *route) checkQuery(raw string) (url.Values, error) {
 		fd := rt.query[name]
 		switch {
 		case fd == nil:
-			return nil, &leaderboard.FieldError{Field: name, Problem: "is not a parameter of this request; " + rt.parameters()}
+			return nil, &leaderboard.FieldError{Field: cmp.Or(name, `""`), Problem: "is not a parameter of this request; " + rt.parameters()}
 		case len(texts) > 1 && (name != "division" || rt.divisions == nil):
 			return nil, &leaderboard.FieldError{Field: name, Problem: "is given twice"}
 		}

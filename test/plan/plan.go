@@ -56,6 +56,8 @@ var Parts = []Part{
 		When: "caches, goroutines, memory"},
 	{Name: "page", Runs: "the page in a browser, at length",
 		When: "api/web"},
+	{Name: "openapi", Runs: "openapi.json with linters and generators of clients and requests (Node, Python)",
+		When: "api/proto, tools/openapi3, docs/api.md"},
 	{Name: "release", Runs: "archives of all platforms, go install, the image's binary",
 		When: "scripts/release.sh, Dockerfile, go.mod"},
 	{Name: "shells", Runs: "completion in bash, zsh and fish",

@@ -128,7 +128,13 @@ func (g *generator) field(fd protoreflect.FieldDescriptor, s side) object {
 	if s != answer {
 		g.limit(schema, fd, s)
 	}
-	if text := g.describe(fd, s); text != "" {
+	text := g.describe(fd, s)
+	if v, ok := schema["default"]; ok { // openapi-typescript requires a field of a body that has a default
+		delete(schema, "default")
+		value, _ := json.Marshal(v)
+		text = strings.TrimSpace(text + " Default: " + string(value) + ".")
+	}
+	if text != "" {
 		schema["description"] = text
 	}
 	if s == answer || g.isRequired(fd, s) {
@@ -142,10 +148,8 @@ func (g *generator) field(fd protoreflect.FieldDescriptor, s side) object {
 		return schema
 	}
 	nullable := object{"anyOf": []any{object{"$ref": schema["$ref"]}, object{"type": "null"}}}
-	for _, key := range []string{"description", "default"} {
-		if v, ok := schema[key]; ok {
-			nullable[key] = v
-		}
+	if text, ok := schema["description"]; ok {
+		nullable["description"] = text
 	}
 	return nullable
 }

@@ -1,0 +1,262 @@
+package openapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
+)
+
+const document = "../../api/openapi.json"
+
+// run runs a program in a folder, and returns its output.
+func run(t *testing.T, dir, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "NO_COLOR=1", "PYTHONPATH="+dir, "npm_config_update_notifier=false")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", filepath.Base(name), strings.Join(args, " "), err, tail(out))
+	}
+	return string(out)
+}
+
+func tail(out []byte) []byte { return out[max(0, len(out)-8000):] }
+
+// install installs the packages that a file pins, unless an earlier run has. It returns the folder.
+func install(t *testing.T, pins string, install func(dir string)) string {
+	t.Helper()
+	needs.Programs(t, "node", "npm", "python3")
+	data, err := os.ReadFile(pins)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(cache, "leaderboard-test-openapi", fmt.Sprintf("%x", sha256.Sum256(data))[:16])
+	done := filepath.Join(dir, "installed")
+	if _, err := os.Stat(done); err == nil {
+		return dir
+	}
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	install(dir)
+	if err := os.WriteFile(done, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func node(t *testing.T) (modules string) {
+	dir := install(t, "package-lock.json", func(dir string) {
+		for _, file := range []string{"package.json", "package-lock.json"} {
+			copyFile(t, file, filepath.Join(dir, file))
+		}
+		run(t, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	})
+	return filepath.Join(dir, "node_modules")
+}
+
+func python(t *testing.T) (bin string) {
+	dir := install(t, "requirements.txt", func(dir string) {
+		copyFile(t, "requirements.txt", filepath.Join(dir, "requirements.txt"))
+		run(t, dir, "python3", "-m", "venv", "venv")
+		run(t, dir, "venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt")
+	})
+	return filepath.Join(dir, "venv", "bin")
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// key is the admin key of the servers of these tests.
+const key = "admin-key-of-the-test"
+
+var buildProgram = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "leaderboard-openapi-")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "leaderboard")
+	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "./cmd/leaderboard")
+	build.Dir = filepath.Join("..", "..")
+	if out, err := build.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("go build: %w\n%s", err, out)
+	}
+	return path, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := buildProgram(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
+	}
+	os.Exit(code)
+}
+
+// serve starts a server that requires keys, and returns its URL.
+func serve(t *testing.T) string {
+	t.Helper()
+	path, err := buildProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "serve", "--log-format", "json", "--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
+	cmd.Env = append(os.Environ(), "LEADERBOARD_ADMIN_KEY="+key)
+	log, err := cmd.StderrPipe()
+	if err == nil {
+		cmd.Stdout = cmd.Stderr
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		stop := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
+		_ = cmd.Wait()
+		stop.Stop()
+	})
+	var written bytes.Buffer
+	listening := regexp.MustCompile(`"msg":"listening","http":"([^"]+)"`)
+	for buffer := make([]byte, 4096); ; {
+		n, err := log.Read(buffer)
+		written.Write(buffer[:n])
+		if m := listening.FindSubmatch(written.Bytes()); m != nil {
+			go func() { _, _ = io.Copy(io.Discard, log) }()
+			return "http://" + string(m[1])
+		}
+		if err != nil {
+			t.Fatalf("the server does not listen: %v\n%s", err, written.Bytes())
+		}
+	}
+}
+
+func TestSpectralFindsNothing(t *testing.T) {
+	needs.Slow(t, "openapi")
+	out := run(t, ".", filepath.Join(node(t), ".bin", "spectral"), "lint", "--ruleset", "testdata/spectral.yaml", "--fail-severity", "hint", document)
+	if !strings.Contains(out, "No results") {
+		t.Errorf("spectral found:\n%s", out)
+	}
+}
+
+// The document of the last commit that changed it, or of the commit before if the tree has no change,
+// and this document: no client of the former may break.
+func TestNoClientBreaks(t *testing.T) {
+	needs.Slow(t, "openapi")
+	now, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, commit := range strings.Fields(run(t, "../..", "git", "log", "-3", "--format=%H", "--", "api/openapi.json")) {
+		before := run(t, "../..", "git", "show", commit+":api/openapi.json")
+		if before == string(now) {
+			continue
+		}
+		if !strings.Contains(before, `"openapi": "3.1.0"`) {
+			break
+		}
+		old := filepath.Join(t.TempDir(), "before.json")
+		if err := os.WriteFile(old, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(t, ".", "go", "tool", "oasdiff", "breaking", "--fail-on", "ERR", old, document)
+		return
+	}
+	t.Skip("no earlier commit has another document of OpenAPI 3.1")
+}
+
+// The checks that are left out:
+//
+//   - positive_data_acceptance: a valid request can be refused for the board's rules, which no schema has.
+//   - allow_header_conformance: final:void is also the id of a match, so the path has a GET.
+//
+// A watch does not end.
+func TestSchemathesisFindsNothing(t *testing.T) {
+	needs.Slow(t, "openapi")
+	run(t, ".", filepath.Join(python(t), "schemathesis"), "--config-file", "testdata/schemathesis.toml", "run", document, "--url", serve(t),
+		"--header", "Authorization: Bearer "+key, "--phases", "examples,coverage,fuzzing", "--exclude-operation-id", "watchScores",
+		"--checks", "all", "--exclude-checks", "positive_data_acceptance,allow_header_conformance",
+		"--max-examples", "20", "--seed", "1", "--continue-on-failure", "--request-timeout", "30", "--no-color")
+}
+
+func TestTypeScriptClient(t *testing.T) {
+	needs.Slow(t, "openapi")
+	modules, dir := node(t), t.TempDir()
+	copyFile(t, "package.json", filepath.Join(dir, "package.json"))
+	for _, file := range []string{"client.ts", "tsconfig.json"} {
+		copyFile(t, filepath.Join("testdata", file), filepath.Join(dir, file))
+	}
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	run(t, ".", filepath.Join(modules, ".bin", "openapi-typescript"), document, "--output", filepath.Join(dir, "api.d.ts"))
+	run(t, dir, filepath.Join(modules, ".bin", "tsc"), "--project", ".")
+	run(t, dir, "node", "out/client.js", serve(t), key)
+}
+
+func TestPythonClient(t *testing.T) {
+	needs.Slow(t, "openapi")
+	bin, dir := python(t), t.TempDir()
+	copyFile(t, "testdata/python.yaml", filepath.Join(dir, "python.yaml"))
+	copyFile(t, "testdata/client.py", filepath.Join(dir, "client.py"))
+	copyFile(t, document, filepath.Join(dir, "openapi.json"))
+	out := run(t, dir, filepath.Join(bin, "openapi-python-client"), "generate", "--path", "openapi.json", "--meta", "none",
+		"--output-path", "leaderboard_client", "--config", "python.yaml")
+	// The generator knows no streams.
+	for _, warning := range regexp.MustCompile(`(?m)^WARNING parsing .*\n\n.*`).FindAllString(out, -1) {
+		if !strings.Contains(warning, "Unsupported content_type application/x-ndjson") && !strings.Contains(warning, "Unsupported content_type text/event-stream") {
+			t.Errorf("openapi-python-client: %s", warning)
+		}
+	}
+	run(t, dir, filepath.Join(bin, "python"), "client.py", serve(t), key)
+}
+
+// The embedded viewer is that of the package.
+func TestViewerIsUnchanged(t *testing.T) {
+	needs.Slow(t, "openapi")
+	modules := node(t)
+	for _, name := range []string{"swagger-ui-bundle.js", "swagger-ui.css"} {
+		want, err := os.ReadFile(filepath.Join(modules, "swagger-ui-dist", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.Open(filepath.Join("../../api/web/docs", name+".gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		z, err := gzip.NewReader(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(z); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("api/web/docs/%s.gz differs from the package, %v", name, err)
+		}
+	}
+}
