@@ -7,7 +7,7 @@ require (
 	github.com/coreos/go-systemd/v22 v22.5.0
 	github.com/open-leaderboard/leaderboard v0.0.0
 	github.com/rhysd/actionlint v1.7.7
-	github.com/santhosh-tekuri/jsonschema/v6 v6.0.1
+	github.com/santhosh-tekuri/jsonschema/v6 v6.0.3
 	github.com/spf13/pflag v1.0.9
 	k8s.io/api v0.30.14
 	k8s.io/apimachinery v0.30.14
