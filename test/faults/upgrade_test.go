@@ -17,7 +17,7 @@ import (
 )
 
 // oldCommit is the oldest commit that can run beside the current one. CHANGELOG.md must name it.
-const oldCommit = "644db931822cb834e704e98e2c015e812a48c56c"
+const oldCommit = "d75fb3f644b6275a60b350cfabc0e2adf2edc510"
 
 // Processes are upgraded under load, in the order of docs/operations.md. No call fails, and no
 // acknowledged result is lost. An old API node stops at once, so the balancer sends some calls
