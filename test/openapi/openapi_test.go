@@ -191,18 +191,15 @@ func TestNoClientBreaks(t *testing.T) {
 	t.Skip("no earlier commit has another document of OpenAPI 3.1")
 }
 
-// The checks that are left out:
-//
-//   - positive_data_acceptance: a valid request can be refused for the board's rules, which no schema has.
-//   - allow_header_conformance: final:void is also the id of a match, so the path has a GET.
-//
-// A watch does not end.
+// A watch does not end, so the test leaves it out.
 func TestSchemathesisFindsNothing(t *testing.T) {
 	needs.Slow(t, "openapi")
-	run(t, ".", filepath.Join(python(t), "schemathesis"), "--config-file", "testdata/schemathesis.toml", "run", document, "--url", serve(t),
+	bin, dir := python(t), t.TempDir() // schemathesis writes into the folder
+	copyFile(t, "testdata/schemathesis.toml", filepath.Join(dir, "schemathesis.toml"))
+	copyFile(t, document, filepath.Join(dir, "openapi.json"))
+	run(t, dir, filepath.Join(bin, "schemathesis"), "run", "openapi.json", "--url", serve(t),
 		"--header", "Authorization: Bearer "+key, "--phases", "examples,coverage,fuzzing", "--exclude-operation-id", "watchScores",
-		"--checks", "all", "--exclude-checks", "positive_data_acceptance,allow_header_conformance",
-		"--max-examples", "20", "--seed", "1", "--continue-on-failure", "--request-timeout", "30", "--no-color")
+		"--max-examples", "10", "--seed", "1", "--continue-on-failure", "--request-timeout", "30", "--no-color")
 }
 
 func TestTypeScriptClient(t *testing.T) {
