@@ -14,8 +14,7 @@ import (
 var docs embed.FS
 
 // docsPolicy allows the files of this server only. Unlike the other page, the viewer is not inline.
-const docsPolicy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'" +
-	"; style-src 'self'; script-src 'self'; frame-ancestors "
+const docsPolicy = commonPolicy + "; style-src 'self'; script-src 'self'; frame-ancestors "
 
 // Docs returns a handler that writes the page /docs, which shows openapi.json, and the files below /docs/.
 func Docs(frameAncestors string) http.Handler {

@@ -14,10 +14,12 @@ import (
 //go:embed index.html
 var html string
 
+// commonPolicy is the part of the Content-Security-Policy that all pages share.
+const commonPolicy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
+
 // policy is the page's Content-Security-Policy without frame-ancestors. It allows only the
 // page's own style and script, by their hashes, so that injected markup cannot run.
-var policy = "default-src 'none'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'" +
-	"; style-src " + hashOf("style") + "; script-src " + hashOf("script")
+var policy = commonPolicy + "; style-src " + hashOf("style") + "; script-src " + hashOf("script")
 
 // hashOf returns the hash of an element's content, in the policy's syntax. The page has the element
 // once.

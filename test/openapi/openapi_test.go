@@ -3,6 +3,7 @@ package openapi
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard/test/needs"
+	"github.com/open-leaderboard/leaderboard/test/program"
 )
 
 const document = "../../api/openapi.json"
@@ -98,25 +100,22 @@ func copyFile(t *testing.T, from, to string) {
 const key = "admin-key-of-the-test"
 
 var buildProgram = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "leaderboard-openapi-")
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "leaderboard")
-	build := exec.Command("go", "build", "-ldflags=-s -w", "-o", path, "./cmd/leaderboard")
-	build.Dir = filepath.Join("..", "..")
-	if out, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
+	return program.Path(context.Background(), "../..", folder)
 })
 
+// folder is removed after the tests.
+var folder string
+
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := buildProgram(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
+	os.Exit(func() (code int) {
+		var err error
+		if folder, err = os.MkdirTemp("", "leaderboard-openapi-"); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(folder)
+		return m.Run()
+	}())
 }
 
 // serve starts a server that requires keys, and returns its URL.

@@ -193,3 +193,9 @@ func member(m protoreflect.Message, name protoreflect.Name) protoreflect.Value {
 func has(m protoreflect.Message, name protoreflect.Name) bool {
 	return m.Has(m.Descriptor().Fields().ByName(name))
 }
+
+// enumName returns the name of the value of an enum field.
+func enumName(m protoreflect.Message, name protoreflect.Name) protoreflect.Name {
+	fd := m.Descriptor().Fields().ByName(name)
+	return fd.Enum().Values().ByNumber(m.Get(fd).Enum()).Name()
+}

@@ -76,12 +76,10 @@ func (g *generator) operation(r *route) object {
 		summary = strings.TrimSuffix(summary, ".") + ", on the default board"
 		text += " This path is short for the one of the board default."
 	}
-	needed := r.door.Descriptor().Fields().ByName("scope").Enum().Values().ByNumber(member(r.door, "scope").Enum()).Name()
-	tag := r.door.Descriptor().Fields().ByName("tag").Enum().Values().ByNumber(member(r.door, "tag").Enum()).Name()
-	text += " The call needs the scope " + strings.ToLower(string(needed)) + "."
+	text += " The call needs the scope " + strings.ToLower(string(enumName(r.door, "scope"))) + "."
 	examples := g.examples.of(r)
 	operation := object{
-		"operationId": r.id, "summary": strings.TrimSuffix(summary, "."), "description": text, "tags": []any{tagName(tag)},
+		"operationId": r.id, "summary": strings.TrimSuffix(summary, "."), "description": text, "tags": []any{tagName(enumName(r.door, "tag"))},
 		"security":  []any{object{"key": []any{}}},
 		"responses": g.responses(r, examples),
 	}
@@ -247,7 +245,7 @@ func (g *generator) reasonsOf(r *route) map[int][]string {
 	for i := range list.Len() {
 		named[list.Get(i).Enum()] = true
 	}
-	reach := r.door.Descriptor().Fields().ByName("reach").Enum().Values().ByNumber(member(r.door, "reach").Enum()).Name()
+	reach := enumName(r.door, "reach")
 	fields := r.Input().Fields()
 	fails := map[protoreflect.Name]bool{
 		"EVERY": true, "BOARD": slices.Contains(r.inPath, "board") || reach == "DEFAULT_BOARD" || reach == "GIVEN_BOARD",
@@ -261,8 +259,7 @@ func (g *generator) reasonsOf(r *route) map[int][]string {
 		if !cause.IsValid() {
 			continue
 		}
-		calls := cause.Message().Descriptor().Fields().ByName("calls").Enum().Values().ByNumber(member(cause.Message(), "calls").Enum()).Name()
-		if fails[calls] || named[v.Number()] {
+		if fails[enumName(cause.Message(), "calls")] || named[v.Number()] {
 			status := int(member(cause.Message(), "status").Int())
 			byStatus[status] = append(byStatus[status], fmt.Sprintf("- `%s`: %s", v.Name(), comment(v)))
 		}
