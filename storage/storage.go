@@ -8,6 +8,7 @@ package storage
 import (
 	"context"
 	"iter"
+	"math"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -19,21 +20,40 @@ import (
 type Backend interface {
 	Registers
 	Rows
+	Incarnations
 
 	// The rules behind the following methods are still in the backends. Of the acts in the audit
-	// log, Erase removes nothing.
+	// log and of the final standings, they change nothing.
 	leaderboard.BoardStore
 	leaderboard.ResultStore
 	leaderboard.MatchStore
 	leaderboard.EntryStore
 	leaderboard.UserStore
-	leaderboard.SeasonStore
 	leaderboard.RankChangeStore
+	// Of [leaderboard.SeasonStore].
+	SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error)
+	ChangedAt(ctx context.Context, s leaderboard.SeasonKey) (time.Time, error)
+	NoteChange(ctx context.Context, s leaderboard.SeasonKey, at time.Time) error
+	DeletedAt(ctx context.Context, s leaderboard.SeasonKey) (time.Time, error)
+	DeleteSeason(ctx context.Context, s leaderboard.SeasonKey, deletedAt time.Time) error
+	FinishDeletions(ctx context.Context) error
 	// ErasedAt returns the time of the last erasure of a user, or zero.
 	ErasedAt(ctx context.Context, user leaderboard.UserID) (time.Time, error)
 
+	// Environment returns what the engine must know of the backend.
+	Environment() Environment
 	// Close releases resources. No method may be called after Close.
 	Close() error
+}
+
+// Environment describes a backend.
+type Environment struct {
+	// Region is the name of the region that the process belongs to. Regions that share a database
+	// have different names.
+	Region string
+	// Parallel is how many concurrent calls of the backend one call of the engine may make.
+	Parallel int
+	Now      func() time.Time
 }
 
 // Register is a value that only Swap changes.
@@ -81,12 +101,86 @@ type RowWrite struct {
 	Version int64
 }
 
+// Transient is the prefix of the names of lists whose rows are removed often. A removed row of such
+// a list may come back if an older write of it follows.
+const Transient = "transient/"
+
+// Last is the version of a removal of which the caller is sure that no write follows.
+const Last = math.MaxInt64
+
+// ListRow is a row and its list.
+type ListRow struct {
+	List string
+	Row
+}
+
 // Rows keeps rows.
 type Rows interface {
 	// WriteRows writes rows in the given order. A backend that can makes all writes visible
 	// together. Otherwise, consecutive writes of one list usually become visible together.
 	WriteRows(ctx context.Context, writes ...RowWrite) error
+	// WriteAll is WriteRows in any order. It may cost less.
+	WriteAll(ctx context.Context, writes ...RowWrite) error
+	// RemoveRows removes the rows of lists whose versions are at most the given version. Later
+	// writes of such versions have no effect, unless version is [Last].
+	RemoveRows(ctx context.Context, version int64, lists ...string) error
 	// Rows yields the rows of a list whose keys are greater than after, ordered by key. It yields
 	// at most one error, as its last element.
 	Rows(ctx context.Context, list string, after []byte) iter.Seq2[Row, error]
+	// ListRows yields the rows of different lists whose keys begin with prefix. The rows of one
+	// list are ordered by key. It yields at most one error, as its last element. The prefix must
+	// not begin with the byte 255.
+	ListRows(ctx context.Context, lists []string, prefix []byte) iter.Seq2[ListRow, error]
+}
+
+// Incarnation is a season from its creation to its deletion.
+type Incarnation struct {
+	leaderboard.SeasonKey
+	// ID is different for all incarnations of all seasons. It has no zero byte.
+	ID   string
+	Open bool
+	// BoardMade is CreatedAt of the season's board.
+	BoardMade time.Time
+	Rules     int // see [leaderboard.Board].Rules
+}
+
+// Of reports whether i is open, and of a season of b.
+func (i *Incarnation) Of(b *leaderboard.Board) bool {
+	return i.Open && i.BoardMade.Equal(leaderboard.Truncate(b.CreatedAt))
+}
+
+// Incarnations keeps the incarnations of seasons.
+type Incarnations interface {
+	// Incarnation returns the open incarnation of a season, or one that is not Open. If mayBeOld is
+	// true, it may cost less, and the incarnation may have ended.
+	Incarnation(ctx context.Context, s leaderboard.SeasonKey, mayBeOld bool) (Incarnation, error)
+	// Incarnations returns the open incarnations of a board's seasons, ordered by season. Maybe
+	// some have no data.
+	Incarnations(ctx context.Context, id leaderboard.BoardID) ([]Incarnation, error)
+	// OpenIncarnation is Incarnation, with mayBeOld, for a season of b. If no incarnation is open,
+	// it opens one. Errors: [leaderboard.ErrBoardNotFound] if b was deleted.
+	OpenIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (Incarnation, error)
+	// UseFinals must be called before any other method. A deletion first ends an incarnation, so
+	// that Incarnation no longer returns it, and then calls f.
+	UseFinals(f Finals)
+}
+
+// Finals is what a backend must tell to whoever keeps the final standings. An interrupted call of
+// the backend repeats its calls of Finals.
+type Finals interface {
+	// SealedRules reports whether a season is sealed, and the Rules of its final standings. It
+	// only reads.
+	SealedRules(ctx context.Context, i *Incarnation) (rules int, sealed bool, err error)
+	// Overtake is SealedRules. Moreover, if a concurrent Seal returns after Overtake, the final
+	// standings include all changes made before the call of Overtake.
+	Overtake(ctx context.Context, i *Incarnation) (rules int, sealed bool, err error)
+	// Remove removes the final standings of an ended incarnation.
+	Remove(ctx context.Context, i *Incarnation) error
+	// RemoveUsers removes what Remove leaves of users' final standings.
+	RemoveUsers(ctx context.Context, i *Incarnation, users []leaderboard.UserID) error
+	// Erase removes a user from the final standings, after the user's entry was removed. The other
+	// users keep their ranks.
+	Erase(ctx context.Context, i *Incarnation, user leaderboard.UserID) error
+	// EraseMarks removes this region's marks of a user: see [leaderboard.SeasonStore].MarkFinal.
+	EraseMarks(ctx context.Context, user leaderboard.UserID) error
 }

@@ -9,16 +9,23 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/finals"
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
-// Store is a [leaderboard.Store]. Methods that Store does not define are the backend's.
-type Store struct{ storage.Backend }
+// Store is a [leaderboard.Store]. Methods that Store does not define are the backend's, and those
+// of the final standings.
+type Store struct {
+	storage.Backend
+	*finalStore
+}
+
+type finalStore = finals.Store
 
 var _ leaderboard.Store = (*Store)(nil)
 
 // New returns the store over a backend. Close closes the backend.
-func New(b storage.Backend) *Store { return &Store{b} }
+func New(b storage.Backend) *Store { return &Store{b, finals.New(b)} }
 
 // Erase removes all data of a user.
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, erasedAt time.Time) ([]leaderboard.Change, error) {

@@ -1,88 +1,128 @@
-// Package finals answers queries about a ladder's final standings.
+// Package finals keeps the final standings of sealed seasons, over the primitives of package
+// storage.
+//
+// directory.go explains how standings are stored, seal.go which of them are valid, and open.go how
+// they are read.
 package finals
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"fmt"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
-// Ladder is the final standings of a ladder at one moment. A position is an ordinal rank.
-// An erased user leaves a gap: a position without a standing.
-type Ladder struct {
-	// Last is at least the position of the last standing.
-	Last int64
-	// From returns the first standings at or after a position, at most n.
-	From func(ctx context.Context, position int64, n int) ([]leaderboard.Standing, error)
+// Backend is what Store needs from a storage.Backend.
+type Backend interface {
+	storage.Registers
+	storage.Rows
+	storage.Incarnations
+	leaderboard.EntryStore
+	HasUsers(ctx context.Context, s leaderboard.SeasonKey) (bool, error)
+	Environment() storage.Environment
 }
 
-// lastBefore returns the last standing for which reached is false, or the zero Standing.
-// If reached is true for a standing, reached must be true for all later standings.
-func (l Ladder) lastBefore(ctx context.Context, reached func(*leaderboard.Standing) bool) (last leaderboard.Standing, err error) {
-	low, high := int64(0), l.Last+1 // reached is false up to low, and true from high on
-	for low+1 < high {
-		middle := low + (high-low)/2
-		page, err := l.From(ctx, middle, 1)
-		if err != nil {
-			return last, err
-		}
-		if len(page) == 0 || reached(&page[0]) {
-			high = middle
-		} else {
-			last = page[0]
-			low = last.Ranks.Ordinal
-		}
-	}
-	return last, nil
+// Store keeps final standings. It has the methods of [leaderboard.SeasonStore] about them.
+type Store struct {
+	b     Backend
+	cache *pageCache
 }
 
-// After returns up to n standings that follow a sort key. The counts are valid only if key is
-// a rank key or a prefix of a rank key.
-func (l Ladder) After(ctx context.Context, key leaderboard.SortKey, n int) ([]leaderboard.Standing, leaderboard.Counts, error) {
-	last, err := l.lastBefore(ctx, func(st *leaderboard.Standing) bool { return st.SortKey() > key })
-	if err != nil {
-		return nil, leaderboard.Counts{}, err
-	}
-	page, err := l.From(ctx, last.Ranks.Ordinal+1, max(n, 1))
-	if err != nil {
-		return nil, leaderboard.Counts{}, err
-	}
-	return page[:min(n, len(page))], Better(&last, page), nil
+// New returns the final standings in a backend, and calls [storage.Incarnations].UseFinals.
+func New(b Backend) *Store {
+	f := &Store{b: b, cache: newPageCache()}
+	b.UseFinals(hooks{f})
+	return f
 }
 
-// Better counts the standings whose rank key is better than a given rank key, or prefix of a
-// rank key. last is the last standing before the given key, or the zero Standing. page begins
-// with the first standing after the given key, or is empty.
-func Better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
-	if len(page) == 0 {
-		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}
-	}
-	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
+// The lists. Each incarnation has a register, a list of directories, and a list of the places of
+// each user. The name of a list may remain after an erasure, so it has no user id.
+func sealList(id string) string { return "seal/" + id }
+
+func directoryList(id string) string { return "final directories/" + id }
+
+func placeList(id string, user leaderboard.UserID) string {
+	hash := sha256.Sum256([]byte(user))
+	return "final places/" + hex.EncodeToString(hash[:]) + "/" + id
 }
 
-// Around returns the standings at the positions p-above to p+below, where p is the position of st.
-// Gaps count as positions.
-func (l Ladder) Around(ctx context.Context, st *leaderboard.Standing, above, below int) (leaderboard.Neighborhood, error) {
-	low := max(st.Ranks.Ordinal-int64(above), 1)
-	high := st.Ranks.Ordinal + int64(below)
-	page, err := l.From(ctx, low, int(high-low)+1)
-	if err != nil {
-		return leaderboard.Neighborhood{}, err
-	}
-	n := leaderboard.Neighborhood{Of: -1}
-	for i := range page {
-		if page[i].User == st.User {
-			n.Of = i
-		}
-		if page[i].Ranks.Ordinal <= high {
-			n.Standings = page[:i+1]
-		}
-	}
-	if n.Of < 0 {
-		return n, fmt.Errorf("final standing of user %q: %w", st.User, leaderboard.ErrEntryNotFound)
-	}
-	last, err := l.lastBefore(ctx, func(other *leaderboard.Standing) bool { return other.Key > st.Key })
-	n.NotWorse = last.Ranks.Ordinal
-	return n, err
+// Names of pages and generations are unique, as each generation has a random name.
+func pageList(page string) string { return "final page/" + page }
+
+func generationList(generation string) string { return "final generation/" + generation }
+
+// markBuckets is the number of lists of one region's marks.
+const markBuckets = 16
+
+func (f *Store) markList(bucket int) string {
+	return storage.Transient + "final marks/" + strconv.Itoa(bucket) + "/" + f.region()
 }
+
+func (f *Store) region() string { return f.b.Environment().Region }
+
+func bucketOf(user leaderboard.UserID) int {
+	return int(leaderboard.UserHash(user) % markBuckets)
+}
+
+func appendString[S ~string](dst []byte, s S) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+func errFormat(what string) error {
+	return fmt.Errorf("final standings: %s: %w", what, leaderboard.ErrFormat)
+}
+
+// forEach calls do for each i below n, some concurrently, and returns the first error.
+func (f *Store) forEach(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	if n == 1 {
+		return do(ctx, 0)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(f.b.Environment().Parallel)
+	for i := range n {
+		g.Go(func() error { return do(ctx, i) })
+	}
+	return g.Wait() //nolint:wrapcheck // an error of this package
+}
+
+// A decoder reads values. After a failed read, it sets bad and returns zero values.
+type decoder struct {
+	b   []byte
+	bad bool
+}
+
+func (d *decoder) next(n uint64) []byte {
+	if n > uint64(len(d.b)) {
+		d.b, d.bad = nil, true
+		return nil
+	}
+	out := d.b[:n]
+	d.b = d.b[n:]
+	return out
+}
+
+func (d *decoder) byte() byte {
+	if b := d.next(1); b != nil {
+		return b[0]
+	}
+	return 0
+}
+
+func (d *decoder) uvarint() uint64 {
+	v, n := binary.Uvarint(d.b)
+	if n <= 0 {
+		d.b, d.bad = nil, true
+		return 0
+	}
+	d.b = d.b[n:]
+	return v
+}
+
+func (d *decoder) string() string { return string(d.next(d.uvarint())) }

@@ -23,8 +23,8 @@ func TestModelOfAccountsWhileADataCenterIsLost(t *testing.T) {
 	if err := w.apply(ctx, w.stores[0], "m 5 red"); err != nil {
 		t.Fatal(err)
 	}
-	cut := open(cutConn{m}, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
-	for i, change := range []func(context.Context, *writers, *Store) error{ban, unban, erase} {
+	cut := openTest(cutConn{m}, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+	for i, change := range []func(context.Context, *writers, *testStore) error{ban, unban, erase} {
 		if err := errors.Join(change(ctx, w, cut), w.check(ctx), w.checkIndex(ctx)); err != nil {
 			t.Errorf("%s: %v", []string{"ban", "unban", "erase"}[i], err)
 		}
@@ -36,13 +36,13 @@ func TestModelOfAccountsWhileADataCenterIsLost(t *testing.T) {
 func TestModelOfInterruptedAccountChanges(t *testing.T) {
 	for _, e := range []struct {
 		name    string
-		earlier []func(context.Context, *writers, *Store) error
-		call    func(context.Context, *writers, *Store) error
+		earlier []func(context.Context, *writers, *testStore) error
+		call    func(context.Context, *writers, *testStore) error
 	}{
 		{"a ban", nil, ban},
-		{"the end of a ban", []func(context.Context, *writers, *Store) error{ban}, unban},
+		{"the end of a ban", []func(context.Context, *writers, *testStore) error{ban}, unban},
 		{"an erasure", nil, erase},
-		{"an erasure of a banned user", []func(context.Context, *writers, *Store) error{ban}, erase},
+		{"an erasure of a banned user", []func(context.Context, *writers, *testStore) error{ban}, erase},
 	} {
 		t.Run(e.name, func(t *testing.T) {
 			for statement, more := 0, true; more; statement++ {
@@ -56,7 +56,7 @@ func TestModelOfInterruptedAccountChanges(t *testing.T) {
 }
 
 // recountAfterDeath runs one round. It sets *more if the function call has more statements.
-func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.Context, *writers, *Store) error, call func(context.Context, *writers, *Store) error, statement int, more *bool) error {
+func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.Context, *writers, *testStore) error, call func(context.Context, *writers, *testStore) error, statement int, more *bool) error {
 	err := w.apply(ctx, w.stores[0], "m 5 red", "n 3 blue")
 	for _, f := range earlier {
 		err = errors.Join(err, f(ctx, w, w.stores[1]))

@@ -27,8 +27,8 @@ func testAdoptionByANewProcess(t *testing.T, c conn) {
 	w := newRecordedWriters(t, rec, &b)
 	w.user = "u"
 	ctx := t.Context()
-	openStore := func() *Store {
-		s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
+	openStore := func() *testStore {
+		s := openTest(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
 		if _, err := s.openIncarnation(ctx, &b, leaderboard.SeasonAll, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ func newHeldLink(t *testing.T) (first, second *writers, l *heldLink) {
 	first, second = newWriters(t, func() conn { return l }, b, "u"), newWriters(t, func() conn { return l.second }, b, "u")
 	for i := range second.stores {
 		second.stores[i] = openWith(second.conns[i], "dc2", false, true)
-		for _, s := range []*Store{first.stores[i], second.stores[i]} {
+		for _, s := range []*testStore{first.stores[i], second.stores[i]} {
 			s.dataCenters = func(context.Context) ([]string, error) { return []string{"dc1", "dc2"}, nil }
 		}
 	}

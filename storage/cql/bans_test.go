@@ -133,7 +133,7 @@ func TestTheVersionOfAnAccountGrows(t *testing.T) {
 // A writer writes a row of table ban_ends, and dies before it writes the ban. BansEnding
 // removes the row one hour after the end of the ban.
 func TestAnEndWithoutABanIsRemoved(t *testing.T) {
-	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
+	s := openTest(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	now := stepsEpoch
 	s.now = func() time.Time { return now }
 	b := leaderboard.Ban{User: "u", Board: "b", Revision: 1, Banned: true, Until: now.Add(time.Hour)}
@@ -162,7 +162,7 @@ func TestAnEndWithoutABanIsRemoved(t *testing.T) {
 }
 
 func TestBansEndingGoesOnAfterADamagedAccount(t *testing.T) {
-	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
+	s := openTest(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	s.now = func() time.Time { return stepsEpoch }
 	for i, user := range []leaderboard.UserID{"u", "v"} {
 		ban := leaderboard.Ban{User: user, Banned: true, At: stepsEpoch, Until: stepsEpoch.Add(time.Duration(i+1) * time.Hour)}
@@ -196,7 +196,7 @@ func (c cutList) read(ctx context.Context, q op, dest []any, row func() bool) er
 func TestACutListIsAnError(t *testing.T) {
 	ctx := t.Context()
 	m := newModel(nil)
-	s := open(m, Options{DataCenter: "dc1", Buckets: 1})
+	s := openTest(m, Options{DataCenter: "dc1", Buckets: 1})
 	ban := leaderboard.Ban{User: "u", Banned: true, At: stepsEpoch, Until: stepsEpoch.Add(time.Hour)}
 	if _, err := s.SetBan(ctx, ban); err != nil {
 		t.Fatal(err)
@@ -204,14 +204,14 @@ func TestACutListIsAnError(t *testing.T) {
 	if err := engine.New(s).AppendAct(ctx, leaderboard.Act{ID: "a", At: stepsEpoch}); err != nil {
 		t.Fatal(err)
 	}
-	for stmt, list := range map[string]func(*Store) error{
-		selectBanEnds: func(s *Store) (err error) {
+	for stmt, list := range map[string]func(*testStore) error{
+		selectBanEnds: func(s *testStore) (err error) {
 			for _, e := range s.BansEnding(ctx, stepsEpoch.AddDate(0, 0, 1)) {
 				err = e
 			}
 			return err
 		},
-		selectListRows: func(s *Store) (err error) {
+		selectListRows: func(s *testStore) (err error) {
 			for _, e := range engine.New(s).Acts(ctx, leaderboard.ActKey{}) {
 				err = e
 			}
@@ -221,7 +221,7 @@ func TestACutListIsAnError(t *testing.T) {
 		if err := list(s); err != nil {
 			t.Errorf("without a fault, the list ends with the error %v, want nil", err)
 		}
-		if err := list(open(cutList{m, stmt}, Options{DataCenter: "dc1", Buckets: 1})); !errors.Is(err, leaderboard.ErrUnavailable) {
+		if err := list(openTest(cutList{m, stmt}, Options{DataCenter: "dc1", Buckets: 1})); !errors.Is(err, leaderboard.ErrUnavailable) {
 			t.Errorf("if a read of %q fails, the list ends with the error %v, want %v", stmt, err, leaderboard.ErrUnavailable)
 		}
 	}

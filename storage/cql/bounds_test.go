@@ -9,7 +9,7 @@ import (
 )
 
 type boundedStore struct {
-	*Store
+	*testStore
 	t     *testing.T
 	board leaderboard.Board
 	key   leaderboard.SeasonKey
@@ -17,7 +17,7 @@ type boundedStore struct {
 
 func newBounded(t *testing.T, cacheUsers int) *boundedStore {
 	t.Helper()
-	b := &boundedStore{open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: cacheUsers}), t, stepsBoard(leaderboard.Sum), leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
+	b := &boundedStore{openTest(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: cacheUsers}), t, stepsBoard(leaderboard.Sum), leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}}
 	if err := b.CreateBoard(t.Context(), b.board); err != nil {
 		t.Fatal(err)
 	}

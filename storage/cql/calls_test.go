@@ -54,7 +54,7 @@ func (r *recorder) note(verb string, ops ...op) {
 	}
 }
 
-var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+var uuids = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[A-Z2-7]{26}`)
 
 func renderArguments(args []any) string {
 	var out []string
@@ -105,7 +105,7 @@ func (r *recorder) swap(ctx context.Context, q op, row map[string]any) (bool, er
 // machine's clock would differ in each run.
 func TestCallsAreGolden(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
-	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+	s := openTest(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	e := engine.New(s)
 	s.now = func() time.Time { return stepsEpoch }
 	s.parallel = 1 // one statement at a time, so that the order of statements is fixed
@@ -131,7 +131,7 @@ func TestCallsAreGolden(t *testing.T) {
 		{"Apply of a worse result", func() error { return w.apply(ctx, s, "p 1 blue") }},
 		{"Apply of a retraction of the best result", func() error { return w.apply(ctx, s, "o r1 retracted") }},
 		{"RemoveOrphanRows, after another process has written old rows", func() error {
-			if err := w.writeOldRows(ctx, open(rec.conn, Options{DataCenter: "dc1"})); err != nil {
+			if err := w.writeOldRows(ctx, openTest(rec.conn, Options{DataCenter: "dc1"})); err != nil {
 				return err
 			}
 			s.walk.last = bucket{}
@@ -282,7 +282,7 @@ func TestCostIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
 			rec := &recorder{conn: newModel(nil)}
-			s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
+			s := openTest(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
 			b := stepsBoard(policy)
 			w := &writers{clock: stepsEpoch, board: &b}
 			ctx := t.Context()
@@ -337,8 +337,8 @@ func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 	for _, policy := range []leaderboard.Policy{leaderboard.Best, leaderboard.Sum} {
 		t.Run(policy.String(), func(t *testing.T) {
 			rec := &recorder{conn: newModel(nil)}
-			restart := func(cacheUsers int) *Store {
-				return open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: cacheUsers})
+			restart := func(cacheUsers int) *testStore {
+				return openTest(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: cacheUsers})
 			}
 			b := stepsBoard(policy)
 			w := newRecordedWriters(t, rec, &b)
@@ -356,7 +356,7 @@ func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 				last := []leaderboard.MatchResult{w.result("first 100 red"), w.result("second 2 red")}
 				for _, c := range []struct {
 					name    string
-					store   *Store
+					store   *testStore
 					results []leaderboard.MatchResult
 				}{
 					{"two results by another process", restart(10), last},
@@ -393,7 +393,7 @@ func TestCostOfAForgottenUserIsFlat(t *testing.T) {
 
 func newRecordedWriters(t *testing.T, rec *recorder, b *leaderboard.Board) *writers {
 	t.Helper()
-	w := &writers{clock: stepsEpoch, board: b, third: open(rec.conn, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: -1})}
+	w := &writers{clock: stepsEpoch, board: b, third: openTest(rec.conn, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: -1})}
 	if err := w.third.CreateBoard(t.Context(), *b); err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +403,7 @@ func newRecordedWriters(t *testing.T, rec *recorder, b *leaderboard.Board) *writ
 // Many duplicates arrive when a consumer reads its topic again from the beginning.
 func TestDuplicateResultReadsNoHistory(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
-	s := open(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
+	s := openTest(rec, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Sum)
 	w := &writers{clock: stepsEpoch, board: &b, user: "u"}
 	ctx := t.Context()
@@ -449,7 +449,7 @@ func TestRecountsShareReadsOfTheBoard(t *testing.T) {
 	needs.Race(t)
 	synctest.Test(t, func(t *testing.T) {
 		c := &slowBoards{conn: newModel(nil)}
-		s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+		s := openTest(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
 		b := stepsBoard(leaderboard.Sum)
 		ctx := t.Context()
 		if err := s.CreateBoard(ctx, b); err != nil {
@@ -487,7 +487,7 @@ func TestStatementsAndPartitionsOfAResult(t *testing.T) {
 	for _, tt := range []struct{ users, buckets int }{{1, defaultBuckets}, {100, 2}, {100, defaultBuckets}} {
 		synctest.Test(t, func(t *testing.T) {
 			rec := &recorder{conn: slowSession{newModel(nil)}, partitions: map[string]bool{}}
-			s := open(rec, Options{DataCenter: "dc1", Buckets: tt.buckets, CacheUsers: 1000})
+			s := openTest(rec, Options{DataCenter: "dc1", Buckets: tt.buckets, CacheUsers: 1000})
 			b := stepsBoard(leaderboard.Best)
 			ctx := t.Context()
 			if err := s.CreateBoard(ctx, b); err != nil {

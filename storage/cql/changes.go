@@ -232,10 +232,10 @@ func (s *Store) repeatChange(ctx context.Context, c *storedChange) ([]leaderboar
 		return nil, err
 	}
 	if c.Erasures != nil {
-		// eraseMarks may also remove marks that are newer than the erasure. The caller of
+		// EraseMarks may also remove marks that are newer than the erasure. The caller of
 		// FinishRankChange writes marks again, for each season whose final standings
 		// disagree with an entry.
-		if err := errors.Join(s.eraseMarks(ctx, c.User), s.eraseRecent(ctx, c.User, &acc.account)); err != nil {
+		if err := errors.Join(s.finals.EraseMarks(ctx, c.User), s.eraseRecent(ctx, c.User, &acc.account)); err != nil {
 			return nil, err
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
-func changesOf(t *testing.T, s *Store) (changes []leaderboard.RankChange) {
+func changesOf(t *testing.T, s *testStore) (changes []leaderboard.RankChange) {
 	t.Helper()
 	for c, err := range s.RankChanges(t.Context()) {
 		if err != nil {
@@ -22,9 +22,9 @@ func changesOf(t *testing.T, s *Store) (changes []leaderboard.RankChange) {
 	return changes
 }
 
-func storesIn(m *model, connect func(conn) conn) (stores [2]*Store) {
+func storesIn(m *model, connect func(conn) conn) (stores [2]*testStore) {
 	for i, dc := range []string{"dc1", "dc2"} {
-		stores[i] = open(connect(m), Options{DataCenter: dc, Buckets: 2, CacheUsers: 10})
+		stores[i] = openTest(connect(m), Options{DataCenter: dc, Buckets: 2, CacheUsers: 10})
 		stores[i].dataCenters = func(context.Context) ([]string, error) { return []string{"dc1", "dc2"}, nil }
 	}
 	return stores
@@ -63,7 +63,7 @@ func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 	restarted := storesIn(m, func(conn) conn { return counted })[0]
 	errDown := errors.New("the index is down")
 	for i := range 5 {
-		s := []*Store{stores[0], restarted}[i/3]
+		s := []*testStore{stores[0], restarted}[i/3]
 		changes := changesOf(t, s)
 		if len(changes) != 1 {
 			t.Fatalf("before attempt %[2]d, there are %[1]d changes, want 1: the ban", len(changes), i)
@@ -154,7 +154,7 @@ func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 }
 
 func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
-	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
+	s := openTest(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	for bucket := range changeBuckets {
 		if err := s.conn.write(t.Context(), op{insertRankChange, []any{"dc1", bucket, "0 damaged", []byte("{")}}); err != nil {
 			t.Fatal(err)

@@ -82,7 +82,7 @@ func FuzzMatchRow(f *testing.F) {
 	f.Add(int8(kindRepair), []byte{1}, []byte{5}, []byte{}, []byte{}, int64(1))
 	f.Add(int8(9), []byte{}, []byte{}, []byte{}, []byte{}, int64(0))
 	f.Fuzz(func(t *testing.T, kind int8, item, payload, high, low []byte, written int64) {
-		s := open(oneRow{values: []any{"m", kind, item, payload, high, low, written}}, Options{CacheUsers: -1})
+		s := openTest(oneRow{values: []any{"m", kind, item, payload, high, low, written}}, Options{CacheUsers: -1})
 		key := &userKey{codecSeasonKey, 0, "u"}
 		_, err := s.eachMatch(t.Context(), key, op{selectUser, key.args()}, func(m *match, _ leaderboard.MatchID, _ uint64) bool {
 			if m != nil {
@@ -102,19 +102,8 @@ func FuzzStatics(f *testing.F) {
 	f.Add(a.append(nil), make([]byte, 16))
 	f.Add([]byte{}, []byte{1})
 	f.Fuzz(func(t *testing.T, acc, owner []byte) {
-		s := open(oneRow{values: []any{acc, map[string]any{"dc1": owner}, map[string]any{}}}, Options{DataCenter: "dc1", CacheUsers: -1})
+		s := openTest(oneRow{values: []any{acc, map[string]any{"dc1": owner}, map[string]any{}}}, Options{DataCenter: "dc1", CacheUsers: -1})
 		if _, err := s.readStatics(t.Context(), &userKey{codecSeasonKey, 0, "u"}); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
-			t.Errorf("error %v, want %v", err, leaderboard.ErrFormat)
-		}
-	})
-}
-
-func FuzzDecodeSeal(f *testing.F) {
-	f.Add(`{"generation":"x","sealed_at":"2026-03-01T00:00:00Z","erasures":2}`)
-	f.Add(`{`)
-	f.Fuzz(func(t *testing.T, body string) {
-		s := open(oneRow{values: []any{body}}, Options{CacheUsers: -1})
-		if _, err := s.readSeal(t.Context(), codecSeasonKey, incarnation{}); err != nil && !errors.Is(err, leaderboard.ErrFormat) {
 			t.Errorf("error %v, want %v", err, leaderboard.ErrFormat)
 		}
 	})

@@ -325,7 +325,7 @@ func TestModelOfAnOrphanRowOfAnErasedUser(t *testing.T) {
 	t.Run("RemoveOrphanRows", func(t *testing.T) { testOrphansOfAnErasedUser(t, removesOrphans) })
 }
 
-func testOrphansOfAnErasedUser(t *testing.T, remove func(context.Context, *writers, *Store) error) {
+func testOrphansOfAnErasedUser(t *testing.T, remove func(context.Context, *writers, *testStore) error) {
 	rows := 0
 	for index, more := 0, true; more; index++ {
 		w := newWriters(t, sharedModel(newModel(nil)), stepsBoard(leaderboard.Best), "u")
@@ -386,7 +386,7 @@ func TestApplyReportsADamagedUserAlone(t *testing.T) {
 	if err := m.write(ctx, op{insertItem, append(key.args(), "m", int8(9), []byte{}, []byte{1}, clock())}); err != nil {
 		t.Fatal(err)
 	}
-	s := open(m, Options{DataCenter: "dc1", CacheUsers: -1})
+	s := openTest(m, Options{DataCenter: "dc1", CacheUsers: -1})
 	report, err := s.Apply(ctx, w.board, results)
 	if err != nil {
 		t.Fatal(err)

@@ -138,7 +138,7 @@ func TestDiskPartitionsStaySmall(t *testing.T) {
 			}
 			b := kind.board
 			b.ID, b.CreatedAt = leaderboard.BoardID(fmt.Sprint("disk-", n)), stepsEpoch
-			s := open(session{d.session}, d.options)
+			s := openTest(session{d.session}, d.options)
 			if err := s.CreateBoard(t.Context(), b); err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +262,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 	ctx := t.Context()
 	b := stepsBoard(leaderboard.Best)
 	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
-	writer, reader := open(session{d.session}, d.options), &tracedSession{session: session{d.session}}
+	writer, reader := openTest(session{d.session}, d.options), &tracedSession{session: session{d.session}}
 	if err := writer.CreateBoard(ctx, b); err != nil {
 		t.Fatal(err)
 	}
@@ -295,7 +295,7 @@ func TestDiskTombstonesBelowTheTopExpire(t *testing.T) {
 
 	top := func() int {
 		t.Helper()
-		s := open(reader, d.options)
+		s := openTest(reader, d.options)
 		position := 0
 		for e, err := range s.Entries(ctx, leaderboard.Ladder{SeasonKey: seasonKey}, "") {
 			if err != nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/coalesce"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 // An incarnation is a season from its creation to its deletion. Its number is in the keys of
@@ -31,6 +33,43 @@ type incarnation struct {
 
 func (inc *incarnation) same(o *incarnation) bool {
 	return inc.number == o.number && inc.open == o.open && inc.made == o.made && inc.rules == o.rules
+}
+
+// known returns the incarnation for package storage. No id of a board or season contains a tab.
+func (inc *incarnation) known(key leaderboard.SeasonKey) storage.Incarnation {
+	id := string(key.Board) + "\t" + string(key.Season) + "\t" + strconv.Itoa(inc.number)
+	return storage.Incarnation{SeasonKey: key, ID: id, Open: inc.open, BoardMade: time.UnixMicro(inc.made).UTC(), Rules: inc.rules}
+}
+
+// UseFinals sets whom the store tells about incarnations.
+func (s *Store) UseFinals(f storage.Finals) { s.finals = f }
+
+// Incarnation returns the cached incarnation if it may be old.
+func (s *Store) Incarnation(ctx context.Context, key leaderboard.SeasonKey, mayBeOld bool) (storage.Incarnation, error) {
+	read := s.incarnations.readAgain
+	if mayBeOld {
+		read = s.incarnations.cachedOrRead
+	}
+	inc, err := read(ctx, key)
+	return inc.known(key), err
+}
+
+// Incarnations returns the open incarnations of a board's seasons.
+func (s *Store) Incarnations(ctx context.Context, id leaderboard.BoardID) ([]storage.Incarnation, error) {
+	rows, err := s.seasonRows(ctx, id)
+	var all []storage.Incarnation
+	for _, r := range rows {
+		if r.open {
+			all = append(all, r.known(leaderboard.SeasonKey{Board: id, Season: r.season}))
+		}
+	}
+	return all, err
+}
+
+// OpenIncarnation returns an incarnation that is cached or open.
+func (s *Store) OpenIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (storage.Incarnation, error) {
+	inc, err := s.openIncarnation(ctx, b, season, nil)
+	return inc.known(leaderboard.SeasonKey{Board: b.ID, Season: season}), err
 }
 
 func (inc *incarnation) openFor(b *leaderboard.Board) bool {
@@ -89,8 +128,8 @@ func orZero[T any](p *T) T {
 //     deletion, or none. HasUsers may need two statements. If it finds a user, its answer
 //     is from before the deletion, otherwise from after it.
 //
-// For final standings, see finalread.go and writeFinal. Amend changes only the seal of the
-// incarnation that it has read.
+// For final standings, see package finals. Amend changes only the seal of the incarnation that
+// it has read.
 type incarnations struct {
 	reads coalesce.Group[leaderboard.SeasonKey, *incarnation]
 
@@ -233,8 +272,8 @@ func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	if inc.rules >= rules {
 		return false, nil
 	}
-	x, err := s.readSeal(ctx, seasonKey, inc)
-	if err != nil || x.sealed() {
+	known := inc.known(seasonKey)
+	if _, sealed, err := s.finals.Overtake(ctx, &known); err != nil || sealed {
 		return false, err
 	}
 	cell := rulesCell(inc.number, rules)

@@ -30,7 +30,7 @@ func TestModelOfACachedIncarnationAfterAnInterruptedDeletion(t *testing.T) {
 			match                         leaderboard.MatchState
 		}
 		// Each read may drop the cached incarnation, so restoreCache runs before each read.
-		read := func(s *Store, restoreCache func()) (d data) {
+		read := func(s *testStore, restoreCache func()) (d data) {
 			var err error
 			restoreCache()
 			if _, err = s.Entry(ctx, season, "u"); err == nil {
@@ -56,7 +56,7 @@ func TestModelOfACachedIncarnationAfterAnInterruptedDeletion(t *testing.T) {
 		}
 		cached := w.third.incarnations.cached[season]
 		got := read(w.third, func() { w.third.incarnations.cached[season] = cached })
-		want := read(open(m, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1}), func() {})
+		want := read(openTest(m, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1}), func() {})
 		if got != want {
 			t.Errorf("the process died before statement %d: a store with a cached incarnation returns %+v, want %+v as a new store", index, got, want)
 		}

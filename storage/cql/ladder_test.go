@@ -13,7 +13,7 @@ import (
 
 func TestResultsLeaveFewTombstones(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
-	s := open(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+	s := openTest(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
 	w := &writers{clock: stepsEpoch, board: &b, user: "u"}
 	ctx := t.Context()
@@ -99,7 +99,7 @@ func TestModelOfARowThatStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &twoPageSession{conn: m, secondPage: "m", entryRead: make(chan struct{})}
-	s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
+	s := openTest(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
 	c.betweenPages = func() {
 		for _, r := range []string{"a 100", "x 1", "y 1", "z 1"} {
 			if err := w.apply(ctx, w.stores[0], r); err != nil {

@@ -1,8 +1,12 @@
 package cql
 
 import (
+	"bytes"
 	"context"
 	"iter"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard/storage"
@@ -40,18 +44,28 @@ func (s *Store) Swap(ctx context.Context, list string, old []byte, r storage.Reg
 	return s.conn.swap(ctx, q, map[string]any{})
 }
 
+// rowStatements are the statements of a table of rows.
+type rowStatements struct{ selectAfter, selectAll, selectFrom, insert, remove, removeAll string }
+
+var (
+	rowTable       = rowStatements{selectListRows, selectAllRows, selectRowsFrom, insertListRow, deleteListRow, deleteListRows}
+	transientTable = rowStatements{selectTransientRows, selectAllTransientRows, selectTransientRowsFrom, insertTransientRow, deleteTransientRow, deleteTransientRows}
+)
+
+func tableOf(list string) *rowStatements {
+	if strings.HasPrefix(list, storage.Transient) {
+		return &transientTable
+	}
+	return &rowTable
+}
+
 // WriteRows writes consecutive rows of one list in batches.
 func (s *Store) WriteRows(ctx context.Context, writes ...storage.RowWrite) error {
 	for len(writes) > 0 {
 		list := writes[0].List
 		var ops []op
 		for len(writes) > 0 && writes[0].List == list {
-			w := &writes[0]
-			if w.Value == nil {
-				ops = append(ops, op{deleteListRow, []any{w.Version, list, w.Key}})
-			} else {
-				ops = append(ops, op{insertListRow, []any{list, w.Key, w.Value, w.Version}})
-			}
+			ops = append(ops, rowWrite(&writes[0]))
 			writes = writes[1:]
 		}
 		if err := s.writeBatches(ctx, ops); err != nil {
@@ -59,6 +73,62 @@ func (s *Store) WriteRows(ctx context.Context, writes ...storage.RowWrite) error
 		}
 	}
 	return nil
+}
+
+func rowWrite(w *storage.RowWrite) op {
+	if w.Value == nil {
+		return op{tableOf(w.List).remove, []any{timestampOf(w.Version), w.List, w.Key}}
+	}
+	return op{tableOf(w.List).insert, []any{w.List, w.Key, w.Value, w.Version}}
+}
+
+func timestampOf(version int64) int64 { return min(version, sweepTime) }
+
+// WriteAll writes the rows of different lists concurrently.
+func (s *Store) WriteAll(ctx context.Context, writes ...storage.RowWrite) error {
+	byList := map[string][]op{}
+	for i := range writes {
+		w := &writes[i]
+		byList[w.List] = append(byList[w.List], rowWrite(w))
+	}
+	lists := slices.Sorted(maps.Keys(byList))
+	return s.forEach(ctx, len(lists), func(ctx context.Context, i int) error { return s.writeBatches(ctx, byList[lists[i]]) })
+}
+
+// RemoveRows removes the rows of each list by one deletion.
+func (s *Store) RemoveRows(ctx context.Context, version int64, lists ...string) error {
+	return s.forEach(ctx, len(lists), func(ctx context.Context, i int) error {
+		return s.conn.write(ctx, op{tableOf(lists[i]).removeAll, []any{timestampOf(version), lists[i]}})
+	})
+}
+
+// ListRows yields the rows of lists.
+func (s *Store) ListRows(ctx context.Context, lists []string, prefix []byte) iter.Seq2[storage.ListRow, error] {
+	return func(yield func(storage.ListRow, error) bool) {
+		if len(lists) == 0 {
+			return
+		}
+		q := op{tableOf(lists[0]).selectAll, []any{lists}}
+		if len(prefix) > 0 {
+			q = op{tableOf(lists[0]).selectFrom, []any{lists, prefix, keyAfter(prefix)}}
+		}
+		var row storage.ListRow
+		stopped := false
+		err := s.conn.read(ctx, q, []any{&row.List, &row.Key, &row.Value}, func() bool {
+			stopped = !yield(storage.ListRow{List: row.List, Row: storage.Row{Key: take(&row.Key), Value: take(&row.Value)}}, nil)
+			return !stopped
+		})
+		if err != nil && !stopped {
+			yield(storage.ListRow{}, err)
+		}
+	}
+}
+
+// keyAfter returns the least key that is greater than all keys with the prefix.
+func keyAfter(prefix []byte) []byte {
+	end := bytes.TrimRight(slices.Clone(prefix), "\xff")
+	end[len(end)-1]++
+	return end
 }
 
 // Rows yields the rows of a list.
@@ -69,7 +139,7 @@ func (s *Store) Rows(ctx context.Context, list string, after []byte) iter.Seq2[s
 		}
 		var row storage.Row
 		stopped := false
-		err := s.conn.read(ctx, op{selectListRows, []any{list, after}}, []any{&row.Key, &row.Value}, func() bool {
+		err := s.conn.read(ctx, op{tableOf(list).selectAfter, []any{list, after}}, []any{&row.Key, &row.Value}, func() bool {
 			stopped = !yield(storage.Row{Key: take(&row.Key), Value: take(&row.Value)}, nil)
 			return !stopped
 		})

@@ -19,7 +19,7 @@ func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 		users = 50_000
 	}
 	m := newModel(nil)
-	s := open(m, Options{DataCenter: "dc1", Buckets: buckets, CacheUsers: 10})
+	s := openTest(m, Options{DataCenter: "dc1", Buckets: buckets, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
 	b.Matches = true
 	ctx := t.Context()
@@ -70,7 +70,7 @@ func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 	needs.Race(t)
 	rec := &recorder{conn: newModel(nil)}
-	s := open(rec, Options{DataCenter: "dc1", Buckets: 100, CacheUsers: 10})
+	s := openTest(rec, Options{DataCenter: "dc1", Buckets: 100, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
 	b.Matches = true
 	w := &writers{board: &b, clock: stepsEpoch}
@@ -142,7 +142,7 @@ func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 					err := erase(ctx, w, w.stores[1])
 					for !dies && step(1000) {
 					}
-					restarted := open(m, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+					restarted := openTest(m, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
 					if err := errors.Join(err, applyErr, w.send(ctx, restarted, r)); err != nil {
 						t.Fatalf("the writer stopped after %d statements: %v", index, err)
 					}

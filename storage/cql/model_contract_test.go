@@ -12,8 +12,8 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
-func modelStore(m *model) *Store {
-	return open(m, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 100})
+func modelStore(m *model) *testStore {
+	return openTest(m, Options{DataCenter: "dc1", Buckets: 3, CacheUsers: 100})
 }
 
 func TestModelKeepsTheContract(t *testing.T) {

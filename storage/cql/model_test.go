@@ -69,22 +69,18 @@ var (
 		"match_results": {"board", "season", "incarnation", "user_id"},
 		"user_entries":  {"board", "season", "incarnation", "division", "bucket"},
 		"leaderboard":   {"board", "season", "incarnation", "division", "bucket"},
-		"seals":         {"board", "season", "incarnation"}, "ban_ends": {"realm"}, "rank_changes": {"data_center", "bucket"},
-		"rows": {"list"}, "registers": {"list"},
+		"ban_ends":      {"realm"}, "rank_changes": {"data_center", "bucket"},
+		"rows": {"list"}, "transient_rows": {"list"}, "registers": {"list"},
 		"refusals":    {"user_hash"},
 		"match_users": {"board", "season", "incarnation", "match_id", "bucket"}, "match_states": {"board", "season", "incarnation"},
-		"match_ids":         {"board", "season", "incarnation", "bucket"},
-		"final_generations": {"board", "season", "generation"},
-		"final_places":      {"board", "season", "incarnation", "user_id"}, "final_pages": {"board", "season", "page"},
-		"final_marks": {"data_center", "bucket"},
+		"match_ids": {"board", "season", "incarnation", "bucket"},
 	}
 	clusteringColumns = map[string][]string{
 		"boards": {"board"}, "seasons": {"season"}, "user_seasons": {"board", "season", "incarnation"},
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
 		"registers": {"key"}, "refusals": {"board", "board_made", "match_id", "season", "item"},
 		"ban_ends": {"until_at", "user_hash", "board"}, "rank_changes": {"id"}, "match_users": {"user_id"}, "match_states": {"match_id"}, "match_ids": {"match_id"},
-		"rows":         {"key"},
-		"final_places": {"division", "item"}, "final_pages": {"standing"}, "final_marks": {"user_id", "id"},
+		"rows": {"key"}, "transient_rows": {"key"},
 	}
 	staticColumns = map[string][]string{
 		"match_results": {"account", "owners", "divisions", "summaries"},

@@ -77,7 +77,7 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 		lacks   lackingConn
 		prepare func(context.Context, *writers) error
 		result  string
-		other   func(context.Context, *writers, *Store) error
+		other   func(context.Context, *writers, *testStore) error
 		check   func(context.Context, *writers) error
 	}{
 		{"the user is not registered before the rules are read", lackingConn{skip: registerUser}, nothing, "x 50 blue", divide("club", "team"), correct},

@@ -64,7 +64,7 @@ func TestDriverSettings(t *testing.T) {
 	if cfg.ProtoVersion != 4 || cfg.Port != 9142 || cfg.Keyspace != "lb" {
 		t.Errorf("protocol %d, port %d, keyspace %q, want 4, 9142 and \"lb\"", cfg.ProtoVersion, cfg.Port, cfg.Keyspace)
 	}
-	if least := max(statementRows, 2*mostPage); cfg.PageSize < least {
+	if least := 2000; cfg.PageSize < least {
 		t.Errorf("the driver fetches %d rows at a time, want at least the %d rows of pages of final standings that one statement reads", cfg.PageSize, least)
 	}
 	// Other types of retries ignore the error or lower the consistency level.
@@ -100,9 +100,9 @@ func TestChangesOfOtherKeyspacesAreIgnored(t *testing.T) {
 // Stores with different settings must read the same ladder.
 func TestTheBoardDeterminesTheBuckets(t *testing.T) {
 	m := newModel(nil)
-	var stores []*Store
+	var stores []*testStore
 	for _, buckets := range []int{2, 7, 64} {
-		stores = append(stores, open(m, Options{DataCenter: "dc1", Buckets: buckets, CacheUsers: 10}))
+		stores = append(stores, openTest(m, Options{DataCenter: "dc1", Buckets: buckets, CacheUsers: 10}))
 	}
 	b := stepsBoard(leaderboard.Best)
 	if err := stores[0].CreateBoard(t.Context(), b); err != nil {

@@ -64,10 +64,10 @@ func (c *slowServer) write(ctx context.Context, ops ...op) error {
 	return c.do(ctx, func() error { return c.conn.write(ctx, ops...) })
 }
 
-func openSlow(t *testing.T) (*slowServer, *Store, leaderboard.Board) {
+func openSlow(t *testing.T) (*slowServer, *testStore, leaderboard.Board) {
 	t.Helper()
 	c := &slowServer{conn: newModel(nil)}
-	s := open(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
+	s := openTest(c, Options{DataCenter: "dc1", Buckets: 2, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Sum)
 	if err := s.CreateBoard(t.Context(), b); err != nil {
 		t.Fatal(err)

@@ -1,7 +1,9 @@
 package cql
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/test/needs"
@@ -33,7 +35,7 @@ func naiveRanks(standings []leaderboard.Standing) {
 }
 
 // checkLadder compares all reads of final standings with the entries.
-func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
+func checkLadder(ctx context.Context, s *testStore, l leaderboard.Ladder) error {
 	var want []leaderboard.Standing
 	for e, err := range s.Scan(ctx, l.SeasonKey, leaderboard.Part{}) {
 		if err != nil {
@@ -49,7 +51,7 @@ func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 	if err != nil {
 		return err
 	}
-	if d := cmp.Diff(want, got); d != "" || total != int64(len(want)) {
+	if d := gocmp.Diff(want, got); d != "" || total != int64(len(want)) {
 		return fmt.Errorf("ladder %q: total %d, want %d (-want +got):\n%s", l.Division, total, len(want), d)
 	}
 	for i := 0; i < len(want); i += 1 + len(want)/20 {
@@ -57,15 +59,15 @@ func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 		end := sort.Search(len(want), func(j int) bool { return want[j].Key > st.Key })
 		around, _, err := s.FinalAround(ctx, l, st.User, 3, 60)
 		wantAround := leaderboard.Neighborhood{Standings: want[max(i-3, 0):min(i+61, len(want))], Of: min(i, 3), NotWorse: int64(end)}
-		if d := cmp.Diff(wantAround, around); err != nil || d != "" {
+		if d := gocmp.Diff(wantAround, around); err != nil || d != "" {
 			return fmt.Errorf("FinalAround of %q in ladder %q: error %w (-want +got):\n%s", st.User, l.Division, err, d)
 		}
 		one, _, err := s.FinalLookup(ctx, l, []leaderboard.UserID{st.User, "nobody"})
-		if d := cmp.Diff([]leaderboard.Standing{*st, {User: "nobody"}}, one); err != nil || d != "" {
+		if d := gocmp.Diff([]leaderboard.Standing{*st, {User: "nobody"}}, one); err != nil || d != "" {
 			return fmt.Errorf("FinalLookup of %q in ladder %q: error %w (-want +got):\n%s", st.User, l.Division, err, d)
 		}
 		after, _, _, err := s.FinalAfter(ctx, l, st.SortKey(), 5)
-		if d := cmp.Diff(want[i+1:min(i+6, len(want))], after); err != nil || d != "" && i+1 < len(want) {
+		if d := gocmp.Diff(want[i+1:min(i+6, len(want))], after); err != nil || d != "" && i+1 < len(want) {
 			return fmt.Errorf("FinalAfter %q in ladder %q: error %w (-want +got):\n%s", st.User, l.Division, err, d)
 		}
 		_, better, _, err := s.FinalAfter(ctx, l, leaderboard.SortKey(st.Key), 0)
@@ -76,44 +78,40 @@ func checkLadder(ctx context.Context, s *Store, l leaderboard.Ladder) error {
 	return nil
 }
 
-// checkGarbage checks that the tables have only pages and directories (see directory.go)
-// that the seal uses.
-func checkGarbage(ctx context.Context, s *Store, m *model, key leaderboard.SeasonKey) error {
-	x, err := s.readSeal(ctx, key, incarnation{})
+// checkGarbage checks that the table rows has only pages and directories that the seal uses: each
+// standing of each ladder is on one page, and each ladder has one directory.
+func checkGarbage(ctx context.Context, s *testStore, m *model, key leaderboard.SeasonKey) error {
+	x, err := readSeal(ctx, s, key)
 	if err != nil {
 		return err
 	}
 	if len(x.Pending) > 0 {
 		return fmt.Errorf("generations %+v are pending, want none", x.Pending)
 	}
-	p := &pagedSeason{s, key, incarnation{}}
-	stored, err := p.directories(ctx)
-	if err != nil {
-		return err
+	onPages, standings, directories := 0, int64(0), map[string]int{}
+	for _, n := range rowsOf(m, "final page/") {
+		onPages += n
 	}
-	used := map[string]int64{}
-	for _, d := range stored {
-		if d.generation != x.directoryOf(d.division) {
-			return fmt.Errorf("the directory of ladder %q has generation %s, want %s only", d.division, d.generation, x.directoryOf(d.division))
-		}
-		dir, err := p.readDirectory(ctx, d.division, d.generation)
+	for row, err := range s.Rows(ctx, "final directories/"+(&incarnation{}).known(key).ID, nil) {
 		if err != nil {
 			return err
 		}
-		for i := range dir.pages {
-			used[dir.pages[i].name] = dir.pages[i].standings
+		division, generation := string(row.Key[1:1+row.Key[0]]), string(row.Key[1+row.Key[0]:])
+		if directories[division]++; directories[division] > 1 || generation != cmp.Or(x.Ladders[division], x.Base) {
+			return fmt.Errorf("the ladder %q has directory %d of generation %s, want one of generation %s", division, directories[division], generation, cmp.Or(x.Ladders[division], x.Base))
 		}
+		l := leaderboard.Ladder{SeasonKey: key}
+		if attribute, value, ok := strings.Cut(division, ":"); ok {
+			l.Division = leaderboard.Division{Attribute: attribute, Value: value}
+		}
+		_, total, err := s.FinalStandings(ctx, l, 1, 1)
+		if err != nil {
+			return err
+		}
+		standings += total
 	}
-	for name, part := range m.replicas[0]["final_pages"] {
-		n := int64(0)
-		for _, r := range part.rows {
-			if _, ok := r.visible(part.deleted); ok {
-				n++
-			}
-		}
-		if page := strings.Trim(strings.Split(name, ";")[2], `"`); n != used[page] {
-			return fmt.Errorf("page %s has %d rows, want %d", page, n, used[page])
-		}
+	if int64(onPages) != standings {
+		return fmt.Errorf("the pages have %d rows, want %d, one for each standing", onPages, standings)
 	}
 	return nil
 }
@@ -130,7 +128,7 @@ func TestRandomAmendments(t *testing.T) {
 
 func amendRandomly(t *testing.T, rng *rand.Rand) error {
 	m := newModel(nil)
-	s := open(m, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 100})
+	s := openTest(m, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 100})
 	ctx := t.Context()
 	b := stepsBoard(leaderboard.Best)
 	if err := s.CreateBoard(ctx, b); err != nil {
@@ -198,7 +196,7 @@ func amendRandomly(t *testing.T, rng *rand.Rand) error {
 		}
 		clock = clock.Add(time.Second)
 		if rng.IntN(2) == 0 {
-			s.pages = newPageCache()
+			s.forgetPages()
 		}
 		if _, err := s.Amend(ctx, &b, key.Season, leaderboard.Amendment{At: clock, Reason: "test"}, append(users, "best")); err != nil {
 			return err
@@ -259,7 +257,7 @@ func TestReadsOfAnAmendedSeasonAreCheap(t *testing.T) {
 			return err
 		}},
 	} {
-		s.pages = newPageCache()
+		s.forgetPages()
 		rec.cost = cost{}
 		if err := tt.read(); err != nil || rec.cost.statements > tt.most {
 			t.Errorf("%s: %d statements, error %v; want at most %d", name, rec.cost.statements, err, tt.most)
@@ -277,12 +275,13 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 		t.Fatal(err)
 	}
 	user := finalUser(150)
-	for key, p := range rec.conn.(*model).replicas[0]["final_places"] {
-		if strings.Contains(key, string(user)) {
+	places := fmt.Sprintf("final places/%x/", sha256.Sum256([]byte(user)))
+	for key, p := range rec.conn.(*model).replicas[0]["rows"] {
+		if strings.HasPrefix(listOf(key), places) {
 			p.deleted = 1 << 40
 		}
 	}
-	second := open(rec.conn, Options{DataCenter: "dc2", Buckets: 2, CacheUsers: -1})
+	second := openTest(rec.conn, Options{DataCenter: "dc2", Buckets: 2, CacheUsers: -1})
 	for day, banned := range []bool{true, false} {
 		if _, err := second.SetBan(ctx, leaderboard.Ban{User: user, Banned: banned, At: stepsEpoch}); err != nil {
 			t.Fatal(err)
@@ -298,89 +297,6 @@ func TestAmendmentFromAnotherDataCenter(t *testing.T) {
 	if err := errors.Join(checkLadder(ctx, first, l), checkLadder(ctx, second, l)); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// The pages have about the planned size, and the ranks are exact, even if a tie spans pages.
-func TestPagesAfterRandomChanges(t *testing.T) {
-	seed := stepsSeed(t)
-	rng := rand.New(rand.NewPCG(seed, 1))
-	key := func(score, n int) leaderboard.SortKey {
-		return leaderboard.MakeSortKey(leaderboard.RankKey(fmt.Sprintf("%08d", score)), stepsEpoch, finalUser(n))
-	}
-	for round := range needs.More(t, 5) {
-		scores := 1 + rng.IntN(1+rng.IntN(2000))
-		stored := map[string][]pageRow{}
-		present := map[leaderboard.SortKey]leaderboard.UserID{}
-		d := newDirectory(nil)
-		names := 0
-		for step := range 12 {
-			c, added := &ladderChange{}, map[leaderboard.SortKey]bool{}
-			for k := range present {
-				if rng.IntN(10+step*30) == 0 {
-					c.removed = append(c.removed, k)
-				}
-			}
-			for range 1 + rng.IntN(1+rng.IntN(1500)) {
-				n := rng.IntN(100_000)
-				if k := key(rng.IntN(scores), n); present[k] == "" && !added[k] {
-					added[k] = true
-					c.inserted = append(c.inserted, pageRow{key: k, user: finalUser(n)})
-				}
-			}
-			slices.Sort(c.removed)
-			pages, err := d.amend(c, func(p *ladderPage) ([]pageRow, error) { return stored[p.name], nil }, func() string { names++; return pageName("g", names) })
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, k := range c.removed {
-				delete(present, k)
-			}
-			for _, r := range c.inserted {
-				present[r.key] = r.user
-			}
-			list := make([]ladderPage, len(pages))
-			for i := range pages {
-				if list[i] = pages[i].ladderPage; pages[i].rows != nil {
-					stored[list[i].name] = pages[i].rows
-				}
-			}
-			if d, err = decodeDirectory(newDirectory(list).append(nil)); err != nil {
-				t.Fatal(err)
-			}
-			var want, got []leaderboard.Standing
-			for k := range present {
-				st := leaderboard.Standing{}
-				st.Key, st.AchievedAt, st.User, _ = k.Split(8)
-				want = append(want, st)
-			}
-			sort.Slice(want, func(i, j int) bool { return want[i].SortKey() < want[j].SortKey() })
-			naiveRanks(want)
-			should := pageStandings(d.total)
-			for i := range d.pages {
-				p := &d.pages[i]
-				if len(d.pages) > 1 && (p.standings > int64(should)*2 || p.standings < int64(should)/3) {
-					t.Fatalf("seed %d, round %d, step %d: page %d of %d has %d standings, want %d to %d", seed, round, step, i, len(d.pages), p.standings, should/3, should*2)
-				}
-				for _, r := range stored[p.name] {
-					st, err := r.standing(p)
-					if err != nil {
-						t.Fatal(err)
-					}
-					got = append(got, st)
-				}
-			}
-			if !slices.EqualFunc(want, got, equalStandings) {
-				t.Fatalf("seed %d, round %d, step %d: (-want +got)\n%s", seed, round, step, cmp.Diff(want, got))
-			}
-		}
-	}
-}
-
-// equalStandings is cheaper than cmp.Diff, which takes seconds for thousands of standings.
-func equalStandings(a, b leaderboard.Standing) bool {
-	equal := a.AchievedAt.Equal(b.AchievedAt)
-	a.AchievedAt, b.AchievedAt = time.Time{}, time.Time{}
-	return equal && a == b
 }
 
 type rowCounter struct {
@@ -424,20 +340,28 @@ func TestCostOfAnAmendment(t *testing.T) {
 	var text strings.Builder
 	for _, n := range []int{1000, 10_000, 100_000} {
 		c := &rowCounter{conn: newModel(nil)}
-		s := open(c, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+		s := openTest(c, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 		ctx := t.Context()
 		b := stepsBoard(leaderboard.Best)
-		w := &writers{clock: stepsEpoch, board: &b, user: "u"}
-		if err := errors.Join(s.CreateBoard(ctx, b), w.apply(ctx, s, "m 5")); err != nil {
-			t.Fatal(err)
-		}
 		key := leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}
-		if err := sealSynthetic(ctx, s, &b, n); err != nil {
+		results := closedResults(&b, n)
+		err := s.CreateBoard(ctx, b)
+		if err == nil {
+			_, err = s.Apply(ctx, &b, results)
+		}
+		if err == nil {
+			_, err = s.Seal(ctx, &b, key.Season, stepsEpoch)
+		}
+		if err == nil {
+			retracted := results[n/2]
+			retracted.Revision, retracted.Retracted = 1, true
+			_, err = s.Apply(ctx, &b, []leaderboard.MatchResult{retracted})
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
-		s.pages = newPageCache()
+		s.forgetPages()
 		c.written, c.deleted, c.readRows = 0, 0, 0
-		// The user has no entry, as after the retraction of the only result.
 		record, err := s.Amend(ctx, &b, key.Season, leaderboard.Amendment{At: stepsEpoch, Reason: "retraction"}, []leaderboard.UserID{finalUser(n / 2)})
 		if err != nil || len(record.Amendments) != 1 {
 			t.Fatalf("Amend returns %+v, error %v; want one amendment", record, err)
@@ -449,57 +373,4 @@ func TestCostOfAnAmendment(t *testing.T) {
 		}
 	}
 	golden(t, "amendments.golden", text.String())
-}
-
-// sealSynthetic seals standings of n users without entries.
-func sealSynthetic(ctx context.Context, s *Store, b *leaderboard.Board, n int) error {
-	inc, err := s.openIncarnation(ctx, b, leaderboard.SeasonAll, nil)
-	if err != nil {
-		return err
-	}
-	p := &pagedSeason{s, leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, inc}
-	before, w, err := p.newPageWriter(ctx, func(*seal) bool { return true })
-	if err != nil {
-		return err
-	}
-	var pages []newPage
-	for first := 0; first < n; first += pageStandings(int64(n)) {
-		var rows []pageRow
-		for i := first; i < min(first+pageStandings(int64(n)), n); i++ {
-			k := leaderboard.MakeSortKey(leaderboard.RankKey(fmt.Sprintf("%08d", i/3)), stepsEpoch, finalUser(i))
-			rows = append(rows, pageRow{key: k, user: finalUser(i)})
-		}
-		page := makePage(w.nextName(), rows)
-		if err := w.writePage(ctx, "", &page, page.rows); err != nil {
-			return err
-		}
-		pages = append(pages, page)
-	}
-	if err := errors.Join(w.writeCount(ctx), w.writeDirectory(ctx, "", pages)); err != nil {
-		return err
-	}
-	_, ok, err := w.validate(ctx, &before, leaderboard.Amendment{At: stepsEpoch})
-	if err == nil && !ok {
-		err = errors.New("the season is already sealed")
-	}
-	return err
-}
-
-func FuzzDecodeDirectory(f *testing.F) {
-	page := makePage(pageName("g", 3), []pageRow{{key: leaderboard.MakeSortKey("12345678", stepsEpoch, "u"), user: "u"}})
-	f.Add(newDirectory([]ladderPage{page.ladderPage}).append(nil))
-	f.Add([]byte{codecFormat, 0, 0})
-	f.Add([]byte{codecFormat, 0, 1, 5})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		d, err := decodeDirectory(b)
-		if err != nil {
-			if !errors.Is(err, leaderboard.ErrFormat) {
-				t.Errorf("error %v, want %v", err, leaderboard.ErrFormat)
-			}
-			return
-		}
-		if got := d.append(nil); string(got) != string(b) {
-			t.Errorf("the directory is encoded again as %x, want %x", got, b)
-		}
-	})
 }

@@ -131,6 +131,12 @@ func (t *tenant) renameKeys(q op) op {
 		switch {
 		case column == "board", column == "token(board,", column == "id", column == "list":
 			out.args[i] = t.prefix() + q.args[i].(string)
+		case column == "list IN":
+			lists := slices.Clone(q.args[i].([]string))
+			for j := range lists {
+				lists[j] = t.prefix() + lists[j]
+			}
+			out.args[i] = lists
 		case column == "user_hash", strings.HasPrefix(column, "token(user_hash)"):
 			out.args[i] = t.hash(q.args[i].([]byte))
 		}
@@ -150,7 +156,7 @@ func (t *tenant) hash(storeHash []byte) []byte {
 func (t *tenant) restore(column string, dest any) (ok bool) {
 	switch v := dest.(type) {
 	case *string:
-		if column == "board" || column == "id" {
+		if column == "board" || column == "id" || column == "list" {
 			*v, ok = strings.CutPrefix(*v, t.prefix())
 			return ok
 		}
@@ -268,7 +274,7 @@ func whileBusy(ctx context.Context, f func() error) error {
 	return err
 }
 
-func (k *keyspace) store() *Store { return open(k.tenant(), k.options) }
+func (k *keyspace) store() *testStore { return openTest(k.tenant(), k.options) }
 
 // sizes are small: on real servers, each write takes milliseconds.
 var sizes = storagetest.Sizes{Histories: 2, RowsDivisor: 10, RoundsDivisor: 5}

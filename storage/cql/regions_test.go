@@ -109,7 +109,7 @@ func TestModelOfTwoRegions(t *testing.T) {
 }
 
 // removeOrphans returns the number of orphan rows that it has removed.
-func removeOrphans(ctx context.Context, s *Store) (int64, error) {
+func removeOrphans(ctx context.Context, s *testStore) (int64, error) {
 	end, err := s.RemoveOrphanRows(ctx, time.Hour) // from a random ladder to the last one
 	if err != nil {
 		return end, err
@@ -164,14 +164,14 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string, lost bool) (orpha
 	}
 	type process struct {
 		region int
-		calls  []func(*Store) error
+		calls  []func(*testStore) error
 		step   func(int) bool
 		die    func()
 		err    error
 	}
 	var running []*process
-	var stores [2][]*Store
-	start := func(i int, calls ...func(*Store) error) {
+	var stores [2][]*testStore
+	start := func(i int, calls ...func(*testStore) error) {
 		p := &process{region: i, calls: calls}
 		steps := newSteps(s.region(i))
 		steps.tear = func(ops []op) {
@@ -198,7 +198,7 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string, lost bool) (orpha
 		running, stores[i] = append(running, p), append(stores[i], store)
 	}
 	for i, w := range regions {
-		start(i, func(store *Store) error { _, err := removeOrphans(ctx, store); return err })
+		start(i, func(store *testStore) error { _, err := removeOrphans(ctx, store); return err })
 		// One process applies the region's own results, and the other process the results
 		// that are mirrored from the other region.
 		var parts [2][]leaderboard.MatchResult
@@ -209,33 +209,33 @@ func twoRegions(t *testing.T, rng *rand.Rand, scenario string, lost bool) (orpha
 			}
 		}
 		for _, todo := range parts {
-			var calls []func(*Store) error
+			var calls []func(*testStore) error
 			for _, r := range todo {
-				calls = append(calls, func(store *Store) error { return w.send(ctx, store, []leaderboard.MatchResult{r}) })
+				calls = append(calls, func(store *testStore) error { return w.send(ctx, store, []leaderboard.MatchResult{r}) })
 			}
 			start(i, calls...)
 		}
 	}
 	if matches {
 		i := rng.IntN(2)
-		var calls []func(*Store) error
+		var calls []func(*testStore) error
 		for voids := range int64(1 + rng.IntN(2)) {
-			calls = append(calls, func(store *Store) error { return void("m0", voids+1)(ctx, regions[i], store) })
+			calls = append(calls, func(store *testStore) error { return void("m0", voids+1)(ctx, regions[i], store) })
 		}
 		start(i, calls...)
-		start(1-i, func(store *Store) error { return finishVoids(ctx, regions[1-i], store) })
+		start(1-i, func(store *testStore) error { return finishVoids(ctx, regions[1-i], store) })
 	}
 	if scenario == "accounts" {
 		for i, w := range regions {
 			start(i, accountCalls(ctx, rng, w)...)
-			start(i, func(store *Store) error { return finishChanges(ctx, w, store) })
+			start(i, func(store *testStore) error { return finishChanges(ctx, w, store) })
 		}
 	}
 	if scenario == "divisions" {
 		i := rng.IntN(2)
 		divisions := [][]string{{"club"}, {"club", "team"}, {}}[rng.IntN(3)]
-		start(i, func(store *Store) error { return divide(divisions...)(ctx, regions[i], store) })
-		start(1-i, func(store *Store) error {
+		start(i, func(store *testStore) error { return divide(divisions...)(ctx, regions[i], store) })
+		start(1-i, func(store *testStore) error {
 			// AmendBoard uses swap, which does not reach the other data center in this test.
 			_, err := store.AmendBoard(ctx, b.ID, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
 			return errors.Join(err, finishChanges(ctx, regions[1-i], store))
@@ -332,11 +332,11 @@ func conflict(results []leaderboard.MatchResult) bool {
 	})
 }
 
-func accountCalls(ctx context.Context, rng *rand.Rand, w *writers) (calls []func(*Store) error) {
+func accountCalls(ctx context.Context, rng *rand.Rand, w *writers) (calls []func(*testStore) error) {
 	for range 1 + rng.IntN(3) {
 		ban := leaderboard.Ban{User: w.user, Banned: rng.IntN(2) == 0, Revision: int64(rng.IntN(4)), At: stepsEpoch.Add(time.Duration(rng.IntN(90)) * time.Second)}
 		erase := rng.IntN(6) == 0
-		calls = append(calls, func(store *Store) error {
+		calls = append(calls, func(store *testStore) error {
 			var changes []leaderboard.Change
 			var err error
 			if erase {
@@ -351,7 +351,7 @@ func accountCalls(ctx context.Context, rng *rand.Rand, w *writers) (calls []func
 	return calls
 }
 
-func finishChanges(ctx context.Context, w *writers, s *Store) error {
+func finishChanges(ctx context.Context, w *writers, s *testStore) error {
 	for c, err := range s.RankChanges(ctx) {
 		if err == nil {
 			err = s.FinishRankChange(ctx, c, func(entries []leaderboard.Entry) error {
@@ -369,7 +369,7 @@ func finishChanges(ctx context.Context, w *writers, s *Store) error {
 	return nil
 }
 
-func (w *writers) recountAll(ctx context.Context, s *Store) error {
+func (w *writers) recountAll(ctx context.Context, s *testStore) error {
 	b, err := s.Board(ctx, w.board.ID)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ func TestScanReadsTheBucketsOfItsPart(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d buckets, part %v", tt.buckets, tt.part), func(t *testing.T) {
 			c := &scannedBuckets{conn: newModel(nil)}
-			s := open(c, Options{DataCenter: "dc1", Buckets: tt.buckets, CacheUsers: 10})
+			s := openTest(c, Options{DataCenter: "dc1", Buckets: tt.buckets, CacheUsers: 10})
 			b := stepsBoard(leaderboard.Sum)
 			if err := s.CreateBoard(t.Context(), b); err != nil {
 				t.Fatal(err)

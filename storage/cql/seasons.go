@@ -26,37 +26,6 @@ func (s *Store) seasonRows(ctx context.Context, id leaderboard.BoardID) ([]seaso
 	})
 }
 
-// Seasons returns the seasons of a board with results or final standings.
-func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonRecord, error) {
-	rows, err := s.seasonRows(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	rows = slices.DeleteFunc(rows, func(r seasonIncarnation) bool { return !r.open })
-	records := make([]leaderboard.SeasonRecord, len(rows))
-	nonEmpty := make([]bool, len(rows))
-	err = s.forEach(ctx, len(rows), func(ctx context.Context, i int) error {
-		seasonKey := leaderboard.SeasonKey{Board: id, Season: rows[i].season}
-		seal, err := s.readSeal(ctx, seasonKey, rows[i].incarnation)
-		if err != nil {
-			return err
-		}
-		records[i] = seal.record(seasonKey, rows[i].incarnation)
-		nonEmpty[i] = seal.sealed()
-		if !nonEmpty[i] {
-			nonEmpty[i], err = s.hasUser(ctx, seasonKey, rows[i].incarnation)
-		}
-		return err
-	})
-	var out []leaderboard.SeasonRecord
-	for i, r := range records {
-		if nonEmpty[i] {
-			out = append(out, r)
-		}
-	}
-	return out, err
-}
-
 // SeasonIDs returns the seasons of a board with an open incarnation.
 func (s *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error) {
 	rows, err := s.seasonRows(ctx, id)
@@ -67,16 +36,6 @@ func (s *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leader
 		}
 	}
 	return ids, err
-}
-
-// Season returns the record of a season.
-func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (leaderboard.SeasonRecord, error) {
-	var x seal
-	inc, err := s.incarnations.readAgain(ctx, seasonKey)
-	if err == nil && inc.open {
-		x, err = s.readSeal(ctx, seasonKey, inc)
-	}
-	return x.record(seasonKey, inc), err
 }
 
 // ChangedAt returns the latest time of NoteChange. Apply does not write this time: a caller that applies
@@ -296,7 +255,8 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 	if err := s.announceEnd(ctx, seasonKey, inc); err != nil {
 		return err
 	}
-	if err := s.sweepFinal(ctx, seasonKey, inc); err != nil {
+	known := inc.known(seasonKey)
+	if err := s.finals.Remove(ctx, &known); err != nil {
 		return err
 	}
 	withMatchUsers, err := s.hasMatchUsers(ctx, seasonKey, inc)
@@ -364,7 +324,8 @@ func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey,
 		if err := s.conn.write(ctx, op{deleteUser, key.args(sweepTime)}); err != nil {
 			return err
 		}
-		if err := s.conn.write(ctx, op{deletePlaces, key.args(sweepTime)}); err != nil {
+		known := inc.known(seasonKey)
+		if err := s.finals.RemoveUsers(ctx, &known, users[i:i+1]); err != nil {
 			return err
 		}
 		return s.conn.write(ctx, op{deleteUserSeason, []any{sweepTime, userHash(users[i]), string(seasonKey.Board), string(seasonKey.Season), inc.number}})

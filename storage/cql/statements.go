@@ -86,18 +86,24 @@ const (
 	insertRankChange  = `INSERT INTO rank_changes (data_center, bucket, id, body) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`
 	deleteRankChange  = `DELETE FROM rank_changes USING TIMESTAMP 2 WHERE data_center = ? AND bucket = ? AND id = ?`
 
-	selectMarks     = `SELECT user_id, id, board, season, reason FROM final_marks WHERE data_center = ? AND bucket = ?`
-	selectUserMarks = `SELECT id FROM final_marks WHERE data_center = ? AND bucket = ? AND user_id = ?`
-	insertMark      = `INSERT INTO final_marks (data_center, bucket, user_id, id, board, season, reason) VALUES (?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	deleteMark      = `DELETE FROM final_marks USING TIMESTAMP 2 WHERE data_center = ? AND bucket = ? AND user_id = ? AND id = ?`
-
 	selectBanEnds = `SELECT until_at, user_hash, board FROM ban_ends WHERE realm = 0 AND until_at < ?`
 	insertBanEnd  = `INSERT INTO ban_ends (realm, until_at, user_hash, board) VALUES (0, ?, ?, ?) USING TIMESTAMP ?`
 	deleteBanEnd  = `DELETE FROM ban_ends USING TIMESTAMP ? WHERE realm = 0 AND until_at = ? AND user_hash = ? AND board = ?`
 
 	selectListRows = `SELECT key, value FROM rows WHERE list = ? AND key > ?`
+	selectAllRows  = `SELECT list, key, value FROM rows WHERE list IN ?`
+	selectRowsFrom = `SELECT list, key, value FROM rows WHERE list IN ? AND key >= ? AND key < ?`
 	insertListRow  = `INSERT INTO rows (list, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`
 	deleteListRow  = `DELETE FROM rows USING TIMESTAMP ? WHERE list = ? AND key = ?`
+	deleteListRows = `DELETE FROM rows USING TIMESTAMP ? WHERE list = ?`
+
+	// The same for lists whose name begins with storage.Transient.
+	selectTransientRows     = `SELECT key, value FROM transient_rows WHERE list = ? AND key > ?`
+	selectAllTransientRows  = `SELECT list, key, value FROM transient_rows WHERE list IN ?`
+	selectTransientRowsFrom = `SELECT list, key, value FROM transient_rows WHERE list IN ? AND key >= ? AND key < ?`
+	insertTransientRow      = `INSERT INTO transient_rows (list, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`
+	deleteTransientRow      = `DELETE FROM transient_rows USING TIMESTAMP ? WHERE list = ? AND key = ?`
+	deleteTransientRows     = `DELETE FROM transient_rows USING TIMESTAMP ? WHERE list = ?`
 
 	selectRefusals      = `SELECT match_id, season, item, refusal FROM refusals WHERE user_hash = ? AND board = ? AND board_made = ? AND match_id IN ? AND season = ?`
 	selectMatchRefusals = `SELECT match_id, season, item, refusal FROM refusals WHERE user_hash = ? AND board = ? AND board_made = ? AND match_id = ?`
@@ -107,28 +113,6 @@ const (
 	selectUserSeasons = `SELECT board, season, incarnation FROM user_seasons WHERE user_hash = ?`
 	insertUserSeason  = `INSERT INTO user_seasons (user_hash, board, season, incarnation) VALUES (?, ?, ?, ?) USING TIMESTAMP ?`
 	deleteUserSeason  = `DELETE FROM user_seasons USING TIMESTAMP ? WHERE user_hash = ? AND board = ? AND season = ? AND incarnation = ?`
-
-	selectSeal = `SELECT body FROM seals WHERE board = ? AND season = ? AND incarnation = ?`
-	createSeal = `INSERT INTO seals (board, season, incarnation, body) VALUES (?, ?, ?, ?) IF NOT EXISTS`
-	changeSeal = `UPDATE seals SET body = ? WHERE board = ? AND season = ? AND incarnation = ? IF body = ?`
-	removeSeal = `DELETE FROM seals WHERE board = ? AND season = ? AND incarnation = ? IF body = ?`
-
-	selectFinalGeneration = `SELECT pages FROM final_generations WHERE board = ? AND season = ? AND generation = ?`
-	insertFinalGeneration = `INSERT INTO final_generations (board, season, generation, pages) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`
-	deleteFinalGeneration = `DELETE FROM final_generations USING TIMESTAMP 2 WHERE board = ? AND season = ? AND generation = ?`
-
-	selectPlaces     = `SELECT user_id, item, page, ordinal, competition, dense, directory FROM final_places WHERE board = ? AND season = ? AND incarnation = ? AND user_id IN ? AND division = ?`
-	selectUserPlaces = `SELECT division, item FROM final_places WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
-	insertPlace      = `INSERT INTO final_places (board, season, incarnation, user_id, division, item, page, ordinal, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
-	insertDirectory  = `INSERT INTO final_places (board, season, incarnation, user_id, division, item, directory) VALUES (?, ?, ?, '', ?, ?, ?) USING TIMESTAMP 1`
-	deletePlace      = `DELETE FROM final_places USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ? AND division = ? AND item = ?`
-	deletePlaces     = `DELETE FROM final_places USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
-
-	selectPages   = `SELECT page, standing, user_id, ordinal, competition, dense FROM final_pages WHERE board = ? AND season = ? AND page IN ?`
-	selectInPages = `SELECT page, standing, user_id, ordinal, competition, dense FROM final_pages WHERE board = ? AND season = ? AND page IN ? AND standing IN ?`
-	insertPageRow = `INSERT INTO final_pages (board, season, page, standing, user_id, ordinal, competition, dense) VALUES (?, ?, ?, ?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	deletePageRow = `DELETE FROM final_pages USING TIMESTAMP 2 WHERE board = ? AND season = ? AND page = ? AND standing = ?`
-	deletePage    = `DELETE FROM final_pages USING TIMESTAMP 2 WHERE board = ? AND season = ? AND page = ?`
 
 	selectRegister  = `SELECT value FROM registers WHERE list = ? AND key = ?`
 	selectRegisters = `SELECT key, value FROM registers WHERE list = ?`

@@ -119,7 +119,7 @@ func (l *sizeRecorder) write(ctx context.Context, ops ...op) error {
 // Nodes reject writes of many megabytes.
 func TestLargeWritesAreSplit(t *testing.T) {
 	l := &sizeRecorder{conn: newModel(nil)}
-	s := open(l, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+	s := openTest(l, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Sum)
 	if err := s.CreateBoard(t.Context(), b); err != nil {
 		t.Fatal(err)

@@ -55,12 +55,12 @@ func (s *steppedSession) step() error {
 
 // If few is true, the store stores and adopts summaries of users with any number of
 // matches, otherwise of users with at least storedFrom matches.
-func openWith(c conn, dataCenter string, few, cached bool) *Store {
+func openWith(c conn, dataCenter string, few, cached bool) *testStore {
 	o := Options{DataCenter: dataCenter, Buckets: 2, CacheUsers: 10}
 	if !cached {
 		o.CacheUsers = -1
 	}
-	s := open(c, o)
+	s := openTest(c, o)
 	s.parallel = 1 // one statement at a time, so that the order of statements is fixed
 	if few {
 		s.headRows, s.storedFrom = 1, 1
@@ -152,8 +152,8 @@ func schedules(turns, n int) []schedule {
 // writers has two stores, each like a process, and a third store that checks the outcome.
 type writers struct {
 	conns  [2]*steppedSession
-	stores [2]*Store
-	third  *Store
+	stores [2]*testStore
+	third  *testStore
 	board  *leaderboard.Board
 	user   leaderboard.UserID
 	clock  time.Time
@@ -214,7 +214,7 @@ func newWriters(t testing.TB, connect func() conn, b leaderboard.Board, user lea
 		w.conns[i] = newSteps(connect())
 		w.stores[i] = openWith(w.conns[i], "dc1", false, true)
 	}
-	w.third = open(connect(), Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
+	w.third = openTest(connect(), Options{DataCenter: "dc1", Buckets: 2, CacheUsers: -1})
 	if err := w.third.CreateBoard(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -256,7 +256,7 @@ func scan(word, format string, n *int) bool {
 	return err == nil
 }
 
-func (w *writers) apply(ctx context.Context, store *Store, results ...string) error {
+func (w *writers) apply(ctx context.Context, store *testStore, results ...string) error {
 	var list []leaderboard.MatchResult
 	for _, r := range results {
 		list = append(list, w.result(r))
@@ -264,7 +264,7 @@ func (w *writers) apply(ctx context.Context, store *Store, results ...string) er
 	return w.send(ctx, store, list)
 }
 
-func (w *writers) send(ctx context.Context, store *Store, list []leaderboard.MatchResult) error {
+func (w *writers) send(ctx context.Context, store *testStore, list []leaderboard.MatchResult) error {
 	report, err := store.Apply(ctx, w.board, list)
 	for _, o := range report.Outcomes {
 		err = errors.Join(err, o.Err)
@@ -356,7 +356,7 @@ type encounter struct {
 	name    string
 	policy  leaderboard.Policy
 	prepare func(ctx context.Context, w *writers) error
-	calls   [2]func(ctx context.Context, w *writers, s *Store) error
+	calls   [2]func(ctx context.Context, w *writers, s *testStore) error
 	// The score of each match after both calls; nil if the scores depend on the order of
 	// the calls.
 	stands map[leaderboard.MatchID]leaderboard.Score
@@ -368,8 +368,8 @@ func (e *encounter) board() leaderboard.Board {
 	return b
 }
 
-func applies(results ...string) func(context.Context, *writers, *Store) error {
-	return func(ctx context.Context, w *writers, s *Store) error { return w.apply(ctx, s, results...) }
+func applies(results ...string) func(context.Context, *writers, *testStore) error {
+	return func(ctx context.Context, w *writers, s *testStore) error { return w.apply(ctx, s, results...) }
 }
 
 // After firstApplies, the first store has the claim and a summary of the user: see summary.go.
@@ -384,7 +384,7 @@ func firstAppliesAfterOldRows(results ...string) func(context.Context, *writers)
 	}
 }
 
-func (w *writers) writeOldRows(ctx context.Context, s *Store) error {
+func (w *writers) writeOldRows(ctx context.Context, s *testStore) error {
 	key := userKey{leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, 0, w.user}
 	inc, err := s.readIncarnation(ctx, key.SeasonKey)
 	e := leaderboard.Entry{Key: w.board.ScorePrefix(300, stepsEpoch), AchievedAt: stepsEpoch, User: w.user}
@@ -394,113 +394,113 @@ func (w *writers) writeOldRows(ctx context.Context, s *Store) error {
 	return err
 }
 
-func removesOrphans(ctx context.Context, _ *writers, s *Store) error {
+func removesOrphans(ctx context.Context, _ *writers, s *testStore) error {
 	_, err := removeOrphans(ctx, s)
 	return err
 }
 
 var encounters = []encounter{
 	{"two new results", leaderboard.Sum, firstApplies("m 1"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("y 100")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 10"), applies("y 100")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 10, "y": 100}},
 	{"a user's first results", leaderboard.Sum, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{applies("x 10 red"), applies("y 100 blue")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 10 red"), applies("y 100 blue")},
 		map[leaderboard.MatchID]leaderboard.Score{"x": 10, "y": 100}},
 	{"one result is better than the best one, the other is not", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), applies("y 3")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), applies("y 3")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50, "y": 3}},
 	{"both results are better than the best one", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), applies("y 60 red")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), applies("y 60 red")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50, "y": 60}},
 	{"two payloads of one revision", leaderboard.Sum, firstApplies("m 1"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("x 20")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 10"), applies("x 20")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 20}},
 	{"two payloads of one revision, the greater one first", leaderboard.Best, firstApplies("m 1"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 20"), applies("x 10")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 20"), applies("x 10")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 20}},
 	{"a result and its correction", leaderboard.Sum, firstApplies("m 1"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("x 4 r1")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 10"), applies("x 4 r1")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 4}},
 	{"a result and the retraction of the best result", leaderboard.Best, firstApplies("m 5", "n 50 red"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 20"), applies("n r1 retracted")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 20"), applies("n r1 retracted")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 20}},
 	{"a retraction, and a correction that keeps the score", leaderboard.Best, func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 5"), w.apply(ctx, w.stores[1], "n 50"))
-	}, [2]func(context.Context, *writers, *Store) error{applies("n r1 retracted"), applies("m 5 r1")},
+	}, [2]func(context.Context, *writers, *testStore) error{applies("n r1 retracted"), applies("m 5 r1")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
 	{"both stores have a summary and assume that they hold the claim", leaderboard.Sum, func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 1"), w.apply(ctx, w.stores[1], "n 2"))
-	}, [2]func(context.Context, *writers, *Store) error{applies("x 10"), applies("y 100")},
+	}, [2]func(context.Context, *writers, *testStore) error{applies("x 10"), applies("y 100")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "n": 2, "x": 10, "y": 100}},
 	{"two calls of one store, and one call of the other", leaderboard.Sum, firstApplies("m 1"),
-		[2]func(context.Context, *writers, *Store) error{func(ctx context.Context, w *writers, s *Store) error {
+		[2]func(context.Context, *writers, *testStore) error{func(ctx context.Context, w *writers, s *testStore) error {
 			return errors.Join(w.apply(ctx, s, "x 10"), w.apply(ctx, s, "z 1000"))
 		}, applies("y 100")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 10, "y": 100, "z": 1000}},
 	{"the same result twice", leaderboard.Sum, firstApplies("m 1"),
-		[2]func(context.Context, *writers, *Store) error{applySame, applySame},
+		[2]func(context.Context, *writers, *testStore) error{applySame, applySame},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 1, "same": 10}},
 	{"a user's first result twice", leaderboard.Sum, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{applySame, applySame},
+		[2]func(context.Context, *writers, *testStore) error{applySame, applySame},
 		map[leaderboard.MatchID]leaderboard.Score{"same": 10}},
 	{"a result and a ban", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), ban}, nil},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), ban}, nil},
 	{"a ban and a user's first result", leaderboard.Best, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), ban}, nil},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), ban}, nil},
 	{"a result and a recount", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), recount}, nil},
 	{"a recount and a user's first result", leaderboard.Best, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), recount}, nil},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), recount}, nil},
 	{"a result and the removal of orphan rows", leaderboard.Best, firstAppliesAfterOldRows("m 5 red", "n 4 blue"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), removesOrphans},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), removesOrphans},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "n": 4, "x": 50}},
 	{"a user's first result and the removal of orphan rows", leaderboard.Best, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), removesOrphans}, map[leaderboard.MatchID]leaderboard.Score{"x": 50}},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), removesOrphans}, map[leaderboard.MatchID]leaderboard.Score{"x": 50}},
 	{"an erasure and the removal of orphan rows", leaderboard.Best, firstAppliesAfterOldRows("m 5 red", "n 4 blue"),
-		[2]func(context.Context, *writers, *Store) error{erase, removesOrphans}, noResults},
+		[2]func(context.Context, *writers, *testStore) error{erase, removesOrphans}, noResults},
 	{"a retraction of the best result and the removal of orphan rows", leaderboard.Best, firstAppliesAfterOldRows("m 5 red", "n 400 red"),
-		[2]func(context.Context, *writers, *Store) error{applies("n r1 retracted"), removesOrphans},
+		[2]func(context.Context, *writers, *testStore) error{applies("n r1 retracted"), removesOrphans},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
 	{"a result and an erasure", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, noResults},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), erase}, noResults},
 	{"an erasure and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, noResults},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), erase}, noResults},
 	{"an erasure and a ban", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{erase, ban}, noResults},
+		[2]func(context.Context, *writers, *testStore) error{erase, ban}, noResults},
 	{"an erasure and the end of a ban", leaderboard.Best, func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 5 red"), ban(ctx, w, w.stores[1]))
-	}, [2]func(context.Context, *writers, *Store) error{erase, unban}, noResults},
+	}, [2]func(context.Context, *writers, *testStore) error{erase, unban}, noResults},
 	{"an erasure, and the end of a ban that does not exist", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{erase, unban}, noResults},
+		[2]func(context.Context, *writers, *testStore) error{erase, unban}, noResults},
 	{"two bans, each with an erasure", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{banAndErase, banAndErase}, noResults},
+		[2]func(context.Context, *writers, *testStore) error{banAndErase, banAndErase}, noResults},
 	{"a ban with an erasure, and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), banAndErase}, noResults},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), banAndErase}, noResults},
 	{"a ban and its end", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{ban, unban}, map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
+		[2]func(context.Context, *writers, *testStore) error{ban, unban}, map[leaderboard.MatchID]leaderboard.Score{"m": 5}},
 	{"a result and a change of divisions", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), divide("club")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), divide("club")},
 		map[leaderboard.MatchID]leaderboard.Score{"m": 5, "x": 50}},
 	{"a change of divisions and a user's first result", leaderboard.Sum, func(context.Context, *writers) error { return nil },
-		[2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), divide("club", "team")},
+		[2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), divide("club", "team")},
 		map[leaderboard.MatchID]leaderboard.Score{"x": 50}},
 	{"two results and a change of divisions", leaderboard.Sum, func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 1"), w.apply(ctx, w.stores[1], "n 2 blue"))
-	}, [2]func(context.Context, *writers, *Store) error{func(ctx context.Context, w *writers, s *Store) error {
+	}, [2]func(context.Context, *writers, *testStore) error{func(ctx context.Context, w *writers, s *testStore) error {
 		return errors.Join(w.apply(ctx, s, "x 10"), w.apply(ctx, s, "z 1000 red"))
 	}, divide("club")}, map[leaderboard.MatchID]leaderboard.Score{"m": 1, "n": 2, "x": 10, "z": 1000}},
 	{"a change of divisions and a ban", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{ban, divide("club")}, nil},
+		[2]func(context.Context, *writers, *testStore) error{ban, divide("club")}, nil},
 	{"two changes of divisions", leaderboard.Best, firstApplies("m 5 red"),
-		[2]func(context.Context, *writers, *Store) error{divide(), divide("club")}, nil},
+		[2]func(context.Context, *writers, *testStore) error{divide(), divide("club")}, nil},
 }
 
 // Every result was received before the time of the erasure, so it does not count even if it is
 // applied later.
 var noResults = map[leaderboard.MatchID]leaderboard.Score{}
 
-func divide(divisions ...string) func(context.Context, *writers, *Store) error {
-	return func(ctx context.Context, w *writers, s *Store) error {
+func divide(divisions ...string) func(context.Context, *writers, *testStore) error {
+	return func(ctx context.Context, w *writers, s *testStore) error {
 		b, err := s.AmendBoard(ctx, w.board.ID, func(b *leaderboard.Board) error { b.Divisions = divisions; return nil })
 		if err != nil {
 			return err
@@ -527,35 +527,35 @@ func divide(divisions ...string) func(context.Context, *writers, *Store) error {
 
 var voidEncounters = []encounter{
 	{name: "a result and the void of its match", policy: leaderboard.Sum, prepare: firstApplies("m 1"),
-		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 10"), void("x", 1)},
+		calls:  [2]func(context.Context, *writers, *testStore) error{applies("x 10"), void("x", 1)},
 		stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 10}},
 	{name: "a user's first result and the void of its match", policy: leaderboard.Best, prepare: func(context.Context, *writers) error { return nil },
-		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 10 red"), void("x", 1)},
+		calls:  [2]func(context.Context, *writers, *testStore) error{applies("x 10 red"), void("x", 1)},
 		stands: map[leaderboard.MatchID]leaderboard.Score{"x": 10}},
 	{name: "a correction and the void of its match", policy: leaderboard.Best, prepare: firstApplies("m 1", "x 5 red"),
-		calls:  [2]func(context.Context, *writers, *Store) error{applies("x 4 r1"), void("x", 1)},
+		calls:  [2]func(context.Context, *writers, *testStore) error{applies("x 4 r1"), void("x", 1)},
 		stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 4}},
 	{name: "a result and the end of the void of its match", policy: leaderboard.Sum, prepare: func(ctx context.Context, w *writers) error {
 		return errors.Join(w.apply(ctx, w.stores[0], "m 1", "x 5"), void("x", 1)(ctx, w, w.stores[1]))
-	}, calls: [2]func(context.Context, *writers, *Store) error{applies("x 7 r1", "y 100"), void("x", 2)},
+	}, calls: [2]func(context.Context, *writers, *testStore) error{applies("x 7 r1", "y 100"), void("x", 2)},
 		stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 7, "y": 100}},
 	{name: "a void and its end", policy: leaderboard.Sum, prepare: firstApplies("m 1", "x 5"),
-		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), void("x", 2)}, stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 5}},
+		calls: [2]func(context.Context, *writers, *testStore) error{void("x", 1), void("x", 2)}, stands: map[leaderboard.MatchID]leaderboard.Score{"m": 1, "x": 5}},
 	{name: "an erasure and a result of a match", policy: leaderboard.Best, prepare: firstApplies("m 5 red"),
-		calls: [2]func(context.Context, *writers, *Store) error{applies("x 50 blue"), erase}, stands: noResults},
+		calls: [2]func(context.Context, *writers, *testStore) error{applies("x 50 blue"), erase}, stands: noResults},
 	{name: "an erasure and a void", policy: leaderboard.Sum, prepare: firstApplies("m 1", "x 5"),
-		calls: [2]func(context.Context, *writers, *Store) error{void("x", 1), erase}, stands: noResults},
+		calls: [2]func(context.Context, *writers, *testStore) error{void("x", 1), erase}, stands: noResults},
 }
 
-func void(match leaderboard.MatchID, voids int64) func(context.Context, *writers, *Store) error {
-	return func(ctx context.Context, w *writers, s *Store) error {
+func void(match leaderboard.MatchID, voids int64) func(context.Context, *writers, *testStore) error {
+	return func(ctx context.Context, w *writers, s *testStore) error {
 		key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}, Match: match}
 		return w.applyVoids(ctx, s, leaderboard.MatchState{MatchKey: key, Voids: voids})
 	}
 }
 
 // applyVoids stores m, and gives its Voids to the results of the match.
-func (w *writers) applyVoids(ctx context.Context, s *Store, m leaderboard.MatchState) error {
+func (w *writers) applyVoids(ctx context.Context, s *testStore, m leaderboard.MatchState) error {
 	m, err := s.SetMatch(ctx, w.board, m)
 	if err != nil {
 		return err
@@ -574,7 +574,7 @@ func (w *writers) applyVoids(ctx context.Context, s *Store, m leaderboard.MatchS
 	return err
 }
 
-func finishVoids(ctx context.Context, w *writers, s *Store) error {
+func finishVoids(ctx context.Context, w *writers, s *testStore) error {
 	for m, err := range s.Matches(ctx, leaderboard.SeasonKey{Board: w.board.ID, Season: leaderboard.SeasonAll}) {
 		if err == nil && m.Applied < m.Voids {
 			err = w.applyVoids(ctx, s, m)
@@ -586,32 +586,32 @@ func finishVoids(ctx context.Context, w *writers, s *Store) error {
 	return nil
 }
 
-func applySame(ctx context.Context, w *writers, s *Store) error {
+func applySame(ctx context.Context, w *writers, s *testStore) error {
 	r := w.result("same 10")
 	r.AchievedAt, r.ReceivedAt = stepsEpoch, stepsEpoch
 	return w.send(ctx, s, []leaderboard.MatchResult{r})
 }
 
-func ban(ctx context.Context, w *writers, s *Store) error   { return w.setBan(ctx, s, true) }
-func unban(ctx context.Context, w *writers, s *Store) error { return w.setBan(ctx, s, false) }
+func ban(ctx context.Context, w *writers, s *testStore) error   { return w.setBan(ctx, s, true) }
+func unban(ctx context.Context, w *writers, s *testStore) error { return w.setBan(ctx, s, false) }
 
-func (w *writers) setBan(ctx context.Context, s *Store, banned bool) error {
+func (w *writers) setBan(ctx context.Context, s *testStore, banned bool) error {
 	changes, err := s.SetBan(ctx, leaderboard.Ban{User: w.user, Banned: banned})
 	w.notifyChanges(changes)
 	return err
 }
 
-func banAndErase(ctx context.Context, w *writers, s *Store) error {
+func banAndErase(ctx context.Context, w *writers, s *testStore) error {
 	return errors.Join(ban(ctx, w, s), erase(ctx, w, s))
 }
 
-func recount(ctx context.Context, w *writers, s *Store) error {
+func recount(ctx context.Context, w *writers, s *testStore) error {
 	change, err := s.Recount(ctx, w.board, leaderboard.SeasonAll, w.user)
 	w.notify(change.After)
 	return err
 }
 
-func erase(ctx context.Context, w *writers, s *Store) error {
+func erase(ctx context.Context, w *writers, s *testStore) error {
 	changes, err := s.Erase(ctx, w.user, stepsEpoch.Add(time.Minute))
 	w.notifyChanges(changes)
 	return err

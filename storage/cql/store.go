@@ -14,17 +14,14 @@
 //     `applied_in` has, for each data center, the field Applied of the
 //     [leaderboard.MatchState]. A row without a match id
 //     marks an incarnation with rows in match_users (matches.go).
-//   - The tables final_pages and final_places have final standings (directory.go). The table
-//     final_generations has the number of pages of each generation.
 //   - The table rank_changes has the changes that the index of a data center may lack
 //     (changes.go).
-//   - The table final_marks has the users whose changes the final standings may lack
-//     (marks.go).
 //   - A row of user_entries without an entry registers a user: the user has data in the
 //     season, or will soon have data.
 //   - The column `changed` of table seasons has the time of the season's last change
 //     (NoteChange).
-//   - The tables registers and rows have the registers and rows of package storage.
+//   - The tables registers, rows and transient_rows have the registers and rows of package
+//     storage.
 //   - If the column `season` of table seasons begins with a tab, the row records deletions
 //     (deletionRow).
 package cql
@@ -79,7 +76,7 @@ type Store struct {
 	applying     chan struct{}                // has an element for each user whom Apply processes
 	sequence     atomic.Int64                 // number of the last stored summary
 	cache        *lru.Cache[userKey, summary] // nil disables caching
-	pages        *pageCache
+	finals       storage.Finals
 	announced    *lru.Cache[announcement, struct{}]
 	matchRows    *lru.Cache[matchRow, struct{}]
 	walk         ladderWalk // see RemoveOrphanRows
@@ -123,7 +120,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 }
 
 func open(c conn, o Options) *Store {
-	s := &Store{conn: c, applying: make(chan struct{}, maxApplying), dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, headRows: headRows, storedFrom: storedFrom, maxMatches: defaultMaxMatches, maxSeasons: leaderboard.MaxBoardSeasons, now: time.Now, pages: newPageCache()}
+	s := &Store{conn: c, applying: make(chan struct{}, maxApplying), dc: o.DataCenter, buckets: o.Buckets, parallel: defaultParallel, headRows: headRows, storedFrom: storedFrom, maxMatches: defaultMaxMatches, maxSeasons: leaderboard.MaxBoardSeasons, now: time.Now}
 	if _, err := rand.Read(s.name[:]); err != nil {
 		panic(err)
 	}
@@ -183,6 +180,11 @@ func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(
 		leave()
 		return nil, fmt.Errorf("cql: wait for other calls on user %q: %w", user, ctx.Err())
 	}
+}
+
+// Environment implements [storage.Backend].
+func (s *Store) Environment() storage.Environment {
+	return storage.Environment{Region: s.dc, Parallel: s.parallel, Now: s.now}
 }
 
 func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {

@@ -10,7 +10,7 @@ import (
 // A correction and the result that stands have the same hash of 32 bits (shortHash). The store
 // must not take the correction for a repetition.
 func TestACorrectionWithTheSameShortHashIsApplied(t *testing.T) {
-	s := open(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
+	s := openTest(newModel(nil), Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
 	if err := s.CreateBoard(t.Context(), b); err != nil {
 		t.Fatal(err)

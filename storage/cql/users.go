@@ -163,7 +163,7 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(s.eraseMarks(ctx, user), s.eraseRecent(ctx, user, &acc.account)); err != nil {
+	if err := errors.Join(s.finals.EraseMarks(ctx, user), s.eraseRecent(ctx, user, &acc.account)); err != nil {
 		return nil, err
 	}
 	// a writer that registers the user after this read finds the new epoch
@@ -205,7 +205,9 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	if err := s.forEach(ctx, len(names), func(ctx context.Context, i int) error { return s.conn.write(ctx, divisions[names[i]]...) }); err != nil {
 		return leaderboard.Change{}, err
 	}
-	if err := s.eraseFinal(ctx, key); err != nil {
+	ofKey := incarnation{number: key.incarnation}
+	known := ofKey.known(key.SeasonKey)
+	if err := s.finals.Erase(ctx, &known, key.user); err != nil {
 		return leaderboard.Change{}, err
 	}
 	// A repeated Erase finds the rows by the divisions in the user's partition of the table

@@ -59,7 +59,7 @@ func processTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func openBench(b *testing.B, fs vfs.FS) *Store {
+func openBench(b *testing.B, fs vfs.FS) *testStore {
 	b.Helper()
 	dir := "data"
 	if fs == nil {
@@ -84,17 +84,17 @@ func benchResult(user, match int) leaderboard.MatchResult {
 
 // writeFloor sets and deletes as many rows as Apply does for users who already have results. It
 // deletes rows that need not exist.
-func writeFloor(s *Store, results []leaderboard.MatchResult) error {
+func writeFloor(s *testStore, results []leaderboard.MatchResult) error {
 	return writeRows(s, results, true, pebble.Sync)
 }
 
 // If replace is true, writeRows also deletes ladder rows, which need not exist.
-func writeRows(s *Store, results []leaderboard.MatchResult, replace bool, opts *pebble.WriteOptions) error {
+func writeRows(s *testStore, results []leaderboard.MatchResult, replace bool, opts *pebble.WriteOptions) error {
 	rowKey := makeSeasonRowKey(1, testSeason.Season)
 	bd := s.board("b")
 	batch := s.db.NewBatch()
 	for _, r := range results {
-		st := userState{s: s, bd: bd, season: r.Season, user: r.User, rowKey: rowKey}
+		st := userState{s: s.Store, bd: bd, season: r.Season, user: r.User, rowKey: rowKey}
 		st.row.tally = bd.Add(st.row.tally, &r)
 		old := st.entry()
 		old.AchievedAt = old.AchievedAt.Add(-time.Millisecond)
@@ -165,7 +165,7 @@ func BenchmarkStore(b *testing.B) {
 // benchMatch is the number of matches that benchmarkApply has used.
 var benchMatch atomic.Int64
 
-func benchmarkApply(b *testing.B, s, floor *Store, users, workers, size int) {
+func benchmarkApply(b *testing.B, s, floor *testStore, users, workers, size int) {
 	count := int64(b.N * size)
 	first := int(benchMatch.Add(count)-count) + users
 	batch := func(i int) []leaderboard.MatchResult {
@@ -201,7 +201,7 @@ func BenchmarkApplyToUserWithResults(b *testing.B) {
 	}
 }
 
-func loadUsers(b *testing.B, s *Store, n int) {
+func loadUsers(b *testing.B, s *testStore, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
 	for from := 0; from < n; from += len(results) {
@@ -216,7 +216,7 @@ func loadUsers(b *testing.B, s *Store, n int) {
 	}
 }
 
-func loadRows(b *testing.B, s *Store, first, n int) {
+func loadRows(b *testing.B, s *testStore, first, n int) {
 	b.Helper()
 	results := make([]leaderboard.MatchResult, 0, 5000)
 	for ; first < n; first += len(results) {
@@ -233,7 +233,7 @@ func loadRows(b *testing.B, s *Store, first, n int) {
 	}
 }
 
-func benchmarkEntry(b *testing.B, s *Store, users int) {
+func benchmarkEntry(b *testing.B, s *testStore, users int) {
 	rowKey := makeSeasonRowKey(1, testSeason.Season)
 	user := func(i int) leaderboard.UserID { return benchResult(i*7919%users, 0).User }
 	compareToFloor(b, 1, func(i int) error {
@@ -259,7 +259,7 @@ func BenchmarkEntryOfUnknownUser(b *testing.B) {
 	}
 }
 
-func readPage(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
+func readPage(s *testStore, l leaderboard.Ladder, after leaderboard.SortKey) error {
 	n := 0
 	for _, err := range s.Entries(context.Background(), l, after) {
 		if err != nil {
@@ -272,7 +272,7 @@ func readPage(s *Store, l leaderboard.Ladder, after leaderboard.SortKey) error {
 	return fmt.Errorf("the page has %d entries, want 100", n)
 }
 
-func readPageFloor(s *Store, from []byte) error {
+func readPageFloor(s *testStore, from []byte) error {
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: from})
 	if err != nil {
 		return err
@@ -287,7 +287,7 @@ func readPageFloor(s *Store, from []byte) error {
 	return it.Close()
 }
 
-func benchmarkPage(b *testing.B, s *Store, users int) {
+func benchmarkPage(b *testing.B, s *testStore, users int) {
 	l := leaderboard.Ladder{SeasonKey: testSeason}
 	var keys []leaderboard.SortKey
 	i := 0
@@ -323,7 +323,7 @@ func BenchmarkTop100After10000Improvements(b *testing.B) {
 	compareToFloor(b, 1, func(int) error { return readPage(s, l, "") }, func(int) error { return readPage(floor, l, "") })
 }
 
-func benchmarkScan(b *testing.B, s *Store, users int) {
+func benchmarkScan(b *testing.B, s *testStore, users int) {
 	prefix := makeSeasonRowKey(1, testSeason.Season).ladder([]byte{slotOverall})
 	compareToFloor(b, 1, func(int) error {
 		n := 0

@@ -17,11 +17,10 @@ import (
 	leaderboard "github.com/open-leaderboard/leaderboard"
 )
 
-// A board is an immutable copy of a stored board. All copies share sealing.
+// A board is an immutable copy of a stored board.
 type board struct {
 	leaderboard.Board
-	number  uint32
-	sealing gate // held during a seal, a change of the divisions, and the deletion of the board or of one of its seasons
+	number uint32
 	// everyDivision has the result of Board.EveryDivision. Keys and rows contain indexes of this
 	// slice. All copies share it, because a reader with an old copy may read newer rows.
 	everyDivision *atomic.Pointer[[]string]
@@ -29,7 +28,7 @@ type board struct {
 }
 
 func newBoard(b leaderboard.Board, number uint32) *board {
-	bd := &board{Board: b, number: number, sealing: newGate(), everyDivision: &atomic.Pointer[[]string]{}, seasons: &knownSeasons{}}
+	bd := &board{Board: b, number: number, everyDivision: &atomic.Pointer[[]string]{}, seasons: &knownSeasons{}}
 	bd.setEveryDivision()
 	return bd
 }
@@ -100,7 +99,7 @@ func (s *Store) loadBoards() error {
 func (s *Store) board(id leaderboard.BoardID) *board { return s.boards.Load().byID[id] }
 
 // liveBoard returns the stored board with b's id and time of creation. No other
-// caller can delete it while this caller holds a stripe (see commit.go) or the lock sealing.
+// caller can delete it while this caller holds a stripe (see commit.go).
 func (s *Store) liveBoard(b *leaderboard.Board) (*board, error) {
 	bd := s.board(b.ID)
 	if bd == nil || !bd.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
@@ -171,29 +170,9 @@ func (s *Store) Boards(ctx context.Context) ([]leaderboard.Board, error) {
 	return out, nil
 }
 
-// AmendBoard implements [leaderboard.Store].
+// AmendBoard implements [leaderboard.Store]. A change of divisions holds all stripes, so later
+// changes of users use the new divisions.
 func (s *Store) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
-	b, err := s.amendBoard(ctx, id, false, change)
-	if !errors.Is(err, errDivisions) {
-		return b, err
-	}
-	bd := s.board(id)
-	if bd == nil {
-		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
-	}
-	if err := s.lock(ctx, bd.sealing); err != nil {
-		return leaderboard.Board{}, err
-	}
-	defer bd.sealing.unlock()
-	return s.amendBoard(ctx, id, true, change)
-}
-
-var errDivisions = errors.New("pebble: the divisions change")
-
-// If the divisions change and holdsSealing is false, amendBoard writes nothing and returns
-// errDivisions. A change of divisions holds all stripes, so later changes of users use the new
-// divisions.
-func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSealing bool, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
 		return leaderboard.Board{}, err
@@ -204,7 +183,7 @@ func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSea
 		unlock()
 		return leaderboard.Board{}, fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
-	amended := &board{number: bd.number, sealing: bd.sealing, everyDivision: bd.everyDivision, seasons: bd.seasons}
+	amended := &board{number: bd.number, everyDivision: bd.everyDivision, seasons: bd.seasons}
 	batch := s.db.NewBatch()
 	if amended.Board, err = bd.Revise(change); err == nil {
 		amended.Board = amended.Clone()
@@ -212,9 +191,7 @@ func (s *Store) amendBoard(ctx context.Context, id leaderboard.BoardID, holdsSea
 	}
 	unlockUsers := func() {}
 	if err == nil && amended.Rules() != bd.Rules() {
-		if err = errDivisions; holdsSealing {
-			unlockUsers, err = s.lockAllUsers(ctx)
-		}
+		unlockUsers, err = s.lockAllUsers(ctx)
 	}
 	if err != nil {
 		unlock()
@@ -238,10 +215,6 @@ func (s *Store) DeleteBoard(ctx context.Context, id leaderboard.BoardID, at time
 	if bd == nil {
 		return fmt.Errorf("pebble: board %q: %w", id, leaderboard.ErrBoardNotFound)
 	}
-	if err := s.lock(ctx, bd.sealing); err != nil {
-		return err
-	}
-	defer bd.sealing.unlock()
 	unlock, err := s.lockAdmin(ctx)
 	if err != nil {
 		return err
@@ -280,7 +253,7 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	snapshot := s.db.NewSnapshot()
 	defer snapshot.Close()
 	changes := changeKey(prefix)
-	if err := errors.Join(deletePrefix(batch, prefix), deletePrefix(batch, changes)); err != nil {
+	if err := errors.Join(deletePrefix(batch, prefix), deletePrefix(batch, changes), s.endIncarnations(ctx, batch, prefix)); err != nil {
 		unlock()
 		onDone()
 		return errUnavailable("write", err)
@@ -300,10 +273,11 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	// Readers ignore season notes (see keys.go) without a user row. SetBan and Erase delete such
 	// notes. So an error of removeNotes is harmless.
 	_ = s.removeNotes(ctx, snapshot, bd, prefix)
-	return nil
+	return s.removeFinals(ctx, incarnationKey(prefix))
 }
 
-// removeNotes removes the season notes of the snapshot's users, except users with a new user row.
+// removeNotes removes the season notes of the snapshot's users, except users with a new user row,
+// and what the ended incarnation has of the users in final standings.
 func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *board, prefix []byte) error {
 	seasons, err := seasonsUnder(ctx, snapshot, prefix)
 	if err != nil {
@@ -312,8 +286,19 @@ func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *boa
 	const chunk = 512
 	for _, season := range seasons {
 		rowKey := makeSeasonRowKey(bd.number, season)
+		var row incarnationRow
+		hasFinals, err := s.get(incarnationKey(rowKey), row.decode)
+		if err != nil {
+			return err
+		}
+		ended := incarnationOf(bd.number, leaderboard.SeasonKey{Board: bd.ID, Season: season}, row.number-1)
 		var users []leaderboard.UserID
 		flush := func() error {
+			if hasFinals {
+				if err := s.finals.RemoveUsers(ctx, &ended, users); err != nil {
+					return err
+				}
+			}
 			numbers := make([]int, len(users))
 			for i, user := range users {
 				numbers[i] = stripeOf(user)
@@ -337,7 +322,7 @@ func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *boa
 			return s.commit(ctx, batch, unlock)
 		}
 		rows := rowKey.kind(dataUser)
-		err := scan(ctx, snapshot, rows, keyAfter(rows), func(key, _ []byte) (bool, error) {
+		err = scan(ctx, snapshot, rows, keyAfter(rows), func(key, _ []byte) (bool, error) {
 			users = append(users, leaderboard.UserID(key[len(rows):]))
 			if len(users) < chunk {
 				return true, nil

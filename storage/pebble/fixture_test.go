@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 )
 
 var testEpoch = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
@@ -27,16 +29,29 @@ func testResult(user leaderboard.UserID, match leaderboard.MatchID, revision int
 	}
 }
 
-func mustOpen(t testing.TB, dir string, opts Options) *Store {
+func mustOpen(t testing.TB, dir string, opts Options) *testStore {
 	t.Helper()
 	s, err := Open(dir, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return &testStore{s, engine.New(s)}
 }
 
-func mustClose(t testing.TB, s *Store) {
+// A testStore is a store with the engine over it.
+type testStore struct {
+	*Store
+	*engineStore
+}
+
+type engineStore = engine.Store
+
+// Erase erases the details of acts too.
+func (s *testStore) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
+	return s.engineStore.Erase(ctx, user, at)
+}
+
+func mustClose(t testing.TB, s *testStore) {
 	t.Helper()
 	if err := s.Close(); err != nil {
 		t.Errorf("Close: %v", err)
@@ -45,7 +60,7 @@ func mustClose(t testing.TB, s *Store) {
 
 // checkLadders checks that Recount changes no entry, that the season has no orphan rows, and that
 // the overall ladder has n rows.
-func checkLadders(t *testing.T, s *Store, n int) {
+func checkLadders(t *testing.T, s *testStore, n int) {
 	t.Helper()
 	for user := range s.Users(t.Context(), testSeason) {
 		c, err := s.Recount(t.Context(), testBoard(), testSeason.Season, user)
@@ -69,7 +84,7 @@ func checkLadders(t *testing.T, s *Store, n int) {
 	}
 }
 
-func openTest(t testing.TB) *Store {
+func openTest(t testing.TB) *testStore {
 	t.Helper()
 	s := mustOpen(t, "data", Options{FS: vfs.NewMem()})
 	t.Cleanup(func() { mustClose(t, s) })
@@ -79,14 +94,14 @@ func openTest(t testing.TB) *Store {
 	return s
 }
 
-func mustApply(t testing.TB, s *Store, results ...leaderboard.MatchResult) {
+func mustApply(t testing.TB, s *testStore, results ...leaderboard.MatchResult) {
 	t.Helper()
 	if _, err := s.Apply(t.Context(), testBoard(), results); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func mustEntry(t testing.TB, s *Store, user leaderboard.UserID) leaderboard.Entry {
+func mustEntry(t testing.TB, s *testStore, user leaderboard.UserID) leaderboard.Entry {
 	t.Helper()
 	e, err := s.Entry(t.Context(), testSeason, user)
 	if err != nil {

@@ -21,28 +21,24 @@ import (
 //	k  list with length; key, raw              tag with length, and the value of the storage.Register
 //	h  list with length; tag with length; key, raw    nothing; the register has the tag
 //	a  list with length; key, raw              version of the storage.Row, uvarint, and its value; a removed row has no value
+//	a  list with length                         the version of RemoveRows, uvarint, unless it was storage.Last
+//	i  season                                   the incarnationRow: two uvarints
 //	n  user id, raw                            the user's bans as a JSON array
 //	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
 //	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
-//	p  user id with length; board id with length; season id with length; mark id, raw   the reason of a leaderboard.FinalMark
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
 //	e  SHA-256 of a user id                    time of the user's erasure, and a version: the user's later entries have greater versions
 //	r  period, 4 bytes; user id with length; number of the board, 4 bytes; match id with length; season id, raw   the user's recent refusals, as a leaderboard.Record without a result: see refusals.go
 //	u  user id with length; season              nothing; a season note: the user may have a user row in this season
-//	d  season; s                                the sealRow as JSON
 //	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, tally
 //	d  season; r; user id with length; match id, raw   the leaderboard.Record
 //	d  season; m; match id with length; user id, raw   nothing; the user has a stored result of the match; only if Board.Matches
 //	d  season; v; match id, raw                 the leaderboard.MatchState
 //	d  season; w; match id, raw                 nothing; the match has or had a stored result; only if Board.Matches
 //	d  season; l; slot; sort key                the fields of the entry that its sort key does not hold
-//	d  season; f; generation, 4 bytes; n; slot        number of final standings of a ladder, uvarint
-//	d  season; f; generation, 4 bytes; p; slot; position, 8 bytes   final standing
-//	d  season; f; generation, 4 bytes; u; user id with length; slot   position, uvarint
 //
 // A "season" is the board's number, 4 bytes, and the season id with length. Numbers of boards are
-// never reused, so a new board with the id of a deleted board starts empty. A "generation" is the
-// number of one set of final standings: see sealRow. A "slot" names a ladder of a season, or the
+// never reused, so a new board with the id of a deleted board starts empty. A "slot" names a ladder of a season, or the
 // season's hidden entries:
 //
 //	0  the entries of users whom a ban hides
@@ -51,34 +47,29 @@ import (
 //
 // Integers of fixed width are big-endian.
 //
-// The data of a board, of a season or of a generation is one range of keys, and so are a user's
+// The data of a board or of a season is one range of keys, and so are a user's
 // records in a season. One DeleteRange removes a range. The rows of a ladder are one range, in
 // standing order. Slots 0 and 1 together have each entry once, and are one range for Scan.
 const (
-	kindBoard    = 'b'
-	kindRegister = 'k'
-	kindTag      = 'h'
-	kindRow      = 'a'
-	kindBan      = 'n'
-	kindBanEnd   = 't'
-	kindErased   = 'e'
-	kindDeleted  = 'x'
-	kindMark     = 'p'
-	kindChange   = 'c'
-	kindRefusals = 'r'
-	kindSeasons  = 'u'
-	kindData     = 'd'
-	dataSeal     = 's'
-	dataUser     = 'u'
-	dataRecord   = 'r'
-	dataMatch    = 'm'
-	dataVoid     = 'v'
-	dataMatchID  = 'w'
-	dataLadder   = 'l'
-	dataFinal    = 'f'
-	finalCount   = 'n'
-	finalByPlace = 'p'
-	finalByUser  = 'u'
+	kindBoard       = 'b'
+	kindRegister    = 'k'
+	kindTag         = 'h'
+	kindRow         = 'a'
+	kindIncarnation = 'i'
+	kindBan         = 'n'
+	kindBanEnd      = 't'
+	kindErased      = 'e'
+	kindDeleted     = 'x'
+	kindChange      = 'c'
+	kindRefusals    = 'r'
+	kindSeasons     = 'u'
+	kindData        = 'd'
+	dataUser        = 'u'
+	dataRecord      = 'r'
+	dataMatch       = 'm'
+	dataVoid        = 'v'
+	dataMatchID     = 'w'
+	dataLadder      = 'l'
 
 	slotHidden   = 0
 	slotOverall  = 1
@@ -112,12 +103,6 @@ func banKey(user leaderboard.UserID) []byte { return append([]byte{kindBan}, use
 
 func deletedKey(s leaderboard.SeasonKey) []byte {
 	return append(appendString([]byte{kindDeleted}, s.Board), s.Season...)
-}
-
-func marksPrefix(user leaderboard.UserID) []byte { return appendString([]byte{kindMark}, user) }
-
-func markKey(m *leaderboard.FinalMark) []byte {
-	return append(appendString(appendString(marksPrefix(m.User), m.Board), m.Season), m.ID...)
 }
 
 func erasedKey(hash [32]byte) []byte { return append([]byte{kindErased}, hash[:]...) }
@@ -180,26 +165,6 @@ func (k seasonRowKey) matchState(match leaderboard.MatchID) []byte {
 }
 
 func (k seasonRowKey) ladder(slot []byte) []byte { return append(k.kind(dataLadder), slot...) }
-
-func (k seasonRowKey) finalGeneration(generation uint32) []byte {
-	return binary.BigEndian.AppendUint32(k.kind(dataFinal), generation)
-}
-
-func (k seasonRowKey) finalCount(generation uint32, slot []byte) []byte {
-	return append(append(k.finalGeneration(generation), finalCount), slot...)
-}
-
-func (k seasonRowKey) finalPlaces(generation uint32, slot []byte) []byte {
-	return append(append(k.finalGeneration(generation), finalByPlace), slot...)
-}
-
-func (k seasonRowKey) finalPlace(generation uint32, slot []byte, position int64) []byte {
-	return binary.BigEndian.AppendUint64(k.finalPlaces(generation, slot), uint64(position))
-}
-
-func (k seasonRowKey) finalUser(generation uint32, user leaderboard.UserID) []byte {
-	return appendString(append(k.finalGeneration(generation), finalByUser), user)
-}
 
 func divisionSlot(attribute int, value string) []byte {
 	return appendString([]byte{slotDivision, byte(attribute)}, value)

@@ -8,7 +8,10 @@ import (
 	"iter"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/open-leaderboard/leaderboard/storage"
 )
@@ -175,6 +178,22 @@ func (c *cell) beats(o *cell) bool {
 	return o.value != nil && (c.value == nil || bytes.Compare(c.value, o.value) > 0)
 }
 
+// floorOf returns the version of RemoveRows, or -1.
+func (s *Store) floorOf(list string) (floor int64, err error) {
+	floor = -1
+	_, err = s.get(rowKey(list, nil), func(b []byte) error {
+		version, err := decodeUvarint(b)
+		floor = int64(version)
+		return err
+	})
+	return floor, err
+}
+
+// WriteAll implements [storage.Rows].
+func (s *Store) WriteAll(ctx context.Context, writes ...storage.RowWrite) error {
+	return s.WriteRows(ctx, writes...)
+}
+
 // WriteRows implements [storage.Rows]. The caller must not write one key twice.
 func (s *Store) WriteRows(ctx context.Context, writes ...storage.RowWrite) error {
 	var lists []string
@@ -186,23 +205,96 @@ func (s *Store) WriteRows(ctx context.Context, writes ...storage.RowWrite) error
 		return err
 	}
 	batch := s.db.NewBatch()
+	floors := map[string]int64{}
 	for i := range writes {
-		w := &writes[i]
-		key, next, wins := rowKey(w.List, w.Key), cell{w.Version, w.Value}, true
-		_, err := s.get(key, func(b []byte) error {
-			stored, err := decodeCell(b)
-			wins = next.beats(&stored)
-			return err
-		})
-		if err == nil && wins {
-			err = batch.Set(key, append(binary.AppendUvarint(nil, uint64(w.Version)), w.Value...), nil)
-		}
-		if err != nil {
+		if err := s.addWrite(batch, &writes[i], floors); err != nil {
 			unlock()
 			return err
 		}
 	}
 	return s.commit(ctx, batch, unlock)
+}
+
+func (s *Store) addWrite(batch *pebble.Batch, w *storage.RowWrite, floors map[string]int64) error {
+	key, next := rowKey(w.List, w.Key), cell{w.Version, w.Value}
+	floor, known := floors[w.List]
+	if !known {
+		var err error
+		if floor, err = s.floorOf(w.List); err != nil {
+			return err
+		}
+		floors[w.List] = floor
+	}
+	wins := w.Version > floor
+	if _, err := s.get(key, func(b []byte) error {
+		stored, err := decodeCell(b)
+		wins = wins && next.beats(&stored)
+		return err
+	}); err != nil || !wins {
+		return err
+	}
+	if w.Value == nil && (w.Version == storage.Last || strings.HasPrefix(w.List, storage.Transient)) {
+		return batch.Delete(key, nil)
+	}
+	return batch.Set(key, append(binary.AppendUvarint(nil, uint64(w.Version)), w.Value...), nil)
+}
+
+// RemoveRows implements [storage.Rows].
+func (s *Store) RemoveRows(ctx context.Context, version int64, lists ...string) error {
+	unlock, err := s.lockLists(ctx, lists...)
+	if err != nil {
+		return err
+	}
+	batch := s.db.NewBatch()
+	for _, list := range lists {
+		if err := s.addRemoval(ctx, batch, list, version); err != nil {
+			unlock()
+			return err
+		}
+	}
+	if batch.Empty() {
+		unlock()
+		return s.syncVisible(ctx)
+	}
+	return s.commit(ctx, batch, unlock)
+}
+
+func (s *Store) addRemoval(ctx context.Context, batch *pebble.Batch, list string, version int64) error {
+	prefix := rowKey(list, nil)
+	floor, err := s.floorOf(list)
+	if err == nil && version != storage.Last && version > floor {
+		err = batch.Set(prefix, binary.AppendUvarint(nil, uint64(version)), nil)
+	}
+	if err != nil {
+		return err
+	}
+	return s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
+		if len(key) == len(prefix) {
+			if version == storage.Last {
+				return true, batch.Delete(key, nil)
+			}
+			return true, nil
+		}
+		c, err := decodeCell(value)
+		if err == nil && c.version <= version {
+			err = batch.Delete(key, nil)
+		}
+		return true, err
+	})
+}
+
+// ListRows implements [storage.Rows].
+func (s *Store) ListRows(ctx context.Context, lists []string, prefix []byte) iter.Seq2[storage.ListRow, error] {
+	return func(yield func(storage.ListRow, error) bool) {
+		for _, list := range lists {
+			lower := rowKey(list, prefix)
+			for row, err := range s.rowsFrom(ctx, list, lower, keyAfter(lower)) {
+				if !yield(storage.ListRow{List: list, Row: row}, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Rows implements [storage.Rows].
@@ -212,8 +304,16 @@ func (s *Store) Rows(ctx context.Context, list string, after []byte) iter.Seq2[s
 	if len(after) > 0 {
 		lower = append(lower, 0)
 	}
-	return scanRows(ctx, s, lower, keyAfter(prefix), func(key, value []byte) (storage.Row, bool, error) {
+	return s.rowsFrom(ctx, list, lower, keyAfter(prefix))
+}
+
+func (s *Store) rowsFrom(ctx context.Context, list string, lower, upper []byte) iter.Seq2[storage.Row, error] {
+	prefix := len(rowKey(list, nil))
+	return scanRows(ctx, s, lower, upper, func(key, value []byte) (storage.Row, bool, error) {
+		if len(key) == prefix { // see floorOf
+			return storage.Row{}, false, nil
+		}
 		c, err := decodeCell(value)
-		return storage.Row{Key: bytes.Clone(key[len(prefix):]), Value: bytes.Clone(c.value)}, c.value != nil, err
+		return storage.Row{Key: bytes.Clone(key[prefix:]), Value: bytes.Clone(c.value)}, c.value != nil, err
 	})
 }

@@ -262,11 +262,15 @@ func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leade
 	if _, err := s.liveBoard(b); err != nil {
 		return nil, err
 	}
-	records, err := s.Seasons(ctx, b.ID)
+	all, err := s.Incarnations(ctx, b.ID)
 	var seasons []leaderboard.SeasonID
-	for _, r := range records {
-		if r.Rules >= b.Rules() {
-			seasons = append(seasons, r.Season)
+	for _, i := range all {
+		rules, sealed, err := s.finals.Overtake(ctx, &i)
+		if err != nil {
+			return nil, err
+		}
+		if !sealed || rules >= b.Rules() {
+			seasons = append(seasons, i.Season)
 		}
 	}
 	return seasons, err

@@ -122,13 +122,13 @@ func TestRecountRegistersUsers(t *testing.T) {
 }
 
 func TestRecountRepairs(t *testing.T) {
-	set := func(t *testing.T, s *Store, key, value []byte) {
+	set := func(t *testing.T, s *testStore, key, value []byte) {
 		t.Helper()
 		if err := s.db.Set(key, value, pebble.Sync); err != nil {
 			t.Fatal(err)
 		}
 	}
-	del := func(t *testing.T, s *Store, key []byte) {
+	del := func(t *testing.T, s *testStore, key []byte) {
 		t.Helper()
 		if err := s.db.Delete(key, pebble.Sync); err != nil {
 			t.Fatal(err)
@@ -136,16 +136,16 @@ func TestRecountRepairs(t *testing.T) {
 	}
 	tests := []struct {
 		name   string
-		damage func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement)
+		damage func(t *testing.T, s *testStore, rowKey seasonRowKey, rows []placement)
 	}{
-		{"a row of the overall ladder is missing", func(t *testing.T, s *Store, _ seasonRowKey, rows []placement) { del(t, s, rows[0].key) }},
-		{"a row of a division is missing", func(t *testing.T, s *Store, _ seasonRowKey, rows []placement) { del(t, s, rows[1].key) }},
-		{"a row of the overall ladder differs from the entry", func(t *testing.T, s *Store, _ seasonRowKey, rows []placement) {
+		{"a row of the overall ladder is missing", func(t *testing.T, s *testStore, _ seasonRowKey, rows []placement) { del(t, s, rows[0].key) }},
+		{"a row of a division is missing", func(t *testing.T, s *testStore, _ seasonRowKey, rows []placement) { del(t, s, rows[1].key) }},
+		{"a row of the overall ladder differs from the entry", func(t *testing.T, s *testStore, _ seasonRowKey, rows []placement) {
 			other := mustEntry(t, s, "u")
 			other.Match = "other"
 			set(t, s, rows[0].key, s.board("b").placements(makeSeasonRowKey(1, "all"), &other)[0].value)
 		}},
-		{"two orphan rows have another time and another division", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
+		{"two orphan rows have another time and another division", func(t *testing.T, s *testStore, rowKey seasonRowKey, rows []placement) {
 			orphan := mustEntry(t, s, "u")
 			orphan.AchievedAt = orphan.AchievedAt.Add(time.Second)
 			orphan.Divisions[0].Value = "X"
@@ -153,18 +153,18 @@ func TestRecountRepairs(t *testing.T) {
 				set(t, s, p.key, p.value)
 			}
 		}},
-		{"an orphan row is among the hidden entries", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
+		{"an orphan row is among the hidden entries", func(t *testing.T, s *testStore, rowKey seasonRowKey, rows []placement) {
 			orphan := mustEntry(t, s, "u")
 			orphan.Hidden = true
 			for _, p := range s.board("b").placements(rowKey, &orphan) {
 				set(t, s, p.key, p.value)
 			}
 		}},
-		{"the user's row is garbage", func(t *testing.T, s *Store, rowKey seasonRowKey, _ []placement) {
+		{"the user's row is garbage", func(t *testing.T, s *testStore, rowKey seasonRowKey, _ []placement) {
 			set(t, s, rowKey.user("u"), []byte("garbage"))
 		}},
-		{"the user's row is missing", func(t *testing.T, s *Store, rowKey seasonRowKey, _ []placement) { del(t, s, rowKey.user("u")) }},
-		{"the tally is wrong", func(t *testing.T, s *Store, rowKey seasonRowKey, _ []placement) {
+		{"the user's row is missing", func(t *testing.T, s *testStore, rowKey seasonRowKey, _ []placement) { del(t, s, rowKey.user("u")) }},
+		{"the tally is wrong", func(t *testing.T, s *testStore, rowKey seasonRowKey, _ []placement) {
 			row := userRow{version: 2}
 			r := testResult("u", "m", 0, 1234)
 			row.tally = testBoard().Add(row.tally, &r)
@@ -174,7 +174,7 @@ func TestRecountRepairs(t *testing.T) {
 			}
 			set(t, s, rowKey.user("u"), value)
 		}},
-		{"the user is hidden without a ban", func(t *testing.T, s *Store, rowKey seasonRowKey, rows []placement) {
+		{"the user is hidden without a ban", func(t *testing.T, s *testStore, rowKey seasonRowKey, rows []placement) {
 			st, err := s.loadUser(s.board("b"), "all", "u")
 			if err != nil {
 				t.Fatal(err)
@@ -186,8 +186,8 @@ func TestRecountRepairs(t *testing.T) {
 			}
 			set(t, s, rowKey.user("u"), value)
 		}},
-		{"the user's season note (see keys.go) is missing", func(t *testing.T, s *Store, _ seasonRowKey, _ []placement) { del(t, s, seasonsKey("u", 1, "all")) }},
-		{"the records are missing", func(t *testing.T, s *Store, rowKey seasonRowKey, _ []placement) {
+		{"the user's season note (see keys.go) is missing", func(t *testing.T, s *testStore, _ seasonRowKey, _ []placement) { del(t, s, seasonsKey("u", 1, "all")) }},
+		{"the records are missing", func(t *testing.T, s *testStore, rowKey seasonRowKey, _ []placement) {
 			del(t, s, rowKey.record("u", "1"))
 			del(t, s, rowKey.record("u", "2"))
 		}},

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 // Result implements [leaderboard.Store].
@@ -99,8 +100,8 @@ func (s *Store) UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.Ent
 	return func(yield func(leaderboard.EntryKey, error) bool) {
 		boards, err := s.Boards(ctx)
 		for i := 0; err == nil && i < len(boards); i++ {
-			var seasons []leaderboard.SeasonRecord
-			seasons, err = s.Seasons(ctx, boards[i].ID)
+			var seasons []storage.Incarnation
+			seasons, err = s.Incarnations(ctx, boards[i].ID)
 			for j := 0; err == nil && j < len(seasons); j++ {
 				var stopped bool
 				if stopped, err = s.unregisteredIn(ctx, seasons[j].SeasonKey, yield); stopped {

@@ -299,28 +299,6 @@ func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value [
 	return e, nil
 }
 
-// The row's key has the position, which is the ordinal rank.
-func appendStanding(dst []byte, s *leaderboard.Standing) []byte {
-	dst = binary.AppendUvarint(append(dst, rowFormat), uint64(s.Ranks.Competition))
-	dst = binary.AppendUvarint(dst, uint64(s.Ranks.Dense))
-	return append(dst, s.SortKey()...)
-}
-
-func (bd *board) decodeStanding(position int64, b []byte) (leaderboard.Standing, error) {
-	d := decoder{b: b}
-	if d.byte() != rowFormat {
-		return leaderboard.Standing{}, errFormat("final standing")
-	}
-	s := leaderboard.Standing{Ranks: leaderboard.Ranks{
-		Competition: int64(d.uvarint()), Dense: int64(d.uvarint()), Ordinal: position}}
-	var err error
-	s.Key, s.AchievedAt, s.User, err = leaderboard.SortKey(d.readRest()).Split(bd.RankKeyBytes())
-	if d.bad || err != nil {
-		return leaderboard.Standing{}, errors.Join(errFormat("final standing"), err)
-	}
-	return s, nil
-}
-
 func decodeUvarint(b []byte) (uint64, error) {
 	d := decoder{b: b}
 	v := d.uvarint()

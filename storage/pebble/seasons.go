@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"iter"
 	"slices"
 	"time"
@@ -44,50 +45,12 @@ func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons 
 
 // SeasonIDs implements [leaderboard.Store].
 func (s *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error) {
-	bd := s.board(id)
-	if bd == nil {
-		return nil, ctx.Err()
+	all, err := s.Incarnations(ctx, id)
+	var ids []leaderboard.SeasonID
+	for _, i := range all {
+		ids = append(ids, i.Season)
 	}
-	return seasonsUnder(ctx, s.db, boardPrefix(bd.number))
-}
-
-// Seasons implements [leaderboard.Store].
-func (s *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonRecord, error) {
-	bd := s.board(id)
-	if bd == nil {
-		return nil, ctx.Err()
-	}
-	seasons, err := seasonsUnder(ctx, s.db, boardPrefix(bd.number))
-	if err != nil {
-		return nil, err
-	}
-	var out []leaderboard.SeasonRecord
-	for _, season := range seasons {
-		record, err := s.seasonOf(bd, season)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, record)
-	}
-	return out, nil
-}
-
-// Season implements [leaderboard.Store].
-func (s *Store) Season(ctx context.Context, seasonKey leaderboard.SeasonKey) (leaderboard.SeasonRecord, error) {
-	bd := s.board(seasonKey.Board)
-	if err := ctx.Err(); err != nil || bd == nil {
-		return leaderboard.SeasonRecord{SeasonKey: seasonKey}, err
-	}
-	return s.seasonOf(bd, seasonKey.Season)
-}
-
-func (s *Store) seasonOf(bd *board, season leaderboard.SeasonID) (leaderboard.SeasonRecord, error) {
-	var row sealRow
-	sealed, err := s.getJSON(makeSeasonRowKey(bd.number, season).kind(dataSeal), &row)
-	if !sealed {
-		row.Rules = bd.Rules()
-	}
-	return row.record(leaderboard.SeasonKey{Board: bd.ID, Season: season}), err
+	return ids, err
 }
 
 // DeleteSeason implements [leaderboard.Store].
@@ -96,10 +59,6 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	if bd == nil {
 		return s.syncVisible(ctx)
 	}
-	if err := s.lock(ctx, bd.sealing); err != nil {
-		return err
-	}
-	defer bd.sealing.unlock()
 	batch := s.db.NewBatch()
 	onVisible, err := s.setDeleted(batch, seasonKey, at)
 	if err != nil {
@@ -108,9 +67,10 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), func() { onVisible(); bd.seasons.forget() }, func() {})
 }
 
-// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, so no deletion is ever
-// unfinished.
-func (s *Store) FinishDeletions(ctx context.Context) error { return s.removeExpired(ctx) }
+// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, but for final standings.
+func (s *Store) FinishDeletions(ctx context.Context) error {
+	return errors.Join(s.removeFinals(ctx, []byte{kindIncarnation}), s.removeExpired(ctx))
+}
 
 // RankChanges implements [leaderboard.Store]. It yields nothing: the index cannot lack a change,
 // because each start of the process fills it, and no other process changes the store.

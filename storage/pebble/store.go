@@ -25,7 +25,7 @@ import (
 )
 
 // Builds from before version 0.1.0 wrote lower format versions.
-const formatVersion = 4
+const formatVersion = 5
 
 const (
 	defaultCacheBytes = 64 << 20
@@ -59,7 +59,7 @@ type Store struct {
 	maxSeasons int // of a board: see isFull
 
 	boards  atomic.Pointer[catalog] // replaced while admin is held; all stripes are also held if a board is removed or its divisions change
-	admin   gate                    // held during a change of boards, and during an erasure
+	admin   gate                    // held during a change of boards
 	stripes [stripes]gate           // the locks of users: see commit.go
 
 	commits  sync.WaitGroup // the goroutines that write batches
@@ -68,8 +68,7 @@ type Store struct {
 	failed   chan struct{} // closed once the store has failed
 	failErr  error         // set before failed is closed
 
-	sealMu sync.Mutex
-	seals  map[leaderboard.SeasonKey]*seal // seals and amendments in progress
+	finals storage.Finals
 
 	// deleted has the time.Time of each SeasonKey's last deletion. A key without a season stands
 	// for its board.
@@ -112,7 +111,6 @@ func Open(dir string, opts Options) (*Store, error) {
 
 		admin:    newGate(),
 		failed:   make(chan struct{}),
-		seals:    map[leaderboard.SeasonKey]*seal{},
 		expiring: map[string]expiringRegister{},
 		orphans:  map[leaderboard.SeasonKey]orphans{},
 	}
@@ -305,14 +303,6 @@ func decodeJSON(b []byte, dst any) error {
 		return fmt.Errorf("pebble: %w: %w", leaderboard.ErrFormat, err)
 	}
 	return nil
-}
-
-func setJSON(b *pebble.Batch, key []byte, src any) error {
-	value, err := json.Marshal(src)
-	if err != nil {
-		return fmt.Errorf("pebble: encode: %w", err)
-	}
-	return b.Set(key, value, nil)
 }
 
 // The number of rows between two checks of ctx.

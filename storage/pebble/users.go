@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -61,18 +62,10 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 
 // Erase implements [leaderboard.Store].
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	// Without this lock, erasures of two users could decrement the same number of final standings,
-	// and one decrement would be lost.
-	unlockAdmin, err := s.lockAdmin(ctx)
+	unlock, err := s.lockUser(ctx, user)
 	if err != nil {
 		return nil, err
 	}
-	unlockUser, err := s.lockUser(ctx, user)
-	if err != nil {
-		unlockAdmin()
-		return nil, err
-	}
-	unlock := func() { unlockUser(); unlockAdmin() }
 	batch := s.db.NewBatch()
 	changes, err := s.erase(ctx, batch, user, leaderboard.Truncate(at))
 	if err != nil {
@@ -82,7 +75,48 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time
 	if err := s.commit(ctx, batch, unlock); err != nil {
 		return nil, err
 	}
-	return changes, nil
+	return changes, s.eraseFinals(ctx, user)
+}
+
+// eraseFinals removes an erased user from final standings, and then the user's season notes without
+// a user row. A repeated Erase finds the seasons by these notes.
+func (s *Store) eraseFinals(ctx context.Context, user leaderboard.UserID) error {
+	if err := s.finals.EraseMarks(ctx, user); err != nil {
+		return err
+	}
+	_, notes, err := s.userStates(ctx, user)
+	if err != nil {
+		return err
+	}
+	for _, key := range notes {
+		board, season, _, _ := parseSeasonKey(key[len(seasonsPrefix(user)):])
+		bd := s.boards.Load().byNumber[board]
+		if bd == nil {
+			continue
+		}
+		i, err := s.incarnation(bd, season)
+		if err == nil {
+			err = s.finals.Erase(ctx, &i, user)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	unlock, err := s.lockUser(ctx, user)
+	if err != nil {
+		return err
+	}
+	batch := s.db.NewBatch()
+	if _, notes, err = s.userStates(ctx, user); err == nil {
+		for _, key := range notes {
+			err = errors.Join(err, batch.Delete(key, nil))
+		}
+	}
+	if err != nil {
+		unlock()
+		return err
+	}
+	return s.commit(ctx, batch, unlock)
 }
 
 func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
@@ -118,20 +152,12 @@ func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard
 		if err := batch.Delete(st.rowKey.user(user), nil); err != nil {
 			return nil, err
 		}
-		if err := s.eraseFinal(ctx, batch, st); err != nil {
-			return nil, err
-		}
 		if err := s.noteChange(batch, st.rowKey, at); err != nil {
 			return nil, err
 		}
 		seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
 		changes = append(changes, leaderboard.Change{
 			Before: st.before, After: leaderboard.Entry{SeasonKey: seasonKey, User: user, Version: e.version}})
-	}
-	for _, prefix := range [][]byte{seasonsPrefix(user), marksPrefix(user)} {
-		if err := deletePrefix(batch, prefix); err != nil {
-			return nil, err
-		}
 	}
 	if err := s.eraseBans(batch, user); err != nil {
 		return nil, err

@@ -78,8 +78,15 @@ func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	if bd.Rules() == 0 {
 		return 0, nil
 	}
-	record, err := s.seasonOf(bd, season)
-	return record.Rules, err
+	i, err := s.incarnation(bd, season)
+	if err != nil {
+		return 0, err
+	}
+	rules, sealed, err := s.finals.SealedRules(context.Background(), &i)
+	if !sealed {
+		rules = i.Rules
+	}
+	return rules, err
 }
 
 // board returns a board with the divisions that the entry follows. If AmendBoard changed the

@@ -1,6 +1,8 @@
 package storagetest
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/finals"
 	"github.com/open-leaderboard/leaderboard/storage"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
@@ -27,10 +31,15 @@ func RunBackend(t *testing.T, newBackend func(testing.TB) storage.Backend) {
 		{"a register no longer exists after its TTL", registerExpires},
 		{"Rows yields the rows with greater keys, ordered by key", rowsAfter},
 		{"the order and the repetition of WriteRows do not matter", rowsInAnyOrder},
+		{"ListRows yields the rows of lists whose keys begin with a prefix", rowsOfLists},
+		{"after RemoveRows, earlier versions have no effect", removedLists},
+		{"a row can be written again after its last removal", lastRemovals},
+		{"a deletion ends the incarnation of a season, and tells of it", incarnationsEnd},
 		{"ErasedAt returns the time of the last erasure", erasedAt},
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
 			b := newBackend(t)
+			finals.New(b)
 			t.Cleanup(func() {
 				if err := b.Close(); err != nil {
 					t.Errorf("Close: %v", err)
@@ -242,6 +251,144 @@ func rowsInAnyOrder(t *testing.T, b storage.Backend) {
 			}
 		}
 		checkRows(t, b, list, nil, want)
+	}
+}
+
+// rowOf returns a write of a row whose value is the version.
+func rowOf(list, key string, version int64) storage.RowWrite {
+	return storage.RowWrite{List: list, Row: storage.Row{Key: []byte(key), Value: []byte(strconv.FormatInt(version, 10))}, Version: version}
+}
+
+func checkListRows(t *testing.T, b storage.Backend, prefix string, lists []string, want ...string) {
+	t.Helper()
+	var got []string
+	for row, err := range b.ListRows(t.Context(), lists, []byte(prefix)) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, fmt.Sprintf("%s %q %s", row.List, row.Key, row.Value))
+	}
+	slices.Sort(got) // the lists have any order
+	if err := diff(fmt.Sprintf("rows of the lists %q with prefix %q", lists, prefix), want, got); err != nil {
+		t.Error(err)
+	}
+}
+
+func rowsOfLists(t *testing.T, b storage.Backend) {
+	var writes []storage.RowWrite
+	for _, list := range []string{"l1", "l2", "l3", storage.Transient + "l"} {
+		for i, key := range []string{"a", "ab", "ab\xff", "ac", "b\xff", "c"} {
+			writes = append(writes, rowOf(list, key, int64(i+1)))
+		}
+	}
+	if err := b.WriteAll(t.Context(), writes...); err != nil {
+		t.Fatal(err)
+	}
+	checkListRows(t, b, "ab", []string{"l1", "l3", "unknown"}, `l1 "ab" 2`, `l1 "ab\xff" 3`, `l3 "ab" 2`, `l3 "ab\xff" 3`)
+	checkListRows(t, b, "b\xff", []string{"l2"}, `l2 "b\xff" 5`)
+	checkListRows(t, b, "", []string{storage.Transient + "l"}, `transient/l "a" 1`, `transient/l "ab" 2`, `transient/l "ab\xff" 3`, `transient/l "ac" 4`, `transient/l "b\xff" 5`, `transient/l "c" 6`)
+	checkListRows(t, b, "", nil)
+	for range b.ListRows(t.Context(), []string{"l1", "l2"}, nil) {
+		break
+	}
+}
+
+func removedLists(t *testing.T, b storage.Backend) {
+	write := func(writes ...storage.RowWrite) {
+		t.Helper()
+		if err := b.WriteAll(t.Context(), writes...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(rowOf("l1", "old", 1), rowOf("l1", "same", 5), rowOf("l1", "new", 6), rowOf("l2", "old", 1), rowOf("other", "old", 1))
+	for _, version := range []int64{5, 3} { // a lower version afterwards changes nothing
+		if err := b.RemoveRows(t.Context(), version, "l1", "l2"); err != nil {
+			t.Fatal(err)
+		}
+		checkListRows(t, b, "", []string{"l1", "l2", "other"}, `l1 "new" 6`, `other "old" 1`)
+	}
+	write(rowOf("l1", "late", 5), rowOf("l1", "later", 7))
+	checkListRows(t, b, "", []string{"l1", "l2"}, `l1 "later" 7`, `l1 "new" 6`)
+	if err := b.RemoveRows(t.Context(), storage.Last, "l1", "unknown"); err != nil {
+		t.Fatal(err)
+	}
+	checkListRows(t, b, "", []string{"l1"})
+}
+
+func lastRemovals(t *testing.T, b storage.Backend) {
+	for _, list := range []string{"l", storage.Transient + "l"} {
+		removal := rowOf(list, "a", storage.Last)
+		removal.Value = nil
+		for _, w := range []storage.RowWrite{rowOf(list, "a", 1), rowOf(list, "b", 1), removal} {
+			if err := b.WriteRows(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		}
+		checkListRows(t, b, "", []string{list}, list+` "b" 1`)
+	}
+}
+
+// finalsLog records the incarnations whose final standings a backend removes.
+type finalsLog struct {
+	storage.Finals
+	removed []string
+}
+
+func (l *finalsLog) RemoveUsers(context.Context, *storage.Incarnation, []leaderboard.UserID) error {
+	return nil
+}
+
+func (l *finalsLog) Remove(_ context.Context, i *storage.Incarnation) error {
+	l.removed = append(l.removed, i.ID)
+	return nil
+}
+
+func incarnationsEnd(t *testing.T, b storage.Backend) {
+	log := &finalsLog{}
+	b.UseFinals(log)
+	board := leaderboard.Board{ID: "b", Policy: leaderboard.Best, CreatedAt: epoch}
+	if err := b.CreateBoard(t.Context(), board); err != nil {
+		t.Fatal(err)
+	}
+	key := leaderboard.SeasonKey{Board: "b", Season: leaderboard.SeasonAll}
+	var ended []string
+	for range 3 {
+		opened, err := b.OpenIncarnation(t.Context(), &board, key.Season)
+		if err != nil || !opened.Of(&board) {
+			t.Fatalf("OpenIncarnation returned %+v, error %v; want an open incarnation of the board", opened, err)
+		}
+		if got, err := b.Incarnation(t.Context(), key, false); got.ID != opened.ID || !got.Open || err != nil {
+			t.Errorf("Incarnation returned %+v, error %v; want the opened incarnation %+v", got, err, opened)
+		}
+		if all, err := b.Incarnations(t.Context(), "b"); len(all) != 1 || all[0].ID != opened.ID || err != nil {
+			t.Errorf("Incarnations returned %+v, error %v; want the opened incarnation %+v", all, err, opened)
+		}
+		if slices.Contains(ended, opened.ID) {
+			t.Errorf("the incarnation %q is open again", opened.ID)
+		}
+		if err := b.DeleteSeason(t.Context(), key, epoch); err != nil {
+			t.Fatal(err)
+		}
+		ended = append(ended, opened.ID)
+		if err := diff("removed incarnations", ended, log.removed); err != nil {
+			t.Error(err)
+		}
+	}
+	last, err := b.OpenIncarnation(t.Context(), &board, key.Season)
+	if err == nil {
+		err = b.DeleteBoard(t.Context(), "b", epoch)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := diff("removed incarnations", append(ended, last.ID), log.removed); err != nil {
+		t.Error(err)
+	}
+	if got, err := b.Incarnation(t.Context(), key, false); got.Open || err != nil {
+		t.Errorf("after DeleteBoard, Incarnation returned %+v, error %v; want none that is open", got, err)
+	}
+	if _, err := b.OpenIncarnation(t.Context(), &board, key.Season); !errors.Is(err, leaderboard.ErrBoardNotFound) {
+		t.Errorf("after DeleteBoard, OpenIncarnation returned the error %v, want %v", err, leaderboard.ErrBoardNotFound)
 	}
 }
 

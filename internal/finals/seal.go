@@ -1,4 +1,4 @@
-package cql
+package finals
 
 import (
 	"cmp"
@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
-// A seal is a row of table seals. It names the valid generation of final standings.
+// A seal is the register of an incarnation. It names the valid generation of final standings.
 type seal struct {
-	Generation string                  `json:"generation,omitempty"` // a UUID; empty if the season is not sealed
+	Generation string                  `json:"generation,omitempty"` // random; empty if the season is not sealed
 	SealedAt   time.Time               `json:"sealed_at,omitzero"`
 	Amendments []leaderboard.Amendment `json:"amendments,omitempty"`
+	Rules      int                     `json:"rules,omitempty"` // of the valid generation
 	// Overtaken counts changes of entries that a pending generation may lack. If Overtaken
 	// changes after the generation became pending, the generation never becomes valid.
 	Overtaken int `json:"overtaken,omitempty"`
@@ -25,7 +27,7 @@ type seal struct {
 	// Base wrote all other directories.
 	Base    string            `json:"base,omitempty"`
 	Ladders map[string]string `json:"ladders,omitempty"`
-	// the data center that wrote the valid generation; empty if several have written parts
+	// The region that wrote the valid generation. Parts means that several have written parts.
 	Writer string `json:"writer,omitempty"`
 	// the number of generations that were ever added to Pending
 	Writes int64 `json:"writes,omitempty"`
@@ -34,8 +36,10 @@ type seal struct {
 	// generations that a process is writing or removing, or left when it died
 	Pending []pendingGeneration `json:"pending,omitempty"`
 
-	body string
+	body []byte
 }
+
+const parts = "several regions" // no name of a region has a space
 
 // A pendingGeneration is not valid, but may have rows. If Since is zero, another generation
 // has replaced it, and any process may remove it. Later generations may use its pages: see
@@ -47,7 +51,7 @@ type pendingGeneration struct {
 
 func (p *pendingGeneration) isReplaced() bool { return p.Since.IsZero() }
 
-var errEnded = errors.New("cql: the season was deleted while its final standings were written")
+var errEnded = errors.New("final standings: the season was deleted while its final standings were written")
 
 // pendingTimeout is the age at which Seal and Amend remove a pending generation. A writer
 // that is still alive starts again.
@@ -66,41 +70,38 @@ func (x *seal) addErased(division string, n int64) {
 	x.Erased[division] += n
 }
 
-func (x *seal) record(seasonKey leaderboard.SeasonKey, inc incarnation) leaderboard.SeasonRecord {
-	return leaderboard.SeasonRecord{SeasonKey: seasonKey, SealedAt: x.SealedAt, Amendments: x.Amendments, Rules: inc.rules}
+func (x *seal) record(inc *storage.Incarnation) leaderboard.SeasonRecord {
+	r := leaderboard.SeasonRecord{SeasonKey: inc.SeasonKey, SealedAt: x.SealedAt, Amendments: x.Amendments, Rules: inc.Rules}
+	if x.sealed() {
+		r.Rules = x.Rules
+	}
+	return r
 }
 
-func (s *Store) readSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) (seal, error) {
+func (p *season) readSeal(ctx context.Context) (seal, error) {
 	var x seal
-	q := op{selectSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number}}
-	err := s.conn.read(ctx, q, []any{&x.body}, func() bool { return true })
-	if err == nil && x.body != "" {
-		if err = json.Unmarshal([]byte(x.body), &x); err != nil {
-			err = fmt.Errorf("cql: seal: %w: %w", leaderboard.ErrFormat, err)
+	var err error
+	if x.body, err = p.b.Register(ctx, sealList(p.inc.ID), ""); err == nil && x.body != nil {
+		if err = json.Unmarshal(x.body, &x); err != nil {
+			err = fmt.Errorf("final standings: seal: %w: %w", leaderboard.ErrFormat, err)
 		}
 	}
 	return x, err
 }
 
-func (s *Store) swapSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, oldSeal, newSeal *seal) (bool, error) {
-	text, err := json.Marshal(newSeal)
-	if err != nil {
-		return false, fmt.Errorf("cql: seal: %w", err)
+func (p *season) swapSeal(ctx context.Context, oldSeal, newSeal *seal) (ok bool, err error) {
+	if newSeal.body, err = json.Marshal(newSeal); err != nil {
+		return false, fmt.Errorf("final standings: seal: %w", err)
 	}
-	newSeal.body = string(text)
-	key := []any{string(seasonKey.Board), string(seasonKey.Season), inc.number}
-	if oldSeal.body == "" {
-		return s.conn.swap(ctx, op{createSeal, append(key, newSeal.body)}, map[string]any{})
-	}
-	return s.conn.swap(ctx, op{changeSeal, append(append([]any{newSeal.body}, key...), oldSeal.body)}, map[string]any{})
+	return p.b.Swap(ctx, sealList(p.inc.ID), oldSeal.body, storage.Register{Value: newSeal.body})
 }
 
 // changeSeal applies change to the stored seal. If another process changes the seal
 // meanwhile, changeSeal starts again. If change returns false, changeSeal writes nothing
 // and returns ok as false.
-func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, change func(*seal) bool) (oldSeal, newSeal seal, ok bool, err error) {
+func (p *season) changeSeal(ctx context.Context, change func(*seal) bool) (oldSeal, newSeal seal, ok bool, err error) {
 	for {
-		if oldSeal, err = s.readSeal(ctx, seasonKey, inc); err != nil {
+		if oldSeal, err = p.readSeal(ctx); err != nil {
 			return oldSeal, newSeal, false, err
 		}
 		newSeal = oldSeal
@@ -109,15 +110,15 @@ func (s *Store) changeSeal(ctx context.Context, seasonKey leaderboard.SeasonKey,
 		if !change(&newSeal) {
 			return oldSeal, newSeal, false, nil
 		}
-		if ok, err = s.swapSeal(ctx, seasonKey, inc, &oldSeal, &newSeal); ok || err != nil {
+		if ok, err = p.swapSeal(ctx, &oldSeal, &newSeal); ok || err != nil {
 			return oldSeal, newSeal, ok, err
 		}
 	}
 }
 
 // Seal writes the final standings of a season, unless the season is sealed.
-func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, at time.Time) (leaderboard.SeasonRecord, error) {
-	return s.writeFinal(ctx, b, season, leaderboard.Amendment{At: at}, false)
+func (f *Store) Seal(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, at time.Time) (leaderboard.SeasonRecord, error) {
+	return f.writeFinal(ctx, b, id, leaderboard.Amendment{At: at}, false)
 }
 
 // writeFinal writes the final standings of a season as a new generation, which becomes
@@ -132,22 +133,21 @@ func (s *Store) Seal(ctx context.Context, b *leaderboard.Board, season leaderboa
 // The cached incarnation may have ended. So after the change of Pending, writeFinal reads
 // the season's row, and starts again if the incarnation has ended. A later deletion finds
 // the generation in Pending.
-func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, amend bool) (leaderboard.SeasonRecord, error) {
-	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
+func (f *Store) writeFinal(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, a leaderboard.Amendment, amend bool) (leaderboard.SeasonRecord, error) {
 	a.At = leaderboard.Truncate(a.At)
 	for {
-		inc, err := s.openIncarnation(ctx, b, season, nil)
+		inc, err := f.b.OpenIncarnation(ctx, b, id)
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}
-		p := pagedSeason{s, seasonKey, inc}
+		p := season{f, inc}
 		oldSeal, w, err := p.newPageWriter(ctx, func(x *seal) bool { return amend || !x.sealed() })
 		live := false
 		if err == nil {
-			live, err = s.whileOpen(ctx, seasonKey, inc, func(context.Context) error { return nil })
+			live, err = p.isOpen(ctx)
 		}
 		if err == nil && live && w == nil {
-			return oldSeal.record(seasonKey, inc), nil
+			return oldSeal.record(&inc), nil
 		}
 		if err == nil && live {
 			err = w.writeAll(ctx)
@@ -159,7 +159,7 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 			continue
 		}
 		if errors.Is(err, leaderboard.ErrFormat) { // damaged data makes every attempt fail, so remove the rows
-			err = errors.Join(err, s.removePending(ctx, seasonKey, inc, w.generation))
+			err = errors.Join(err, p.removePending(ctx, w.generation))
 		}
 		if err != nil {
 			return leaderboard.SeasonRecord{}, err
@@ -168,7 +168,7 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 		if ok || err != nil {
 			return record, err
 		}
-		if err := s.removePending(ctx, seasonKey, inc, w.generation); err != nil {
+		if err := p.removePending(ctx, w.generation); err != nil {
 			return leaderboard.SeasonRecord{}, err
 		}
 	}
@@ -178,7 +178,7 @@ func (s *Store) writeFinal(ctx context.Context, b *leaderboard.Board, season lea
 // Overtaken has grown since oldSeal was read. Then validate removes generations that were
 // replaced or have reached pendingTimeout.
 func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.Amendment) (leaderboard.SeasonRecord, bool, error) {
-	_, sealed, ok, err := w.s.changeSeal(ctx, w.seasonKey, w.inc, func(x *seal) bool {
+	_, sealed, ok, err := w.changeSeal(ctx, func(x *seal) bool {
 		isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }
 		if x.Generation != oldSeal.Generation || x.Overtaken != oldSeal.Overtaken || !slices.ContainsFunc(x.Pending, isOwn) {
 			return false
@@ -190,13 +190,13 @@ func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.
 			x.Pending = append(x.Pending, pendingGeneration{Generation: x.Generation})
 			x.addAmendment(&a)
 		}
-		x.Generation, x.Base, x.Erased, x.Ladders, x.Writer = w.generation, w.generation, nil, nil, w.s.dc
+		x.Generation, x.Base, x.Erased, x.Ladders, x.Writer, x.Rules = w.generation, w.generation, nil, nil, w.region(), w.inc.Rules
 		return true
 	})
 	if err != nil || !ok {
 		return leaderboard.SeasonRecord{}, false, err // after an error, the generation may be valid and must not be removed
 	}
-	return sealed.record(w.seasonKey, w.inc), true, w.s.removeOld(ctx, w.seasonKey, w.inc, &sealed)
+	return sealed.record(&w.inc), true, w.removeOld(ctx, &sealed)
 }
 
 func (x *seal) addAmendment(a *leaderboard.Amendment) {
@@ -205,55 +205,56 @@ func (x *seal) addAmendment(a *leaderboard.Amendment) {
 	}
 }
 
-func (s *Store) removeOld(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, x *seal) error {
+func (p *season) removeOld(ctx context.Context, x *seal) error {
 	for _, g := range x.Pending {
-		if g.isReplaced() || s.now().Sub(g.Since) <= pendingTimeout {
+		if g.isReplaced() || p.b.Environment().Now().Sub(g.Since) <= pendingTimeout {
 			continue
 		}
-		if err := s.removePending(ctx, seasonKey, inc, g.Generation); err != nil {
+		if err := p.removePending(ctx, g.Generation); err != nil {
 			return err
 		}
 	}
 	if !x.hasReplaced() {
 		return nil
 	}
-	return (&pagedSeason{s, seasonKey, inc}).collect(ctx)
+	return p.collect(ctx)
 }
 
 // Amend replaces the final standings of a sealed season. If users are given, it usually
-// writes only the pages that change: see [pagedSeason.amend].
-func (s *Store) Amend(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
-	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: season}
-	inc, err := s.incarnations.readAgain(ctx, seasonKey) // another store may have sealed a later incarnation
-	if err != nil || !inc.openFor(b) {
+// writes only the pages that change: see [season.amend].
+func (f *Store) Amend(ctx context.Context, b *leaderboard.Board, id leaderboard.SeasonID, a leaderboard.Amendment, users []leaderboard.UserID) (leaderboard.SeasonRecord, error) {
+	seasonKey := leaderboard.SeasonKey{Board: b.ID, Season: id}
+	inc, err := f.b.Incarnation(ctx, seasonKey, false) // another process may have sealed a later incarnation
+	if err != nil || !inc.Of(b) {
 		return leaderboard.SeasonRecord{}, cmp.Or(err, errNotSealed(seasonKey))
 	}
-	oldSeal, err := s.overtake(ctx, seasonKey, inc)
+	p := season{f, inc}
+	oldSeal, err := p.overtake(ctx)
 	if err != nil || !oldSeal.sealed() {
 		return leaderboard.SeasonRecord{}, cmp.Or(err, errNotSealed(seasonKey))
 	}
 	if len(users) > 0 {
 		a.At = leaderboard.Truncate(a.At)
-		x, done, err := (&pagedSeason{s, seasonKey, inc}).amend(ctx, withoutRepeats(users), &a)
+		x, done, err := p.amend(ctx, withoutRepeats(users), &a)
 		if errors.Is(err, errEnded) {
 			err = errNotSealed(seasonKey)
 		}
 		if done || err != nil {
-			return x.record(seasonKey, inc), err
+			return x.record(&inc), err
 		}
 	}
-	record, err := s.writeFinal(ctx, b, season, a, true)
+	record, err := f.writeFinal(ctx, b, id, a, true)
 	if errors.Is(err, leaderboard.ErrBoardNotFound) {
 		err = errNotSealed(seasonKey)
 	}
 	return record, err
 }
 
-func (s *Store) removePending(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, generation string) error {
-	if err := (&pagedSeason{s, seasonKey, inc}).removeOwn(ctx, generation, 0, nil); err != nil {
+func (p *season) removePending(ctx context.Context, generation string) error {
+	if err := p.removeOwn(ctx, generation, 0, nil); err != nil {
 		return err
 	}
-	_, _, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
+	_, _, _, err := p.changeSeal(ctx, func(x *seal) bool {
 		count := len(x.Pending)
 		x.Pending = slices.DeleteFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == generation })
 		return len(x.Pending) < count
@@ -269,7 +270,7 @@ func (w *pageWriter) unlist(ctx context.Context) error {
 	}
 	isOwn := func(p pendingGeneration) bool { return p.Generation == w.generation }
 	for {
-		oldSeal, err := w.s.readSeal(ctx, w.seasonKey, w.inc)
+		oldSeal, err := w.readSeal(ctx)
 		if err != nil || !slices.ContainsFunc(oldSeal.Pending, isOwn) {
 			return err
 		}
@@ -277,9 +278,9 @@ func (w *pageWriter) unlist(ctx context.Context) error {
 		newSeal.Pending = slices.DeleteFunc(slices.Clone(oldSeal.Pending), isOwn)
 		var ok bool
 		if newSeal.sealed() || len(newSeal.Pending) > 0 {
-			ok, err = w.s.swapSeal(ctx, w.seasonKey, w.inc, &oldSeal, &newSeal)
+			ok, err = w.swapSeal(ctx, &oldSeal, &newSeal)
 		} else {
-			ok, err = w.s.dropSeal(ctx, w.seasonKey, w.inc, &oldSeal)
+			ok, err = w.dropSeal(ctx, &oldSeal)
 		}
 		if ok || err != nil {
 			return err
@@ -287,43 +288,44 @@ func (w *pageWriter) unlist(ctx context.Context) error {
 	}
 }
 
-func (s *Store) dropSeal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, stored *seal) (bool, error) {
-	return s.conn.swap(ctx, op{removeSeal, []any{string(seasonKey.Board), string(seasonKey.Season), inc.number, stored.body}}, map[string]any{})
+func (p *season) dropSeal(ctx context.Context, stored *seal) (bool, error) {
+	return p.b.Swap(ctx, sealList(p.inc.ID), stored.body, storage.Register{})
 }
 
-// sweepFinal removes the final standings of an ended incarnation, except for the places
-// (see directory.go), which sweepUsers removes. It first makes the valid generation
-// invalid: see finalread.go. A concurrent Seal or Amend removes its own rows: see
-// checkOpen.
-func (s *Store) sweepFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
-	for {
-		_, x, _, err := s.changeSeal(ctx, seasonKey, inc, func(x *seal) bool {
-			if !x.sealed() {
-				return false
-			}
-			*x = seal{Overtaken: x.Overtaken, Writes: x.Writes, Pending: append(x.Pending, pendingGeneration{Generation: x.Generation})}
-			return true
-		})
-		if err != nil || x.body == "" {
-			return err
-		}
-		if err := (&pagedSeason{s, seasonKey, inc}).removeAll(ctx, &x); err != nil {
-			return err
-		}
-		if ok, err := s.dropSeal(ctx, seasonKey, inc, &x); ok || err != nil {
-			return err
-		}
+// Season returns the record of a season.
+func (f *Store) Season(ctx context.Context, key leaderboard.SeasonKey) (leaderboard.SeasonRecord, error) {
+	inc, err := f.b.Incarnation(ctx, key, false)
+	if err != nil || !inc.Open {
+		return leaderboard.SeasonRecord{SeasonKey: key}, err
 	}
+	x, err := (&season{f, inc}).readSeal(ctx)
+	return x.record(&inc), err
 }
 
-// eraseFinal removes a user from the final standings. The other users keep their ranks.
-func (s *Store) eraseFinal(ctx context.Context, key *userKey) error {
-	inc := incarnation{number: key.incarnation}
-	_, updated, _, err := s.changeSeal(ctx, key.SeasonKey, inc, func(x *seal) bool { x.Overtaken++; return len(x.Pending) > 0 })
+// Seasons returns the seasons of a board with results or final standings.
+func (f *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonRecord, error) {
+	all, err := f.b.Incarnations(ctx, id)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return (&pagedSeason{s, key.SeasonKey, inc}).erase(ctx, &updated, key.user)
+	records := make([]leaderboard.SeasonRecord, len(all))
+	if err := f.forEach(ctx, len(all), func(ctx context.Context, i int) error {
+		x, err := (&season{f, all[i]}).readSeal(ctx)
+		if err != nil {
+			return err
+		}
+		nonEmpty := x.sealed()
+		if !nonEmpty {
+			nonEmpty, err = f.b.HasUsers(ctx, all[i].SeasonKey)
+		}
+		if nonEmpty {
+			records[i] = x.record(&all[i])
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(records, func(r leaderboard.SeasonRecord) bool { return r.Season == "" }), nil
 }
 
 func withoutRepeats(users []leaderboard.UserID) []leaderboard.UserID {
@@ -331,5 +333,5 @@ func withoutRepeats(users []leaderboard.UserID) []leaderboard.UserID {
 }
 
 func errNotSealed(s leaderboard.SeasonKey) error {
-	return fmt.Errorf("cql: season %q of board %q: %w", s.Season, s.Board, leaderboard.ErrNotSealed)
+	return fmt.Errorf("final standings: season %q of board %q: %w", s.Season, s.Board, leaderboard.ErrNotSealed)
 }

@@ -1,4 +1,4 @@
-package cql
+package finals
 
 import (
 	"cmp"
@@ -8,11 +8,12 @@ import (
 	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
-// A pagedChange is an amendment or an erasure of final standings: see directory.go.
-type pagedChange struct {
-	pagedSeason
+// A change is an amendment or an erasure of final standings: see directory.go.
+type change struct {
+	season
 	seal        *seal
 	users       []leaderboard.UserID
 	erases      bool // erases the only user of users; all others keep their ranks
@@ -28,15 +29,17 @@ type outdatedPlace struct {
 	key      leaderboard.SortKey
 }
 
-func (c *pagedChange) compute(ctx context.Context) error {
+func (c *change) compute(ctx context.Context) error {
 	c.directories, c.ladders, c.outdated = map[string]*directory{}, map[string]*ladderChange{}, nil
 	places, entries := make([]map[string][]leaderboard.SortKey, len(c.users)), make([]leaderboard.Entry, len(c.users))
-	if err := c.s.forEach(ctx, len(c.users), func(ctx context.Context, i int) (err error) {
+	if err := c.forEach(ctx, len(c.users), func(ctx context.Context, i int) (err error) {
 		if places[i], err = c.placesOf(ctx, c.users[i]); err != nil || c.erases {
 			return err
 		}
-		stored, err := c.s.readEntry(ctx, &userKey{c.seasonKey, c.inc.number, c.users[i]}, c.inc)
-		entries[i] = stored.entryOr(leaderboard.Entry{})
+		entries[i], err = c.b.Entry(ctx, c.inc.SeasonKey, c.users[i])
+		if errors.Is(err, leaderboard.ErrEntryNotFound) {
+			err = nil
+		}
 		return err
 	}); err != nil {
 		return err
@@ -66,7 +69,7 @@ func (c *pagedChange) compute(ctx context.Context) error {
 
 // Erased standings leave gaps in the ranks. If an amendment changes any ladder, closeGaps
 // adds the ladders with gaps to c.
-func (c *pagedChange) closeGaps(ctx context.Context) (err error) {
+func (c *change) closeGaps(ctx context.Context) (err error) {
 	if c.erases || len(c.ladders) == 0 {
 		return nil
 	}
@@ -82,20 +85,24 @@ func (c *pagedChange) closeGaps(ctx context.Context) (err error) {
 	return nil
 }
 
-func (p *pagedSeason) placesOf(ctx context.Context, user leaderboard.UserID) (map[string][]leaderboard.SortKey, error) {
+func (p *season) placesOf(ctx context.Context, user leaderboard.UserID) (map[string][]leaderboard.SortKey, error) {
 	places := map[string][]leaderboard.SortKey{}
-	var division string
-	var item []byte
-	err := p.s.conn.read(ctx, op{selectUserPlaces, p.placeArgs(string(user))}, []any{&division, &item}, func() bool {
-		places[division] = append(places[division], leaderboard.SortKey(item))
-		return true
-	})
-	return places, err
+	for row, err := range p.b.Rows(ctx, placeList(p.inc.ID, user), nil) {
+		if err != nil {
+			return nil, err
+		}
+		division, key, err := splitItem(row.Key)
+		if err != nil {
+			return nil, err
+		}
+		places[division] = append(places[division], leaderboard.SortKey(key))
+	}
+	return places, nil
 }
 
 // compareLadder compares a user's standings with the wanted sort key, and adds the
 // differences to c. If wanted is empty, the user must have no standing.
-func (c *pagedChange) compareLadder(ctx context.Context, division string, user leaderboard.UserID, wanted leaderboard.SortKey, places []leaderboard.SortKey) error {
+func (c *change) compareLadder(ctx context.Context, division string, user leaderboard.UserID, wanted leaderboard.SortKey, places []leaderboard.SortKey) error {
 	d := c.directories[division]
 	if d == nil {
 		var err error
@@ -134,7 +141,7 @@ func (c *pagedChange) compareLadder(ctx context.Context, division string, user l
 	return nil
 }
 
-func (p *pagedSeason) contains(ctx context.Context, d *directory, key leaderboard.SortKey) (bool, error) {
+func (p *season) contains(ctx context.Context, d *directory, key leaderboard.SortKey) (bool, error) {
 	i := d.pageOf(key)
 	if i < 0 {
 		return false, nil
@@ -147,7 +154,7 @@ func (p *pagedSeason) contains(ctx context.Context, d *directory, key leaderboar
 	return found, nil
 }
 
-func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
+func (p *season) currentDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
 	d, err := p.readDirectory(ctx, division, x.directoryOf(division))
 	if err != nil || d != nil {
 		return d, err
@@ -157,7 +164,7 @@ func (p *pagedSeason) currentDirectory(ctx context.Context, division string, x *
 
 // emptyDirectory returns an empty directory if the final standings lack the division.
 // Errors: errIncomplete if the directory was removed or has not arrived.
-func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
+func (p *season) emptyDirectory(ctx context.Context, division string, x *seal) (*directory, error) {
 	if division != "" && x.Ladders[division] == "" {
 		overall, err := p.readDirectory(ctx, "", x.directoryOf(""))
 		if err != nil || overall != nil {
@@ -171,16 +178,16 @@ func (p *pagedSeason) emptyDirectory(ctx context.Context, division string, x *se
 // of another data center may be missing, and changePages could leave an old standing. So
 // amend only compares standings with entries. If amend returns false, the caller must write
 // all final standings again.
-func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
-	x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
+func (p *season) amend(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, bool, error) {
+	x, err := p.readSeal(ctx)
 	if err != nil || !x.sealed() {
 		return x, false, err
 	}
-	if x.Writer == p.s.dc {
+	if x.Writer == p.region() {
 		x, err = p.changePages(ctx, users, a)
 		return x, x.sealed(), err
 	}
-	c := pagedChange{pagedSeason: *p, seal: &x, users: users}
+	c := change{season: *p, seal: &x, users: users}
 	err = c.compute(ctx)
 	if errors.Is(err, errIncomplete) {
 		return x, false, nil
@@ -195,12 +202,12 @@ func (p *pagedSeason) amend(ctx context.Context, users []leaderboard.UserID, a *
 // overtakeOthers makes running amendments start again, because they may have read older
 // entries. If another generation has become valid meanwhile, it returns false, and the
 // caller must call compute again.
-func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
+func (c *change) overtakeOthers(ctx context.Context) (bool, error) {
 	runs := func(p pendingGeneration) bool { return !p.isReplaced() }
 	if !slices.ContainsFunc(c.seal.Pending, runs) {
 		return true, nil // no amendment is running, and later ones read the new entries
 	}
-	x, _, _, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
+	x, _, _, err := c.changeSeal(ctx, func(x *seal) bool {
 		x.Overtaken++
 		return x.Generation == c.seal.Generation && slices.ContainsFunc(x.Pending, runs)
 	})
@@ -214,13 +221,13 @@ func (c *pagedChange) overtakeOthers(ctx context.Context) (bool, error) {
 // changePages adds its generation to the seal's Pending, and then reads the entries. A
 // later erasure finds the generation and raises Overtaken, so changePages starts again. Of
 // two amendments, the one that swaps the seal second starts again.
-func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, error) {
+func (p *season) changePages(ctx context.Context, users []leaderboard.UserID, a *leaderboard.Amendment) (seal, error) {
 	for {
-		x, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
+		x, err := p.readSeal(ctx)
 		if err != nil || !x.sealed() {
 			return x, err
 		}
-		c := pagedChange{pagedSeason: *p, seal: &x, users: users, erases: a == nil}
+		c := change{season: *p, seal: &x, users: users, erases: a == nil}
 		if err = c.compute(ctx); err == nil && len(c.ladders) == 0 {
 			agreed, err := c.overtakeOthers(ctx)
 			if err == nil && !agreed {
@@ -246,11 +253,11 @@ func (p *pagedSeason) changePages(ctx context.Context, users []leaderboard.UserI
 	}
 }
 
-func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err error) error {
+func (p *season) unlessReplaced(ctx context.Context, generation string, err error) error {
 	if !errors.Is(err, errIncomplete) {
 		return err
 	}
-	x, readErr := p.s.readSeal(ctx, p.seasonKey, p.inc)
+	x, readErr := p.readSeal(ctx)
 	if readErr != nil {
 		return readErr
 	}
@@ -263,7 +270,7 @@ func (p *pagedSeason) unlessReplaced(ctx context.Context, generation string, err
 // try writes the change as a new generation, and calls validate. If try returns false, it
 // has removed its pages and directories, and the caller must start again or handle the
 // error.
-func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, bool, error) {
+func (c *change) try(ctx context.Context, a *leaderboard.Amendment) (seal, bool, error) {
 	before, w, err := c.newPageWriter(ctx, (*seal).sealed)
 	if err != nil || w == nil {
 		return before, false, err
@@ -288,13 +295,13 @@ func (c *pagedChange) try(ctx context.Context, a *leaderboard.Amendment) (seal, 
 			return x, true, swapErr
 		}
 	}
-	if removeErr := c.s.removePending(ctx, c.seasonKey, c.inc, w.generation); removeErr != nil {
+	if removeErr := c.removePending(ctx, w.generation); removeErr != nil {
 		return before, true, removeErr
 	}
 	return before, false, err
 }
 
-func (c *pagedChange) write(ctx context.Context, w *pageWriter) error {
+func (c *change) write(ctx context.Context, w *pageWriter) error {
 	pages := map[string][]newPage{}
 	for _, division := range slices.Sorted(maps.Keys(c.ladders)) {
 		var err error
@@ -327,7 +334,7 @@ func (c *pagedChange) write(ctx context.Context, w *pageWriter) error {
 	return w.checkOpen(ctx)
 }
 
-func (c *pagedChange) newPages(ctx context.Context, division string, name func() string) ([]newPage, error) {
+func (c *change) newPages(ctx context.Context, division string, name func() string) ([]newPage, error) {
 	d, change := c.directories[division], c.ladders[division]
 	load := func(p *ladderPage) ([]pageRow, error) {
 		pages, err := c.readPages(ctx, []ladderPage{*p})
@@ -353,8 +360,8 @@ func (c *pagedChange) newPages(ctx context.Context, division string, name func()
 
 // validate makes the generation of w valid, unless another generation has become valid or
 // Overtaken has grown since c.seal was read.
-func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
-	_, x, ok, err := c.s.changeSeal(ctx, c.seasonKey, c.inc, func(x *seal) bool {
+func (c *change) validate(ctx context.Context, w *pageWriter, a *leaderboard.Amendment) (seal, bool, error) {
+	_, x, ok, err := c.changeSeal(ctx, func(x *seal) bool {
 		i := slices.IndexFunc(x.Pending, func(p pendingGeneration) bool { return p.Generation == w.generation })
 		if x.Generation != c.seal.Generation || x.Overtaken != c.seal.Overtaken || i < 0 {
 			return false
@@ -363,8 +370,8 @@ func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboar
 		if a != nil {
 			x.addAmendment(a)
 		}
-		if x.Writer != c.s.dc {
-			x.Writer = ""
+		if x.Writer != c.region() {
+			x.Writer = parts
 		}
 		if x.Generation = w.generation; x.Ladders == nil {
 			x.Ladders = map[string]string{}
@@ -381,19 +388,20 @@ func (c *pagedChange) validate(ctx context.Context, w *pageWriter, a *leaderboar
 	if err != nil || !ok {
 		return x, false, err // after an error, the generation may be valid and must not be removed
 	}
-	err = c.s.forEach(ctx, len(c.outdated), func(ctx context.Context, i int) error {
+	removals := make([]storage.RowWrite, len(c.outdated))
+	for i := range c.outdated {
 		o := &c.outdated[i]
-		return c.s.conn.write(ctx, op{deletePlace, c.placeArgsAt(2*w.number, string(o.user), o.division, []byte(o.key))})
-	})
-	if err == nil {
-		err = c.s.removeOld(ctx, c.seasonKey, c.inc, &x)
+		removals[i] = writeItem(placeList(c.inc.ID, o.user), o.division, string(o.key), nil, w.placeTime()-1)
+	}
+	if err = c.b.WriteAll(ctx, removals...); err == nil {
+		err = c.removeOld(ctx, &x)
 	}
 	return x, true, err
 }
 
 // erase removes a user from valid, pending and replaced final standings. The caller must
 // have raised Overtaken.
-func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserID) error {
+func (p *season) erase(ctx context.Context, x *seal, user leaderboard.UserID) error {
 	places, err := p.placesOf(ctx, user)
 	if err != nil {
 		return err
@@ -411,8 +419,8 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 			}
 		}
 	}
-	current, err := p.s.incarnations.readAgain(ctx, p.seasonKey)
-	if err != nil || !current.open || current.number != p.inc.number {
+	current, err := p.b.Incarnation(ctx, p.inc.SeasonKey, false)
+	if err != nil || !current.Open || current.ID != p.inc.ID {
 		return err
 	}
 	p.inc = current
@@ -422,12 +430,12 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 		}
 		return err
 	}
-	now, err := p.s.readSeal(ctx, p.seasonKey, p.inc)
+	now, err := p.readSeal(ctx)
 	if err != nil || len(places) == 0 && len(now.Pending) == 0 {
 		return err
 	}
 	// the timestamp also covers the places that a pending generation writes
-	if err := p.s.conn.write(ctx, op{deletePlaces, p.placeArgsAt(2*now.Writes+1, string(user))}); err != nil {
+	if err := p.b.RemoveRows(ctx, 2*now.Writes+1, placeList(p.inc.ID, user)); err != nil {
 		return err
 	}
 	return p.collect(ctx)
@@ -436,16 +444,15 @@ func (p *pagedSeason) erase(ctx context.Context, x *seal, user leaderboard.UserI
 // erasePending removes standings from a pending generation. It also removes the
 // directories, because the fence of a page (see directory.go) may contain the user's id.
 // The caller has raised Overtaken, so the generation cannot become valid.
-func (p *pagedSeason) erasePending(ctx context.Context, generation string, keys map[leaderboard.SortKey]bool) error {
+func (p *season) erasePending(ctx context.Context, generation string, keys map[leaderboard.SortKey]bool) error {
 	pages, err := p.ownPages(ctx, generation)
 	if err != nil {
 		return err
 	}
+	var removals []storage.RowWrite
 	for key := range keys {
-		if err := p.s.forEach(ctx, int(pages), func(ctx context.Context, i int) error {
-			return p.s.conn.write(ctx, op{deletePageRow, p.args(pageName(generation, i), []byte(key))})
-		}); err != nil {
-			return err
+		for i := range int(pages) {
+			removals = append(removals, storage.RowWrite{List: pageList(pageName(generation, i)), Row: storage.Row{Key: []byte(key)}, Version: removed})
 		}
 	}
 	stored, err := p.directories(ctx)
@@ -454,10 +461,8 @@ func (p *pagedSeason) erasePending(ctx context.Context, generation string, keys 
 	}
 	for _, d := range stored {
 		if d.generation == generation {
-			if err := p.s.conn.write(ctx, op{deletePlace, p.placeArgsAt(2, "", d.division, []byte(generation))}); err != nil {
-				return err
-			}
+			removals = append(removals, writeItem(directoryList(p.inc.ID), d.division, generation, nil, removed))
 		}
 	}
-	return nil
+	return p.b.WriteAll(ctx, removals...)
 }

@@ -1,4 +1,4 @@
-package cql
+package finals
 
 import (
 	"bytes"
@@ -21,7 +21,7 @@ import (
 // An amendment writes the changed pages under new names, new directories, and last the
 // seal, which names the directories.
 //
-// A place is a row of table final_places: a sort key that a user may have in a ladder.
+// A place is a sort key that a user may have in a ladder. Each user has a list of places.
 // Readers ignore a place if the page for its sort key lacks the key.
 
 type ladderPage struct {
@@ -119,7 +119,7 @@ func (d *directory) append(dst []byte) []byte {
 			generations = append(generations, g)
 		}
 	}
-	dst = binary.AppendUvarint(append(dst, codecFormat), uint64(len(generations)))
+	dst = binary.AppendUvarint(append(dst, directoryFormat), uint64(len(generations)))
 	for _, g := range generations {
 		dst = appendString(dst, g)
 	}
@@ -157,8 +157,8 @@ func decodeDirectory(b []byte) (*directory, error) {
 		pages = append(pages, p)
 	}
 	dir := newDirectory(pages)
-	if d.bad || len(d.b) > 0 || format != codecFormat || !bytes.Equal(dir.append(nil), b) {
-		return nil, errFormat("directory of final standings")
+	if d.bad || len(d.b) > 0 || format != directoryFormat || !bytes.Equal(dir.append(nil), b) {
+		return nil, errFormat("directory")
 	}
 	return dir, nil
 }
@@ -169,6 +169,8 @@ func splitPageName(name string) (generation, number string) {
 	i := bytes.LastIndexByte([]byte(name), '/')
 	return name[:max(i, 0)], name[i+1:]
 }
+
+const directoryFormat = 1
 
 const (
 	leastPage = 100
@@ -196,7 +198,7 @@ func (r *pageRow) rankKey() leaderboard.RankKey {
 func (r *pageRow) standing(p *ladderPage) (leaderboard.Standing, error) {
 	key, at, user, err := r.key.Split(len(r.rankKey()))
 	if err == nil && user != r.user {
-		err = errFormat("row of a page of final standings")
+		err = errFormat("row of a page")
 	}
 	return leaderboard.Standing{User: user, Key: key, AchievedAt: at, Ranks: p.ranks(r.inPage)}, err
 }

@@ -1,4 +1,4 @@
-package cql
+package finals
 
 import (
 	"cmp"
@@ -27,50 +27,50 @@ import (
 // deletion, until the deletion changes the seal.
 
 type finalRead struct {
-	pagedSeason
+	season
 	seal *seal
 	// intact means that the read found every row that it needs
 	intact bool
 }
 
-// inFinal calls f with the valid generation. If f does not set intact, inFinal reads the
-// seal again. If the generation has changed, inFinal calls f again. If the season is not
+// inFinal calls do with the valid generation. If do does not set intact, inFinal reads the
+// seal again. If the generation has changed, inFinal calls do again. If the season is not
 // sealed, it also reads the season's row: a later incarnation may be sealed.
-func (s *Store) inFinal(ctx context.Context, seasonKey leaderboard.SeasonKey, f func(context.Context, *finalRead) error) error {
-	inc, err := s.incarnations.cachedOrRead(ctx, seasonKey)
-	for err == nil && inc.open {
-		previous := inc
-		sealBefore, err := s.readSeal(ctx, seasonKey, previous)
+func (f *Store) inFinal(ctx context.Context, key leaderboard.SeasonKey, do func(context.Context, *finalRead) error) error {
+	inc, err := f.b.Incarnation(ctx, key, true)
+	for err == nil && inc.Open {
+		s := season{f, inc}
+		sealBefore, err := s.readSeal(ctx)
 		if err != nil {
 			return err
 		}
-		readErr := errNotSealed(seasonKey)
+		readErr := errNotSealed(key)
 		sealAfter := sealBefore
 		if sealBefore.sealed() {
-			r := finalRead{pagedSeason: pagedSeason{s, seasonKey, previous}, seal: &sealBefore}
-			readErr = f(ctx, &r)
+			r := finalRead{season: s, seal: &sealBefore}
+			readErr = do(ctx, &r)
 			if r.intact {
 				return readErr
 			}
-			if sealAfter, err = s.readSeal(ctx, seasonKey, previous); err != nil {
+			if sealAfter, err = s.readSeal(ctx); err != nil {
 				return err
 			}
 		}
 		if !sealAfter.sealed() {
-			if inc, err = s.incarnations.readAgain(ctx, seasonKey); err != nil {
+			if inc, err = f.b.Incarnation(ctx, key, false); err != nil {
 				return err
 			}
 		}
-		if inc.same(&previous) && sealBefore.Generation == sealAfter.Generation {
+		if inc.Open && inc.ID == s.inc.ID && sealBefore.Generation == sealAfter.Generation {
 			return readErr
 		}
 	}
-	return cmp.Or(err, errNotSealed(seasonKey))
+	return cmp.Or(err, errNotSealed(key))
 }
 
 // FinalStandings returns up to n final standings, beginning at a position.
-func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
-	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) error {
+func (f *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, position int64, n int) (page []leaderboard.Standing, total int64, err error) {
+	err = f.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) error {
 		p, _, err := r.openLadder(ctx, l.Division.String(), nil)
 		if err == nil {
 			total = p.total
@@ -85,8 +85,8 @@ func (s *Store) FinalStandings(ctx context.Context, l leaderboard.Ladder, positi
 }
 
 // FinalLookup returns the final standings of users.
-func (s *Store) FinalLookup(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (standings []leaderboard.Standing, total int64, err error) {
-	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) error {
+func (f *Store) FinalLookup(ctx context.Context, l leaderboard.Ladder, users []leaderboard.UserID) (standings []leaderboard.Standing, total int64, err error) {
+	err = f.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) error {
 		p, places, err := r.openLadder(ctx, l.Division.String(), users)
 		if err == nil {
 			total = p.total
@@ -98,8 +98,8 @@ func (s *Store) FinalLookup(ctx context.Context, l leaderboard.Ladder, users []l
 }
 
 // FinalAround returns a user's final standing with its neighbors.
-func (s *Store) FinalAround(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (n leaderboard.Neighborhood, total int64, err error) {
-	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) error {
+func (f *Store) FinalAround(ctx context.Context, l leaderboard.Ladder, user leaderboard.UserID, above, below int) (n leaderboard.Neighborhood, total int64, err error) {
+	err = f.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) error {
 		p, places, err := r.openLadder(ctx, l.Division.String(), []leaderboard.UserID{user})
 		if err == nil {
 			n, err = p.neighborhood(ctx, user, places[user], above, below)
@@ -113,12 +113,12 @@ func (s *Store) FinalAround(ctx context.Context, l leaderboard.Ladder, user lead
 }
 
 func errNoStanding(user leaderboard.UserID) error {
-	return fmt.Errorf("cql: final standing of user %q: %w", user, leaderboard.ErrEntryNotFound)
+	return fmt.Errorf("final standing of user %q: %w", user, leaderboard.ErrEntryNotFound)
 }
 
 // FinalAfter returns up to n final standings that follow a sort key.
-func (s *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (page []leaderboard.Standing, better leaderboard.Counts, total int64, err error) {
-	err = s.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) error {
+func (f *Store) FinalAfter(ctx context.Context, l leaderboard.Ladder, after leaderboard.SortKey, n int) (page []leaderboard.Standing, better leaderboard.Counts, total int64, err error) {
+	err = f.inFinal(ctx, l.SeasonKey, func(ctx context.Context, r *finalRead) error {
 		p, _, err := r.openLadder(ctx, l.Division.String(), nil)
 		if err == nil {
 			total = p.total

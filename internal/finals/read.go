@@ -1,15 +1,13 @@
-package cql
+package finals
 
 import (
-	"cmp"
 	"context"
 	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/internal/finals"
 )
 
-// A ladderRead reads one ladder: see finalread.go.
+// A ladderRead reads one ladder: see open.go.
 type ladderRead struct {
 	*finalRead
 	*directory
@@ -30,7 +28,7 @@ func (r *finalRead) openLadder(ctx context.Context, division string, users []lea
 		return nil, nil, err
 	}
 	p.directory = found[0].directory
-	err := r.s.forEach(ctx, len(found)-1, func(ctx context.Context, i int) error { return read(ctx, i+1) })
+	err := r.forEach(ctx, len(found)-1, func(ctx context.Context, i int) error { return read(ctx, i+1) })
 	if err == nil && p.directory == nil {
 		p.directory, err = p.emptyDirectory(ctx, division, r.seal)
 	}
@@ -109,7 +107,7 @@ func (p *ladderRead) standingsOf(ctx context.Context, places map[leaderboard.Use
 				continue
 			}
 			page := &p.directory.pages[i]
-			cached, isCached := p.s.pages.get(cachedName(page.name)).(rowsOfPage)
+			cached, isCached := p.cache.get(cachedName(page.name)).(rowsOfPage)
 			switch {
 			// The place names the page that the valid directory lists. This page still has
 			// the user, because pages never change.
@@ -139,26 +137,20 @@ type soughtPlace struct {
 
 // search calls found for each sort key that is in its page.
 func (p *ladderRead) search(ctx context.Context, sought []soughtPlace, found func(*pageRow, *ladderPage) error) error {
-	slices.SortFunc(sought, func(x, y soughtPlace) int { return cmp.Compare(x.key, y.key) })
-	chunks := slices.Collect(slices.Chunk(sought, lookupUsers))
-	lists := make([]map[string]rowsOfPage, len(chunks))
-	if err := p.s.forEach(ctx, len(chunks), func(ctx context.Context, i int) (err error) {
-		var names []string
-		var keys [][]byte
-		for _, place := range chunks[i] {
-			names, keys = append(names, place.page.name), append(keys, []byte(place.key))
+	var pages []ladderPage
+	for _, place := range sought {
+		if !slices.ContainsFunc(pages, func(q ladderPage) bool { return q.name == place.page.name }) {
+			pages = append(pages, *place.page)
 		}
-		lists[i], err = p.readRows(ctx, op{selectInPages, p.args(slices.Compact(names), keys)})
-		return err
-	}); err != nil {
+	}
+	rows, err := p.readPages(ctx, pages)
+	if err != nil {
 		return err
 	}
-	for i, chunk := range chunks {
-		for _, place := range chunk {
-			if row, ok := lists[i][place.page.name].find(place.key); ok {
-				if err := found(&lists[i][place.page.name][row], place.page); err != nil {
-					return err
-				}
+	for _, place := range sought {
+		if i, ok := rows[place.page.name].find(place.key); ok {
+			if err := found(&rows[place.page.name][i], place.page); err != nil {
+				return err
 			}
 		}
 	}
@@ -225,7 +217,7 @@ func (p *ladderRead) neighborhood(ctx context.Context, user leaderboard.UserID, 
 // positionsOf returns the first and the last possible position of a place. The result found
 // is false if the page is cached and lacks the key.
 func (p *ladderRead) positionsOf(place *foundPlace, page *ladderPage) (from, to int64, found bool) {
-	if rows, ok := p.s.pages.get(cachedName(page.name)).(rowsOfPage); ok {
+	if rows, ok := p.cache.get(cachedName(page.name)).(rowsOfPage); ok {
 		row, ok := rows.find(place.key)
 		if !ok {
 			return 0, 0, false
@@ -290,5 +282,15 @@ func (p *ladderRead) standingsAfter(ctx context.Context, after leaderboard.SortK
 		}
 	}
 	p.intact = true
-	return following[:min(n, len(following))], finals.Better(&last, following), nil
+	return following[:min(n, len(following))], better(&last, following), nil
+}
+
+// better counts the standings whose rank key is better than a given rank key, or prefix of a
+// rank key. last is the last standing before the given key, or the zero Standing. page begins
+// with the first standing after the given key, or is empty.
+func better(last *leaderboard.Standing, page []leaderboard.Standing) leaderboard.Counts {
+	if len(page) == 0 {
+		return leaderboard.Counts{Standings: last.Ranks.Ordinal, Distinct: last.Ranks.Dense}
+	}
+	return leaderboard.Counts{Standings: page[0].Ranks.Competition - 1, Distinct: page[0].Ranks.Dense - 1}
 }
