@@ -317,15 +317,8 @@ func (c *change) write(ctx context.Context, w *pageWriter) error {
 		for _, r := range c.ladders[division].inserted {
 			inserted[r.key] = true
 		}
-		for i := range pages[division] {
-			page := &pages[division][i]
-			if page.rows == nil {
-				continue
-			}
-			places := slices.DeleteFunc(slices.Clone(page.rows), func(r pageRow) bool { return !inserted[r.key] })
-			if err := w.writePage(ctx, division, page, places); err != nil {
-				return err
-			}
+		if err := w.writePages(ctx, division, pages[division], func(r *pageRow) bool { return !inserted[r.key] }); err != nil {
+			return err
 		}
 		if err := w.writeDirectory(ctx, division, pages[division]); err != nil {
 			return err

@@ -238,25 +238,28 @@ func (w *pageWriter) writeCount(ctx context.Context) error {
 
 func (w *pageWriter) placeTime() int64 { return 2*w.number + 1 }
 
-// writePage writes places, and then a page. It must be called after writeCount.
-func (w *pageWriter) writePage(ctx context.Context, division string, page *newPage, places []pageRow) error {
-	writes := make([]storage.RowWrite, len(places))
-	for i := range places {
-		r := &places[i]
-		writes[i] = writeItem(placeList(w.inc.ID, r.user), division, string(r.key), append(appendRanks(nil, &r.inPage), page.name...), w.placeTime())
+// writePages writes places, and then pages. It must be called after writeCount. hasPlace reports
+// whether the row's place is stored already.
+func (w *pageWriter) writePages(ctx context.Context, division string, pages []newPage, hasPlace func(*pageRow) bool) error {
+	var places, rows []storage.RowWrite
+	for i := range pages {
+		name := pages[i].name
+		for j := range pages[i].rows {
+			r := &pages[i].rows[j]
+			ranks := slices.Clip(appendRanks(nil, &r.inPage))
+			if !hasPlace(r) {
+				places = append(places, writeItem(placeList(w.inc.ID, r.user), division, string(r.key), append(ranks, name...), w.placeTime()))
+			}
+			rows = append(rows, storage.RowWrite{List: pageList(name), Row: storage.Row{Key: []byte(r.key), Value: append(ranks, r.user...)}, Version: written})
+		}
 	}
-	if err := w.b.WriteAll(ctx, writes...); err != nil {
+	if err := w.b.WriteAll(ctx, places...); err != nil {
 		return err
 	}
-	writes = make([]storage.RowWrite, len(page.rows))
-	for i := range page.rows {
-		r := &page.rows[i]
-		writes[i] = storage.RowWrite{List: pageList(page.name), Row: storage.Row{Key: []byte(r.key), Value: append(appendRanks(nil, &r.inPage), r.user...)}, Version: written}
-	}
-	return w.b.WriteAll(ctx, writes...)
+	return w.b.WriteAll(ctx, rows...)
 }
 
-// writeDirectory must be called after all calls of writePage.
+// writeDirectory must be called after all calls of writePages.
 func (w *pageWriter) writeDirectory(ctx context.Context, division string, pages []newPage) error {
 	list := make([]ladderPage, len(pages))
 	for i := range pages {
@@ -317,20 +320,33 @@ func (w *pageWriter) writeAll(ctx context.Context) error {
 	return nil
 }
 
+// writtenTogether is how many standings writeLadder writes together. More take more memory.
+const writtenTogether = 5000
+
 func (w *pageWriter) writeLadder(ctx context.Context, name string, d leaderboard.Division, exists bool, n int64) error {
-	var pages []newPage
-	var rows []pageRow
-	flush := func() error {
+	var pages []newPage // of the ladder; those before next are written, and have no rows
+	var rows []pageRow  // on no page yet
+	next, unwritten := 0, 0
+	write := func() error {
+		err := w.writeCount(ctx)
+		if err == nil {
+			err = w.writePages(ctx, name, pages[next:], func(*pageRow) bool { return false })
+		}
+		for ; next < len(pages); next++ {
+			pages[next].rows = nil
+		}
+		unwritten = 0
+		return cmp.Or(err, w.checkOpen(ctx))
+	}
+	endPage := func() error {
 		if len(rows) == 0 {
 			return nil
 		}
-		page := makePage(w.nextName(), rows)
-		err := w.writeCount(ctx)
-		if err == nil {
-			err = w.writePage(ctx, name, &page, page.rows)
+		pages, unwritten, rows = append(pages, makePage(w.nextName(), rows)), unwritten+len(rows), nil
+		if unwritten < writtenTogether {
+			return nil
 		}
-		pages, rows = append(pages, newPage{ladderPage: page.ladderPage}), nil
-		return cmp.Or(err, w.checkOpen(ctx))
+		return write()
 	}
 	if exists {
 		for e, err := range w.b.Entries(ctx, leaderboard.Ladder{SeasonKey: w.inc.SeasonKey, Division: d}, "") {
@@ -338,16 +354,20 @@ func (w *pageWriter) writeLadder(ctx context.Context, name string, d leaderboard
 				return err
 			}
 			if rows = append(rows, pageRow{key: e.SortKey(), user: e.User}); len(rows) == pageStandings(n) {
-				if err := flush(); err != nil {
+				if err := endPage(); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	if err := flush(); err != nil {
-		return err
+	err := endPage()
+	if err == nil && next < len(pages) {
+		err = write()
 	}
-	return cmp.Or(w.writeDirectory(ctx, name, pages), w.checkOpen(ctx))
+	if err == nil {
+		err = w.writeDirectory(ctx, name, pages)
+	}
+	return cmp.Or(err, w.checkOpen(ctx))
 }
 
 type storedDirectory struct{ division, generation string }

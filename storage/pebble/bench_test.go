@@ -357,3 +357,28 @@ func BenchmarkSeal(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N*users)/b.Elapsed().Seconds(), "users/s")
 }
+
+// BenchmarkAmendment changes one user of a sealed season, and amends its final standings.
+func BenchmarkAmendment(b *testing.B) {
+	const users = 100_000
+	s := openBench(b, nil)
+	loadUsers(b, s, users)
+	ctx, board := context.Background(), testBoard()
+	if _, err := s.Seal(ctx, board, testSeason.Season, testEpoch); err != nil {
+		b.Fatal(err)
+	}
+	for i := 0; b.Loop(); i++ {
+		for user, err := range s.Users(ctx, testSeason) {
+			if err == nil {
+				_, err = s.SetBan(ctx, leaderboard.Ban{User: user, Banned: i%2 == 0, At: testEpoch, Revision: int64(i + 1)})
+			}
+			if err == nil {
+				_, err = s.Amend(ctx, board, testSeason.Season, leaderboard.Amendment{At: testEpoch.Add(time.Duration(i) * time.Second)}, []leaderboard.UserID{user})
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			break
+		}
+	}
+}

@@ -17,7 +17,7 @@ import (
 )
 
 // oldCommit is the oldest commit that can run beside the current one. CHANGELOG.md must name it.
-const oldCommit = "d75fb3f644b6275a60b350cfabc0e2adf2edc510"
+const oldCommit = "506f4518299c32fa7dbcebdb8b11e61fcb823116"
 
 // Processes are upgraded under load, in the order of docs/operations.md. No call fails, and no
 // acknowledged result is lost. An old API node stops at once, so the balancer sends some calls
