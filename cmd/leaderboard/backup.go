@@ -110,11 +110,11 @@ meanwhile. BACKUP is the name of a backup in backup_dir, or the path of a backup
 The command copies the backup and checks the copy against its checksums. If the copy is
 intact, the command puts it in place of the folder. If the folder is not empty, add
 --replace: the command then keeps the former content in another folder beside it. The
-command has the flags of "leaderboard serve".`,
+command also has the other flags of "leaderboard serve".`,
 		Example: `  leaderboard restore before-upgrade
   leaderboard restore /mnt/backups/auto-20261120T040000Z --data /var/lib/leaderboard --replace`,
 	}
-	config.AddFlags(cmd.Flags())
+	addSettings(cmd, "config", "data", "backup-dir")
 	cmd.Flags().BoolVar(&replace, "replace", false, "replace a folder that is not empty, and keep its former content in a folder beside it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c, err := loadConfig(app, cmd)

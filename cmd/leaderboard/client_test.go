@@ -656,8 +656,13 @@ func TestHelpOnDivisions(t *testing.T) {
 func TestCompletionOffersValuesFromTheServer(t *testing.T) {
 	s := startInsecure(t)
 	s.ok(t, "board", "create", "run", "--policy", "best", "--division", "gender", "--title", "City run",
-		"--season", "explicit", "--window", "2025=2025-01-01/2026-01-01", "--grace", "100000h")
-	s.ok(t, "submit", "ada", "--board", "run", "--score", "1", "--attribute", "gender=F", "--achieved-at", "2025-05-01")
+		"--season", "explicit", "--window", "2025=2025-01-01/2026-01-01", "--grace", "100000h", "--matches")
+	s.ok(t, "submit", "ada", "--board", "run", "--score", "2", "--attribute", "gender=F", "--achieved-at", "2025-05-01", "--match", "final")
+	s.ok(t, "submit", "cyd", "--board", "run", "--score", "1", "--achieved-at", "2025-05-01", "--match", "final")
+	s.ok(t, "submit", "$(touch x)", "--board", "run", "--score", "1", "--achieved-at", "2025-05-01", "--match", ";touch x")
+	s.ok(t, "ban", "mallory", "--yes", "--reason", "aimbot")
+	s.ok(t, "key", "create", "--name", "site", "--scope", "read")
+	keyID := strings.TrimSpace(s.ok(t, "key", "list", "--jq", ".keys[] | select(.name == \"site\") | .key_id"))
 	for _, tt := range []struct {
 		args []string
 		want []string
@@ -670,7 +675,31 @@ func TestCompletionOffersValuesFromTheServer(t *testing.T) {
 		{[]string{"board", "show", ""}, []string{"default\t", "run\t"}},
 		{[]string{"export", ""}, []string{"entries", "results"}},
 		{[]string{"verify", "--board", "r"}, []string{"run\t"}},
-		{[]string{"rank", ""}, nil},
+		{[]string{"rank", ""}, nil}, // the default board has no entries
+		{[]string{"rank", "-b", "run", "-s", "2025", ""}, []string{"ada\trank 1", "cyd\trank 2"}}, // and not $(touch x)
+		{[]string{"friends", "-b", "run", "-s", "2025", "ada", ""}, []string{"cyd\trank 2"}},
+		{[]string{"rank", "-b", "run", "-s", "2025", "ada", ""}, nil},
+		{[]string{"audit", "--user", ""}, nil},
+		{[]string{"result", "-b", "run", "ada", ""}, []string{"final\t2025, applied"}},
+		{[]string{"retract", "-b", "run", "ada", "x"}, nil},
+		{[]string{"match", "show", "-b", "run", "-s", "2025", "f"}, []string{"final\tcounts"}},
+		{[]string{"season", "show", "-b", "run", "20"}, []string{"2025\t"}},
+		{[]string{"unban", ""}, []string{"mallory\taimbot"}},
+		{[]string{"key", "revoke", ""}, []string{keyID + "\tsite"}},
+		{[]string{"board", "clone", "r"}, []string{"run\t"}},
+		{[]string{"board", "clone", "run", ""}, nil},
+		{[]string{"top", "--output", ""}, []string{"table", "json", "csv", "yaml"}},
+		{[]string{"top", "-o", "c"}, []string{"csv"}},
+		{[]string{"board", "create", "--policy", ""}, []string{"best", "sum", "latest", "decay"}},
+		{[]string{"board", "create", "--order", "h"}, []string{"higher-first"}},
+		{[]string{"board", "create", "--season", "m"}, []string{"monthly"}},
+		{[]string{"key", "create", "--scope", "read,s"}, []string{"read,submit"}},
+		{[]string{"import", "--format", ""}, []string{"csv", "ndjson"}},
+		{[]string{"export", "--format", "n"}, []string{"ndjson"}},
+		{[]string{"serve", "--log-level", ""}, []string{"debug", "info", "warn", "error"}},
+		{[]string{"serve", "--roles", ""}, []string{"api", "consumer"}},
+		{[]string{"serve", "--jwt-algorithm", "Ed"}, []string{"EdDSA"}},
+		{[]string{"topics", "--kafka-mechanism", "P"}, []string{"PLAIN"}},
 	} {
 		lines := strings.Split(strings.TrimSpace(s.ok(t, append([]string{"__complete"}, tt.args...)...)), "\n")
 		lines = lines[:len(lines)-1] // the last line is a directive for the shell

@@ -1,51 +1,82 @@
 package main
 
 import (
+	"regexp"
+	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
 func configCommand(app *cli.App) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "config", Short: "Show the settings of the server", Args: cli.Exactly(),
 		Long: `Show every setting with its value and its source: the default, the file, the
-environment or a flag. The command has the flags of "leaderboard serve". Secrets are hidden.`,
+environment or a flag. Secrets are hidden. The command also has the other flags of
+"leaderboard serve".`,
 		Example: `  leaderboard config
   leaderboard config --config leaderboard.yaml --http 0.0.0.0:8080`,
 	}
-	config.AddFlags(cmd.Flags())
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, for scripts")
+	addSettings(cmd, "config")
+	output := app.AddOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := output.Check(cmd); err != nil {
+			return err
+		}
 		c, err := loadConfig(app, cmd)
 		if err != nil {
 			return err
 		}
-		if asJSON {
-			type setting struct {
-				Key    string `json:"key"`
-				Value  string `json:"value"`
-				Source string `json:"source"`
-			}
-			settings := []setting{}
-			for _, s := range c.Settings() {
-				settings = append(settings, setting{s.Key, s.String(), c.Source(s.Key)})
-			}
-			return app.PrintJSON(settings)
+		type setting struct {
+			Key    string `json:"key"`
+			Value  string `json:"value"`
+			Source string `json:"source"`
 		}
-		t := cli.NewTable(table.Row{"setting", "value", "source"})
+		settings := []setting{}
+		t := cli.NewTable(cli.Row{"setting", "value", "source"})
 		for _, s := range c.Settings() {
-			t.AppendRow(table.Row{s.Key, s.String(), c.Source(s.Key)})
+			settings = append(settings, setting{s.Key, s.String(), c.Source(s.Key)})
+			t.AppendRow(cli.Row{s.Key, s.String(), c.Source(s.Key)})
 		}
-		cli.WriteTable(app.Stdout, t)
-		return nil
+		return output.PrintValue(settings, func() { cli.WriteTable(app.Stdout, t) })
 	}
 	return cmd
+}
+
+// addSettings adds a flag for each setting. If shown names flags, or the beginnings of flags that end in
+// "-", the help omits the other flags.
+func addSettings(cmd *cobra.Command, shown ...string) {
+	config.AddFlags(cmd.Flags())
+	defaults := config.Default()
+	for _, s := range defaults.Settings() {
+		if values := listedValues(s.Unit); values != nil && s.Flag != "" {
+			cli.Enum(cmd.Flags(), s.Flag, values...)
+		}
+	}
+	if len(shown) == 0 {
+		return
+	}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		f.Hidden = !slices.ContainsFunc(shown, func(name string) bool {
+			return f.Name == name || strings.HasSuffix(name, "-") && strings.HasPrefix(f.Name, name)
+		})
+	})
+}
+
+var valueForm = regexp.MustCompile("^[A-Za-z0-9-]+$")
+
+// listedValues returns the values in a unit such as "debug, info or warn", or nil.
+func listedValues(unit string) []string {
+	first, last, ok := strings.Cut(strings.TrimSuffix(unit, ", comma-separated"), " or ")
+	values := append(strings.Split(first, ", "), last)
+	if !ok || slices.ContainsFunc(values, func(v string) bool { return !valueForm.MatchString(v) }) {
+		return nil
+	}
+	return values
 }
 
 func loadConfig(app *cli.App, cmd *cobra.Command) (config.Effective, error) {

@@ -94,7 +94,7 @@ func runDemo(ctx context.Context, app *cli.App, c *config.Config, matches []demo
 		return err
 	}
 	url := s.url()
-	conn, closeConn, err := client.Dial(app, client.Connection{Server: reachableAddress(s.grpc.Addr().String()), Timeout: time.Minute})
+	conn, closeConn, err := client.Dial(ctx, app, client.Connection{Server: reachableAddress(s.grpc.Addr().String()), Timeout: time.Minute})
 	if err != nil {
 		return errors.Join(err, s.close())
 	}

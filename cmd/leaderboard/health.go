@@ -24,11 +24,11 @@ func healthCommand(app *cli.App) *cobra.Command {
 		Long: `Check whether the server on this machine runs. If it runs, the exit code is 0, so a
 container can use the command as its health check. The command needs the same settings
 as the server: it calls the address in the setting "admin" or, if that is empty, in
-"http". It needs no key.`,
+"http". It needs no key. It also has the other flags of "leaderboard serve".`,
 		Example: `  leaderboard health
   leaderboard health --ready --http 127.0.0.1:9000`,
 	}
-	config.AddFlags(cmd.Flags())
+	addSettings(cmd, "config", "http", "admin", "tls-")
 	cmd.Flags().BoolVar(&ready, "ready", false, "also check that the rank index is filled and that a consumer has joined its consumer group")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := loadConfig(app, cmd)

@@ -159,7 +159,12 @@ func hostileArguments(t *testing.T) map[string][]string {
 	if err := os.WriteFile(lines, []byte(`{"user_id":"ada","match_id":"m"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	board := filepath.Join(t.TempDir(), "b.yaml")
+	if err := os.WriteFile(board, []byte("{board_id: b, title: t}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return map[string][]string{
+		"board apply": {"-f", board}, "board diff": {"-f", board}, "board clone": {"b", "c"},
 		"match void": {"m", "--reason", "r"}, "match list": {}, "match show": {"m"}, "match restore": {"m", "--reason", "r"}, "submit-batch": {lines}, "retract-batch": {lines},
 		"submit": {"ada", "--points", "1"}, "top": {}, "rank": {"ada"}, "friends": {"ada", "bob"}, "stats": {"--rank", "1", "--score", "2"},
 		"user": {"ada"}, "watch": {}, "result": {"ada", "m"}, "results": {"ada"}, "retract": {"ada", "m"}, "purge": {"ada", "--from", "2026-11-20T00:00:00Z"}, "correct": {"ada", "m", "--points", "1"}, "import": {input},
@@ -181,7 +186,7 @@ func TestOutputEscapesControlCharactersOfServers(t *testing.T) {
 		failing["error "+code.String()] = (&hostileServer{err: status.Error(code, hostileText)}).start(t)
 	}
 	commands(newRoot(testApp()), func(cmd *cobra.Command) {
-		if cmd.Flags().Lookup("server") == nil {
+		if cmd.Flags().Lookup("timeout") == nil { // does not call a server
 			return
 		}
 		name := strings.TrimPrefix(cmd.CommandPath(), "leaderboard ")
@@ -195,7 +200,7 @@ func TestOutputEscapesControlCharactersOfServers(t *testing.T) {
 			maps.Copy(addresses, failing)
 		}
 		for server, address := range addresses {
-			for _, flags := range [][]string{nil, {"--json"}} {
+			for _, flags := range [][]string{nil, {"--json"}, {"-o", "yaml"}, {"-o", "csv"}, {"--jq", ".., (.. | strings)"}} {
 				if flags != nil && cmd.Flags().Lookup("json") == nil {
 					continue
 				}

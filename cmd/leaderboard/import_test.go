@@ -269,7 +269,7 @@ func startProxy(t *testing.T, s *testServer, onRequest func(*pb.BatchSubmitScore
 
 func dial(t *testing.T, s *testServer) pb.LeaderboardServiceClient {
 	t.Helper()
-	c, closeConn, err := client.Dial(testApp(), client.Connection{Server: s.grpc, Timeout: waitLimit})
+	c, closeConn, err := client.Dial(t.Context(), testApp(), client.Connection{Server: s.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -442,7 +442,7 @@ func TestExportAndImportAreInverse(t *testing.T) {
 		"decay":  {"--policy", "decay", "--half-life", "720h"},
 	}
 	source := startInsecure(t)
-	c, closeConn, err := client.Dial(testApp(), client.Connection{Server: source.grpc, Timeout: waitLimit})
+	c, closeConn, err := client.Dial(t.Context(), testApp(), client.Connection{Server: source.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,7 @@ func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 	app := testApp()
 	for round := range kills {
 		server := startChild(t, data)
-		c, closeConn, err := client.Dial(app, client.Connection{Server: server.grpc, Timeout: waitLimit})
+		c, closeConn, err := client.Dial(t.Context(), app, client.Connection{Server: server.grpc, Timeout: waitLimit})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -153,7 +153,7 @@ func TestKilledServerKeepsAcknowledgedResults(t *testing.T) {
 		closeConn()
 	}
 	last := startChild(t, data)
-	c, closeConn, err := client.Dial(app, client.Connection{Server: last.grpc, Timeout: waitLimit})
+	c, closeConn, err := client.Dial(t.Context(), app, client.Connection{Server: last.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -231,7 +231,7 @@ func TestStoppedServerKeepsAcknowledgedResults(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	server := startChild(t, data)
 	app := testApp()
-	c, closeConn, err := client.Dial(app, client.Connection{Server: server.grpc, Timeout: waitLimit})
+	c, closeConn, err := client.Dial(t.Context(), app, client.Connection{Server: server.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +261,7 @@ func TestStoppedServerKeepsAcknowledgedResults(t *testing.T) {
 	writers.Wait()
 	closeConn()
 	restarted := startChild(t, data)
-	c, closeConn, err = client.Dial(app, client.Connection{Server: restarted.grpc, Timeout: waitLimit})
+	c, closeConn, err = client.Dial(t.Context(), app, client.Connection{Server: restarted.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -49,20 +49,24 @@ const (
 	exitOK          = 0
 	exitFailure     = 1
 	exitUsage       = 2
+	exitBoards      = 2 // board diff found differences; wrong usage of board diff is exitFailure
 	exitDifferences = 3 // verify found differences and did not repair all of them
 )
 
 func run(ctx context.Context, app *cli.App, args []string) int {
 	root := newRoot(app)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil || errors.Is(err, client.ErrInterrupted) {
 		return exitOK
 	}
 	fmt.Fprintln(app.Stderr, "leaderboard:", strings.ReplaceAll(cli.EscapeLines(client.ErrorText(err)), "\n", "\nleaderboard: "))
 	var usage *cli.UsageError
+	_, usageIsFailure := cmd.Annotations[client.UsageIsFailure]
 	switch {
-	case errors.As(err, &usage):
+	case errors.Is(err, client.ErrBoardsDiffer):
+		return exitBoards
+	case errors.As(err, &usage) && !usageIsFailure:
 		return exitUsage
 	case errors.Is(err, client.ErrDifferences):
 		return exitDifferences

@@ -213,11 +213,30 @@ func TestEveryCommandHasHelp(t *testing.T) {
 				}
 			}
 		}
+		code := exitUsage
+		if c.Annotations != nil {
+			code = exitFailure
+		}
 		command(t, "", nil, append(slices.Clone(path), "--no-such-flag")...).
-			mustFail(t, exitUsage, []string{"no-such-flag", "--help"}, append(slices.Clone(path), "--no-such-flag"))
+			mustFail(t, code, []string{"no-such-flag", "--help"}, append(slices.Clone(path), "--no-such-flag"))
 	})
 	if n < 25 {
 		t.Errorf("found %d commands, want at least 25", n)
+	}
+}
+
+// Only the help of serve lists all settings.
+func TestHelpListsTheSettingsOfTheCommand(t *testing.T) {
+	for name, want := range map[string]string{
+		"config": "--config", "health": "--http", "restore": "--data", "schema apply": "--cassandra-hosts", "schema status": "--cassandra-hosts", "topics": "--kafka-brokers",
+	} {
+		help := command(t, "", nil, append(strings.Fields(name), "--help")...).stdout
+		if n := strings.Count(help, "\n"); n > 70 || !strings.Contains(help, want+" ") || strings.Contains(help, "--jwt-algorithm") || !strings.Contains(strings.Join(strings.Fields(help), " "), `other flags of "leaderboard serve"`) {
+			t.Errorf("%s --help has %d lines, want at most 70, with %s, without --jwt-algorithm, and with a note on the other flags:\n%s", name, n, want, help)
+		}
+	}
+	if r := command(t, "", nil, "config", "--jwt-algorithm", "none"); r.code != exitUsage || !strings.Contains(r.stderr, "jwt.algorithm") {
+		t.Errorf("config does not accept a setting that its help omits: %d, %s", r.code, r.stderr)
 	}
 }
 
@@ -227,7 +246,7 @@ func TestWrongUsageExitsWith2(t *testing.T) {
 		want []string
 	}{
 		{[]string{"tpo"}, []string{`no command "tpo"`, "did you mean top?"}},
-		{[]string{"board"}, []string{"needs a command: create, delete, list, show, update"}},
+		{[]string{"board"}, []string{"needs a command: apply, clone, create, delete, diff, list, show, update"}},
 		{[]string{"board", "lits"}, []string{"did you mean list?"}},
 		{[]string{"rank"}, []string{"USER is missing"}},
 		{[]string{"rank", ""}, []string{"USER is empty"}},

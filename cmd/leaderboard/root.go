@@ -32,7 +32,7 @@ for your own boards. Most other commands call a running server.`,
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"server", "Server:", []*cobra.Command{demoCommand(app), serveCommand(app), configCommand(app), healthCommand(app), versionCommand(app)}},
+		{"server", "Server:", []*cobra.Command{demoCommand(app), serveCommand(app), configCommand(app), healthCommand(app), client.ContextCommand(app), versionCommand(app)}},
 		{"scores", "Results and ranks:", append(client.ScoreCommands(app), importer.Command(app))},
 		{"boards", "Boards and seasons:", client.BoardCommands(app)},
 		{"admin", "Administration:", slices.Concat(client.AdminCommands(app), []*cobra.Command{restoreCommand(app), schemaCommand(app), topicsCommand(app)})},
@@ -43,5 +43,6 @@ for your own boards. Most other commands call a running server.`,
 			root.AddCommand(c)
 		}
 	}
+	cli.CompleteEnums(root)
 	return root
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	"github.com/open-leaderboard/leaderboard/internal/cli"
@@ -41,7 +40,7 @@ func schemaApplyCommand(app *cli.App) *cobra.Command {
 		Long: `Create the keyspace and its tables in Cassandra, or update them. The command may run
 several times concurrently: one run does the work, and the others wait. An existing
 keyspace keeps its replication; if --replicas differs from this replication, the command
-fails and shows the statement that changes it. The command has the flags of
+fails and shows the statement that changes it. The command also has the other flags of
 "leaderboard serve".`,
 		Example: `  leaderboard schema apply --config leaderboard.yaml --replicas dc1=3
   leaderboard schema apply --config leaderboard.yaml --replicas us=3,eu=3`,
@@ -70,7 +69,7 @@ fails and shows the statement that changes it. The command has the flags of
 			return err
 		},
 	}
-	config.AddFlags(cmd.Flags())
+	addSettings(cmd, "config", "cassandra-")
 	cmd.Flags().StringToIntVar(&replicas, "replicas", nil, "replicas in each data center, as `name=count`,… (default 3 in the local data center)")
 	return cmd
 }
@@ -78,34 +77,51 @@ fails and shows the statement that changes it. The command has the flags of
 func schemaStatusCommand(app *cli.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "Show the migrations and when they were applied", Args: cli.Exactly(),
+		Long: `Show the migrations and when they were applied. The command also has the other flags of
+"leaderboard serve".`,
 		Example: `  leaderboard schema status --config leaderboard.yaml`,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := clusterConfig(app, cmd)
-			if err != nil {
-				return err
-			}
-			o, err := cqlOptions(&c.Cassandra)
-			if err != nil {
-				return err
-			}
-			all, err := cql.SchemaStatus(cmd.Context(), o)
-			if err != nil {
-				return err
-			}
-			t := cli.NewTable(table.Row{"version", "name", "applied"})
-			for _, m := range all {
-				applied := "not applied; run `leaderboard schema apply`"
-				if !m.AppliedAt.IsZero() {
-					applied = m.AppliedAt.Format(time.RFC3339)
-				}
-				t.AppendRow(table.Row{m.Version, m.Name, applied})
-			}
-			cli.WriteTable(app.Stdout, t)
-			return nil
-		},
 	}
-	config.AddFlags(cmd.Flags())
+	addSettings(cmd, "config", "cassandra-")
+	output := app.AddOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := output.Check(cmd); err != nil {
+			return err
+		}
+		c, err := clusterConfig(app, cmd)
+		if err != nil {
+			return err
+		}
+		o, err := cqlOptions(&c.Cassandra)
+		if err != nil {
+			return err
+		}
+		all, err := cql.SchemaStatus(cmd.Context(), o)
+		if err != nil {
+			return err
+		}
+		return printMigrations(app, output, all)
+	}
 	return cmd
+}
+
+func printMigrations(app *cli.App, output *cli.Output, all []schema.Migration) error {
+	type migration struct {
+		Version   int    `json:"version"`
+		Name      string `json:"name"`
+		AppliedAt string `json:"applied_at"` // empty if it is not applied
+	}
+	migrations := []migration{}
+	t := cli.NewTable(cli.Row{"version", "name", "applied"})
+	for _, m := range all {
+		shown, at := "not applied; run `leaderboard schema apply`", ""
+		if !m.AppliedAt.IsZero() {
+			at = m.AppliedAt.UTC().Format(time.RFC3339)
+			shown = at
+		}
+		migrations = append(migrations, migration{m.Version, m.Name, at})
+		t.AppendRow(cli.Row{m.Version, m.Name, shown})
+	}
+	return output.PrintValue(migrations, func() { cli.WriteTable(app.Stdout, t) })
 }
 
 func topicsCommand(app *cli.App) *cobra.Command {
@@ -118,7 +134,7 @@ missing, and check existing topics. The command refuses a topic that could lose 
 a topic with a single replica, with fewer replicas than --replication-factor, with
 min.insync.replicas=1, with a cleanup.policy other than delete, or with a retention
 shorter than --retention. It changes no existing topic.
-The command has the flags of "leaderboard serve".`,
+The command also has the other flags of "leaderboard serve".`,
 		Example: `  leaderboard topics --config leaderboard.yaml
   leaderboard topics --config leaderboard.yaml --partitions 48 --replication-factor 3`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -135,7 +151,7 @@ The command has the flags of "leaderboard serve".`,
 			return ensureTopics(cmd.Context(), app, &c.Kafka, o, force)
 		},
 	}
-	config.AddFlags(cmd.Flags())
+	addSettings(cmd, "config", "kafka-")
 	cmd.Flags().IntVar(&o.Partitions, "partitions", 48, "partitions of each topic; they cannot be added later, because users would move to other partitions")
 	cmd.Flags().IntVar(&o.ReplicationFactor, "replication-factor", 3, "replicas of each topic")
 	cmd.Flags().DurationVar(&o.Retention, "retention", 0, "how long Kafka keeps messages (default: the setting kafka.retention)")

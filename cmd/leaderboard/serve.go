@@ -43,7 +43,7 @@ SIGHUP, the server reads the log level and the certificates again.`,
   leaderboard serve --config /etc/leaderboard.yaml --http 0.0.0.0:8443 --tls-cert cert.pem --tls-key key.pem
   leaderboard serve --config /etc/leaderboard.yaml --roles consumer`,
 	}
-	config.AddFlags(cmd.Flags())
+	addSettings(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := loadConfig(app, cmd)
 		if err != nil {

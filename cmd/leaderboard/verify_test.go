@@ -173,7 +173,7 @@ func TestVerifyAdvisesToRestoreDamagedData(t *testing.T) {
 func TestVerifyAndRebuildReportProgress(t *testing.T) {
 	s, _, _ := startWithStores(t)
 	s.ok(t, "submit", "ada", "--points", "3")
-	conn, closeConn, err := client.Dial(testApp(), client.Connection{Server: s.grpc, Timeout: waitLimit})
+	conn, closeConn, err := client.Dial(t.Context(), testApp(), client.Connection{Server: s.grpc, Timeout: waitLimit})
 	if err != nil {
 		t.Fatal(err)
 	}

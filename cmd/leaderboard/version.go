@@ -9,7 +9,6 @@ import (
 )
 
 func versionCommand(app *cli.App) *cobra.Command {
-	var asJSON bool
 	cmd := &cobra.Command{
 		Use: "version", Short: "Show the version of this binary", Args: cli.Exactly(),
 		Long: `Show the version of this binary. A release build shows its release. Other builds show
@@ -19,16 +18,15 @@ version; "go run" records it only with -buildvcs=true. If no version was recorde
 version is devel.`,
 		Example: `  leaderboard version
   leaderboard version --json`,
-		RunE: func(*cobra.Command, []string) error {
-			v := cli.ReadVersion()
-			if asJSON {
-				return app.PrintJSON(v)
-			}
-			app.Println(versionLine(v))
-			return nil
-		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON, for scripts")
+	output := app.AddOutput(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		if err := output.Check(cmd); err != nil {
+			return err
+		}
+		v := cli.ReadVersion()
+		return output.PrintValue(v, func() { app.Println(versionLine(v)) })
+	}
 	return cmd
 }
 

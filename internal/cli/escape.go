@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding"
-	"encoding/json"
 	"fmt"
 	"io"
 	"reflect"
@@ -11,8 +10,6 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
-
-	"github.com/jedib0t/go-pretty/v6/table"
 )
 
 // Text from servers and files may contain control characters that a terminal executes.
@@ -76,15 +73,6 @@ func (a *App) Notef(format string, args ...any) { fprintf(a.Stderr, format, args
 // Println escapes a line and writes it to stdout.
 func (a *App) Println(line string) { a.Printf("%s\n", line) }
 
-// PrintJSON writes v to stdout as a line of JSON.
-func (a *App) PrintJSON(v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return a.WriteJSON(text)
-}
-
 // WriteJSON escapes a JSON text and writes it to stdout as a line.
 func (a *App) WriteJSON(text []byte) error {
 	_, err := fmt.Fprintf(a.Stdout, "%s\n", EscapeJSON(text))
@@ -125,25 +113,3 @@ type styled string
 // Styled exempts a text, such as a color code, from escaping. The text must not come from a
 // server or a file.
 func Styled(text string) any { return styled(text) }
-
-type escapingTable struct{ table.Writer }
-
-// AppendRow adds an escaped row.
-func (t escapingTable) AppendRow(row table.Row, config ...table.RowConfig) {
-	t.Writer.AppendRow(escapeRow(row), config...)
-}
-
-// AppendRows adds escaped rows.
-func (t escapingTable) AppendRows(rows []table.Row, config ...table.RowConfig) {
-	for _, row := range rows {
-		t.AppendRow(row, config...)
-	}
-}
-
-func escapeRow(row table.Row) table.Row {
-	escaped := make(table.Row, len(row))
-	for i, cell := range row {
-		escaped[i] = escapeValue(cell)
-	}
-	return escaped
-}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -75,6 +76,27 @@ func AppendPrivate(path string) (*os.File, error) {
 		return nil, errors.Join(notRegularError(path), err, file.Close())
 	}
 	return file, nil
+}
+
+// WritePrivate replaces a file, and creates its folder. Only the owner can read the new file.
+func WritePrivate(path string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new-") // with mode 0600
+	if err != nil {
+		return err
+	}
+	if _, err = f.Write(text); err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
 }
 
 func notRegularError(path string) error {

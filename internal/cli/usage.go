@@ -23,7 +23,7 @@ const connectionFlag = "connection"
 
 // MarkConnection marks the flags of f. The help lists marked flags last, under Connection.
 func MarkConnection(f *pflag.FlagSet) {
-	f.VisitAll(func(fl *pflag.Flag) { fl.Annotations = map[string][]string{connectionFlag: nil} })
+	f.VisitAll(func(fl *pflag.Flag) { _ = f.SetAnnotation(fl.Name, connectionFlag, nil) })
 }
 
 // SetUp makes a root command use the app's streams and this package's help. For a wrong
@@ -162,5 +162,39 @@ func Between(n int, names ...string) cobra.PositionalArgs {
 			return Usagef("%s is empty; see %s --help", names[i], cmd.CommandPath())
 		}
 		return nil
+	}
+}
+
+const enumFlag = "enum"
+
+// Enum states the values of a flag, for completion.
+func Enum(f *pflag.FlagSet, flag string, values ...string) {
+	_ = f.SetAnnotation(flag, enumFlag, values) // fails only for an unknown flag
+}
+
+// CompleteEnums registers the completion of each flag of [Enum], in cmd and its children. A flag that
+// takes several values completes the last of them.
+func CompleteEnums(cmd *cobra.Command) {
+	cmd.Flags().VisitAll(func(fl *pflag.Flag) {
+		values, ok := fl.Annotations[enumFlag]
+		if !ok {
+			return
+		}
+		_ = cmd.RegisterFlagCompletionFunc(fl.Name, func(_ *cobra.Command, _ []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			first, last := "", text
+			if i := strings.LastIndexByte(text, ','); i >= 0 && strings.Contains(fl.Value.Type(), "Slice") {
+				first, last = text[:i+1], text[i+1:]
+			}
+			var matching []cobra.Completion
+			for _, v := range values {
+				if strings.HasPrefix(v, last) {
+					matching = append(matching, first+v)
+				}
+			}
+			return matching, cobra.ShellCompDirectiveNoFileComp
+		})
+	})
+	for _, child := range cmd.Commands() {
+		CompleteEnums(child)
 	}
 }

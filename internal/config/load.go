@@ -14,7 +14,7 @@ import (
 )
 
 // The client commands use these variables, which are not settings of a server.
-var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA"}
+var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA", EnvPrefix + "CONTEXT"}
 
 const fileEnv = EnvPrefix + "CONFIG"
 

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -38,7 +37,7 @@ keep what they have; docs/security.md lists what an erasure does not reach.`,
 		Example: "  leaderboard erase mallory",
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		if err := app.Confirm(yes, fmt.Sprintf("Permanently delete all data of user %s, on every board?", args[0]), args[0]); err != nil {
 			return err
 		}
@@ -71,11 +70,12 @@ submit can also submit results, and a key with the scope admin can do everything
 	}
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the holder, for operators (required)")
 	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`scope` of the key: read, submit or admin (required)")
+	cli.Enum(cmd.Flags(), "scope", "read", "submit", "admin")
 	cmd.Flags().StringArrayVar(&boards, "board", nil, "`board` that the key is for; repeat the flag for more boards (if omitted, all boards)")
 	annotate(cmd.Flags(), "board", boardValues)
 	cmd.Flags().StringArrayVar(&prefixes, "board-prefix", nil, "the key is for boards whose ids begin with this `text`; repeat the flag for more")
 	cmd.Flags().DurationVar(&expires, "expires-in", 0, "how long the key is valid (if omitted, forever)")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		switch {
 		case name == "":
 			return cli.Usagef("--name is missing; give the name of the key's holder")
@@ -115,7 +115,7 @@ func keyBoards(k *pb.Key) string {
 }
 
 func keyListCommand(app *cli.App) *cobra.Command {
-	return jsonCommand(app, &cobra.Command{
+	return DataCommand(app, &cobra.Command{
 		Use: "list", Short: "List API keys, without their secrets", Args: cli.Exactly(),
 		Example: "  leaderboard key list",
 	}, func(ctx context.Context, c *Client, _ []string) error {
@@ -124,7 +124,7 @@ func keyListCommand(app *cli.App) *cobra.Command {
 			return err
 		}
 		return c.print(res, func() {
-			t := cli.NewTable(table.Row{"id", "name", "scopes", "boards", "created (UTC)", "expires (UTC)"})
+			t := cli.NewTable(cli.Row{"id", "name", "scopes", "boards", "created (UTC)", "expires (UTC)"})
 			for _, k := range res.GetKeys() {
 				expires := "never"
 				if k.GetExpiresAt() != nil {
@@ -133,7 +133,7 @@ func keyListCommand(app *cli.App) *cobra.Command {
 				if k.GetInsecure() {
 					expires = "refused, created by an insecure server"
 				}
-				t.AppendRow(table.Row{k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ","), keyBoards(k), formatTime(k.GetCreatedAt()), expires})
+				t.AppendRow(cli.Row{k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ","), keyBoards(k), formatTime(k.GetCreatedAt()), expires})
 			}
 			cli.WriteTable(c.Stdout, t)
 		})
@@ -147,7 +147,7 @@ func keyRevokeCommand(app *cli.App) *cobra.Command {
 		Example: "  leaderboard key revoke 3f0c9a51d2e84b76",
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "revoke even the last admin key; a server that starts without an admin key creates one")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		res, err := c.Admin.RevokeKey(ctx, &pb.RevokeKeyRequest{KeyId: args[0], Force: force})
 		if err != nil {
 			return err
@@ -157,7 +157,7 @@ func keyRevokeCommand(app *cli.App) *cobra.Command {
 }
 
 func backupCommand(app *cli.App) *cobra.Command {
-	return jsonCommand(app, &cobra.Command{
+	return DataCommand(app, &cobra.Command{
 		Use: "backup [NAME]", Short: "Back up the store of a running server", Args: cli.Between(0, "NAME"),
 		Long: `Copy the embedded store to the folder in the server's setting "backup_dir". The copy is
 consistent. With the setting "backup_every", the server makes backups on a schedule.
@@ -214,7 +214,7 @@ the command failed.`,
 	annotate(cmd.Flags(), "board", boardValues)
 	addAllSeasonsFlag(cmd, &season)
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair the differences")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		stream, err := c.Admin.Verify(ctx, &pb.VerifyRequest{Board: board, Season: season, Repair: repair})
 		if err != nil {
 			return err
@@ -289,7 +289,7 @@ func rebuildCommand(app *cli.App) *cobra.Command {
 	cmd.Flags().StringVarP(&board, "board", "b", "", "`board` (if omitted, all boards)")
 	annotate(cmd.Flags(), "board", boardValues)
 	addAllSeasonsFlag(cmd, &season)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		stream, err := c.Admin.Rebuild(ctx, &pb.RebuildRequest{Board: board, Season: season})
 		if err != nil {
 			return err

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -27,13 +26,15 @@ With --json, each act has the changed object before and after.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&req.UserId, "user", "", "only acts on this `user`")
+	annotate(f, "user", userValues)
 	f.StringVar(&req.Actor, "actor", "", "only acts of this `administrator`, such as key:3f0c9a51d2e84b76")
 	f.StringVar(&req.Action, "action", "", "only this `action`, such as ban, board or board.update")
 	f.StringVarP(&req.Board, "board", "b", "", "only acts on this `board`")
+	annotate(f, "board", boardValues)
 	f.StringVar(&since, "since", "", "only acts of this `time` or later, such as 2026-11-20, or of the last 24h")
 	f.StringVar(&until, "until", "", "only acts before this `time`, such as 2026-11-20T10:00:00Z, or before the last 24h")
 	f.Int32Var(&limit, "limit", 100, "maximum `number` of acts, up to 1000")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		req.Limit = &limit
 		for _, bound := range []struct {
 			flag, text string
@@ -42,7 +43,7 @@ With --json, each act has the changed object before and after.`,
 			if bound.text == "" {
 				continue
 			}
-			t, err := parseTimeOrAge(bound.text, time.Now())
+			t, err := ParseTimeOrAge(bound.text, time.Now())
 			if err != nil {
 				return cli.Usagef("--%s: %w", bound.flag, err)
 			}
@@ -53,7 +54,7 @@ With --json, each act has the changed object before and after.`,
 			return err
 		}
 		return c.print(res, func() {
-			t := cli.NewTable(table.Row{"time (UTC)", "by", "action", "board", "user", "match", "reason", "request"})
+			t := cli.NewTable(cli.Row{"time (UTC)", "by", "action", "board", "user", "match", "reason", "request"})
 			last := ""
 			for _, a := range res.GetActs() {
 				if a.GetId() == last {
@@ -64,7 +65,7 @@ With --json, each act has the changed object before and after.`,
 				if a.GetErased() {
 					user = "(erased)"
 				}
-				t.AppendRow(table.Row{formatTime(a.GetAt()), actorName(a), actionText(a), a.GetBoard(), user, a.GetMatchId(), a.GetReason(), a.GetRequestId()})
+				t.AppendRow(cli.Row{formatTime(a.GetAt()), actorName(a), actionText(a), a.GetBoard(), user, a.GetMatchId(), a.GetReason(), a.GetRequestId()})
 			}
 			cli.WriteTable(c.Stdout, t)
 		})
@@ -91,8 +92,8 @@ func actionText(a *pb.Act) string {
 	return a.GetAction()
 }
 
-// parseTimeOrAge parses a time as parseTime does, or a positive duration before now.
-func parseTimeOrAge(text string, now time.Time) (time.Time, error) {
+// ParseTimeOrAge parses a time in RFC 3339, a date in UTC, or a positive duration before now.
+func ParseTimeOrAge(text string, now time.Time) (time.Time, error) {
 	if age, err := time.ParseDuration(text); err == nil && age > 0 {
 		return now.Add(-age), nil
 	}

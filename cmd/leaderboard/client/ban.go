@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -19,6 +18,7 @@ const reasonBanned = "USER_BANNED"
 
 func addBanBoard(f *pflag.FlagSet, board *string) {
 	f.StringVarP(board, "board", "b", "", "`board` of the ban (if omitted, every board)")
+	annotate(f, "board", boardValues)
 }
 
 func banCommand(app *cli.App) *cobra.Command {
@@ -42,7 +42,7 @@ To ban a user whose id is "list" or "search", write "--" before the id.`,
 	cmd.Flags().StringVar(&until, "until", "", "`end` of the ban: a time such as 2027-01-01T00:00:00Z, or a duration from now such as 72h (if omitted, never)")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation of a ban on every board")
 	addDryRun(cmd.Flags(), &dryRun)
-	jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		end, err := parseEnd(until, time.Now())
 		if err != nil {
 			return err
@@ -109,7 +109,7 @@ the user remain, and the command names them.`,
 	addBanBoard(cmd.Flags(), &board)
 	cmd.Flags().StringVar(&reason, "reason", "", "`reason` for the end of the ban, for operators")
 	addDryRun(cmd.Flags(), &dryRun)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		res, err := c.Scores.UnbanUser(ctx, &pb.UnbanUserRequest{UserId: args[0], Board: board, Reason: reason, DryRun: dryRun})
 		if err != nil {
 			return err
@@ -153,10 +153,11 @@ func banListCommand(app *cli.App, name, short string) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVarP(&req.Board, "board", "b", "", "only bans on this `board` and on every board")
+	annotate(f, "board", boardValues)
 	f.StringVar(&req.Reason, "reason", "", "only bans with this `text` in the reason")
 	f.StringVar(&req.Actor, "actor", "", "only bans with this `text` in the administrator's id")
 	f.BoolVar(&req.IncludeLifted, "all", false, "include bans that were lifted or have ended")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		if len(args) > 0 {
 			req.User = args[0]
 		}
@@ -178,7 +179,7 @@ func banListCommand(app *cli.App, name, short string) *cobra.Command {
 }
 
 func (c *Client) printBans(bans []*pb.Ban) {
-	t := cli.NewTable(table.Row{"user", "board", "since (UTC)", "until (UTC)", "by", "reason"})
+	t := cli.NewTable(cli.Row{"user", "board", "since (UTC)", "until (UTC)", "by", "reason"})
 	for _, b := range bans {
 		board, until := b.GetBoard(), "-"
 		if board == "" {
@@ -190,7 +191,7 @@ func (c *Client) printBans(bans []*pb.Ban) {
 		case b.GetUntil() != nil:
 			until = formatTime(b.GetUntil())
 		}
-		t.AppendRow(table.Row{b.GetUserId(), board, formatTime(b.GetAt()), until, b.GetActor(), b.GetReason()})
+		t.AppendRow(cli.Row{b.GetUserId(), board, formatTime(b.GetAt()), until, b.GetActor(), b.GetReason()})
 	}
 	cli.WriteTable(c.Stdout, t)
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
@@ -33,7 +32,7 @@ files, use "leaderboard import".`,
 	}
 	cmd.Flags().BoolVar(&req.NoWait, "no-wait", false, "return when the results are stored durably, without waiting until they are applied")
 	addBatchLinkedFlag(cmd.Flags(), &req.IncludeLinked)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		data, err := readAll(app, args[0], maxBatchBytes)
 		if err != nil {
 			return err
@@ -93,9 +92,9 @@ func decodeLines[T any, M interface {
 
 func writeOutcomes(c *Client, outcomes, notAccepted []*pb.Outcome) {
 	if len(notAccepted) > 0 {
-		t := cli.NewTable(table.Row{"board", "user", "match", "status", "problem"})
+		t := cli.NewTable(cli.Row{"board", "user", "match", "status", "problem"})
 		for _, o := range notAccepted {
-			t.AppendRow(table.Row{o.GetBoardId(), o.GetUserId(), o.GetMatchId(), strings.ToLower(o.GetStatus().String()), cmp.Or(o.GetDetail(), supersededText(o.GetStatus()))})
+			t.AppendRow(cli.Row{o.GetBoardId(), o.GetUserId(), o.GetMatchId(), strings.ToLower(o.GetStatus().String()), cmp.Or(o.GetDetail(), supersededText(o.GetStatus()))})
 		}
 		cli.WriteTable(c.Stdout, t)
 	}

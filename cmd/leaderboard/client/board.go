@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
@@ -26,12 +25,14 @@ import (
 
 func boardCommand(app *cli.App) *cobra.Command {
 	return cli.Parent("board", "Create, show, change and delete boards", `  leaderboard board list
+  leaderboard board apply -f boards/
   leaderboard board create marathon --policy best --order lower-first --unit s --division gender`,
-		boardListCommand(app), boardShowCommand(app), boardCreateCommand(app), boardUpdateCommand(app), boardDeleteCommand(app))
+		boardListCommand(app), boardShowCommand(app), boardCreateCommand(app), boardUpdateCommand(app), boardDeleteCommand(app),
+		boardApplyCommand(app), boardDiffCommand(app), boardCloneCommand(app))
 }
 
 func boardListCommand(app *cli.App) *cobra.Command {
-	return jsonCommand(app, &cobra.Command{
+	return DataCommand(app, &cobra.Command{
 		Use: "list", Short: "List boards", Args: cli.Exactly(),
 		Example: "  leaderboard board list",
 	}, func(ctx context.Context, c *Client, _ []string) error {
@@ -40,9 +41,9 @@ func boardListCommand(app *cli.App) *cobra.Command {
 			return err
 		}
 		return c.print(res, func() {
-			t := cli.NewTable(table.Row{"board", "title", "policy", "order", "season", "divisions"})
+			t := cli.NewTable(cli.Row{"board", "title", "policy", "order", "season", "divisions"})
 			for _, b := range res.GetBoards() {
-				t.AppendRow(table.Row{b.GetBoardId(), b.GetTitle(), b.GetPolicy().String(), b.GetOrder().String(), b.GetSeason().GetSchedule().String(), strings.Join(b.GetDivisions(), ",")})
+				t.AppendRow(cli.Row{b.GetBoardId(), b.GetTitle(), b.GetPolicy().String(), b.GetOrder().String(), b.GetSeason().GetSchedule().String(), strings.Join(b.GetDivisions(), ",")})
 			}
 			cli.WriteTable(c.Stdout, t)
 		})
@@ -50,10 +51,10 @@ func boardListCommand(app *cli.App) *cobra.Command {
 }
 
 func boardShowCommand(app *cli.App) *cobra.Command {
-	return jsonCommand(app, &cobra.Command{
+	return DataCommand(app, &cobra.Command{
 		Use: "show BOARD", Short: "Show a board's rules", Args: cli.Exactly("BOARD"),
 		Example: `  leaderboard board show marathon
-  leaderboard board show marathon --json > marathon.json`,
+  leaderboard board show marathon -o yaml > marathon.yaml`,
 	}, func(ctx context.Context, c *Client, args []string) error {
 		res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: args[0]})
 		if err != nil {
@@ -64,8 +65,8 @@ func boardShowCommand(app *cli.App) *cobra.Command {
 }
 
 func writeBoard(w io.Writer, b *pb.Board) {
-	t := cli.NewTable(table.Row{"rule", "value"})
-	row := func(name string, value any) { t.AppendRow(table.Row{name, value}) }
+	t := cli.NewTable(cli.Row{"rule", "value"})
+	row := func(name string, value any) { t.AppendRow(cli.Row{name, value}) }
 	row("board", b.GetBoardId())
 	row("title", b.GetTitle())
 	row("policy", b.GetPolicy())
@@ -149,9 +150,12 @@ type boardFlags struct {
 func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	fs.StringVar(&f.policy, "policy", "best", "`policy` that computes a user's score from the results: best, sum, latest or decay")
 	fs.StringVar(&f.order, "order", "higher-first", "`order` of scores: higher-first or lower-first")
+	cli.Enum(fs, "policy", enumNames(pb.Board_Policy_value)...)
+	cli.Enum(fs, "order", enumNames(pb.Board_Order_value)...)
 	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: `duration` after which points count half")
 	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat the flag for more, the most important first")
 	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, daily, weekly, monthly, yearly, rolling with --days, or explicit with --window")
+	cli.Enum(fs, "season", enumNames(pb.Board_Schedule_Kind_value)...)
 	fs.Int32Var(&f.days, "days", 0, "with --season rolling: `number` of days in each season, 2 to 31; needs --source and --retention")
 	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` of the schedule")
 	fs.StringVar(&f.source, "source", "", "link the new board to this `board`, whose results then count on both")
@@ -239,18 +243,21 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	return b, paths, err
 }
 
+// enumNames returns the values of flags for an enum whose value 0 means that none is given.
+func enumNames(values map[string]int32) []string {
+	names := make([]string, len(values)-1)
+	for name, v := range values {
+		if v > 0 {
+			names[v-1] = strings.ToLower(strings.ReplaceAll(name, "_", "-"))
+		}
+	}
+	return names
+}
+
 func parseEnum[E ~int32](firstErr error, flag, name string, values map[string]int32) (E, error) {
 	v, ok := values[strings.ToUpper(strings.ReplaceAll(name, "-", "_"))]
 	if firstErr == nil && (!ok || v == 0) {
-		var known []string
-		for value := int32(1); len(known) < len(values)-1; value++ {
-			for n, v := range values {
-				if v == value {
-					known = append(known, strings.ToLower(strings.ReplaceAll(n, "_", "-")))
-				}
-			}
-		}
-		firstErr = cli.Usagef("--%s %q is not one of %s", flag, name, strings.Join(known, ", "))
+		firstErr = cli.Usagef("--%s %q is not one of %s", flag, name, strings.Join(enumNames(values), ", "))
 	}
 	return E(v), firstErr
 }
@@ -288,7 +295,7 @@ func (f *boardFlags) fromFile(app *cli.App, id string, fs *pflag.FlagSet) (*pb.B
 	if other != "" {
 		return nil, nil, cli.Usagef("--file and --%s cannot be combined; set the field in the file", other)
 	}
-	data, err := readAll(app, f.file, 1<<20)
+	data, err := readAll(app, f.file, maxBoardBytes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -335,6 +342,11 @@ func decodeBoard(data []byte) (*pb.Board, []string, error) {
 	if err := yaml.Unmarshal(data, &fields); err != nil { // YAML includes JSON
 		return nil, nil, err
 	}
+	return boardFrom(fields)
+}
+
+// boardFrom returns the board with these fields, and the paths of the fields.
+func boardFrom(fields map[string]any) (*pb.Board, []string, error) {
 	body, err := json.Marshal(fields)
 	if err != nil {
 		return nil, nil, err
@@ -369,7 +381,7 @@ the board exists with the same rules, the command changes nothing and succeeds.`
 	}
 	f.addFixed(cmd.Flags())
 	f.addSettings(cmd.Flags())
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		id := ""
 		if len(args) > 0 {
 			id = args[0]
@@ -423,7 +435,7 @@ sealed.`,
 	}
 	f.addSettings(cmd.Flags())
 	addDryRun(cmd.Flags(), &dryRun)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		b, paths, err := f.board(app, args[0], cmd.Flags())
 		if err != nil {
 			return err
@@ -455,7 +467,7 @@ func boardDeleteCommand(app *cli.App) *cobra.Command {
 		Example: "  leaderboard board delete marathon",
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		if err := app.Confirm(yes, fmt.Sprintf("Permanently delete board %s with all its results?", args[0]), args[0]); err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,24 +20,27 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
-	"github.com/open-leaderboard/leaderboard/api/restjson"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
-const maxAnswerBytes = 64 << 20
+const (
+	maxAnswerBytes = 64 << 20
+	defaultTimeout = 10 * time.Second
+)
 
 // Client is a connection to a server, with the input and output of a command.
 type Client struct {
 	*cli.App
 	Server string
-	JSON   bool // print the API's JSON, one object per line
+	Output *cli.Output // nil means tables
 	Scores pb.LeaderboardServiceClient
 	Admin  pb.AdminServiceClient
 }
 
 // Connection is the settings of the connection to a server.
 type Connection struct {
+	Context           string // name of a context
 	Server            string // host:port of gRPC
 	Key               string // if empty, calls carry no credentials
 	CA, Cert, CertKey string // files in PEM
@@ -46,14 +50,12 @@ type Connection struct {
 
 func (o *Connection) addFlags(cmd *cobra.Command) {
 	f := pflag.NewFlagSet("connection", pflag.ContinueOnError)
+	f.StringVar(&o.Context, "context", "", "`name` of a context of \"leaderboard context add\" ($"+config.EnvPrefix+"CONTEXT, default the current context)")
 	f.StringVar(&o.Server, "server", "", "`host:port` of the server's gRPC ($"+config.EnvPrefix+"SERVER, default "+config.Default().GRPC+")")
 	f.StringVar(&o.Key, "key", "", "API `key` or token; prefer $"+config.EnvPrefix+"KEY, because other users of this machine can see flags")
-	f.BoolVar(&o.TLS, "tls", false, "use TLS; this is the default unless the server is on this machine")
-	f.BoolVar(&o.Plaintext, "plaintext", false, "do not use TLS, even if the server is on another machine; the key then crosses the network unencrypted")
-	f.StringVar(&o.CA, "ca", "", "`file` of the certificate authorities that may have signed the server's certificate; implies --tls ($"+config.EnvPrefix+"CA)")
-	f.StringVar(&o.Cert, "cert", "", "`file` of the client certificate; implies --tls")
-	f.StringVar(&o.CertKey, "cert-key", "", "`file` of the private key of --cert")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Second, "how long to wait for each answer")
+	addTLSFlags(f, &o.TLS, &o.Plaintext, &o.CA, &o.Cert, &o.CertKey)
+	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "how long to wait for each answer")
+	annotate(f, "context", contextValues)
 	cli.MarkConnection(f)
 	cmd.Flags().AddFlagSet(f)
 }
@@ -67,7 +69,7 @@ func Command(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *
 		if err := checkIDs(cmd.Flags()); err != nil {
 			return err
 		}
-		c, closeConn, err := Dial(app, o)
+		c, closeConn, err := Dial(cmd.Context(), app, o)
 		if err != nil {
 			return err
 		}
@@ -81,41 +83,54 @@ func Command(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *
 // script without this variable. The server would use the default board, or every board.
 func checkIDs(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Value.String() == "" && slices.Contains([]string{"board", "season", "user", "match", "source"}, f.Name) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && slices.Contains([]string{"board", "season", "user", "match", "source", "context"}, f.Name) {
 			err = cli.Usagef("--%s is empty; give a value, or omit the flag", f.Name)
 		}
 	})
 	return err
 }
 
-func jsonCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *Client, args []string) error) *cobra.Command {
-	asJSON := cmd.Flags().Bool("json", false, "print the API's JSON, for scripts")
-	return Command(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		c.JSON = *asJSON
+// DataCommand is like [Command] for a command that prints data: the client has an output.
+func DataCommand(app *cli.App, cmd *cobra.Command, run func(ctx context.Context, c *Client, args []string) error) *cobra.Command {
+	output := app.AddOutput(cmd)
+	Command(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		c.Output = output
 		return run(ctx, c, args)
 	})
+	call := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := output.Check(cmd); err != nil {
+			return err
+		}
+		return call(cmd, args)
+	}
+	return cmd
 }
 
-// Dial returns a client. Settings that o lacks come from the environment. Dial does not wait for
-// the server. The caller must call closeConn.
-func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
+// Dial returns a client. Settings that o lacks come from the environment and from a context. Dial does
+// not wait for the server. The caller must call closeConn.
+func Dial(ctx context.Context, app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	ca := "--ca"
 	if o.CA == "" {
 		ca = config.EnvPrefix + "CA"
 	}
 	for _, setting := range []struct {
-		value              *string
-		variable, fallback string
-	}{{&o.Server, "SERVER", config.Default().GRPC}, {&o.Key, "KEY", ""}, {&o.CA, "CA", ""}} {
+		value    *string
+		variable string
+	}{{&o.Server, "SERVER"}, {&o.Key, "KEY"}, {&o.CA, "CA"}} {
 		if *setting.value == "" {
 			*setting.value = app.Getenv(config.EnvPrefix + setting.variable)
 		}
-		if *setting.value == "" {
-			*setting.value = setting.fallback
-		}
 	}
-	if _, _, err := net.SplitHostPort(o.Server); err != nil || strings.Contains(o.Server, "/") {
-		return nil, nil, cli.Usagef("server %q is not of the form host:port; give the address of gRPC, such as %s", o.Server, config.Default().GRPC)
+	if o.CA == "" {
+		ca = "ca of the context"
+	}
+	if err := o.applyContext(ctx, app); err != nil {
+		return nil, nil, err
+	}
+	o.Server = cmp.Or(o.Server, config.Default().GRPC)
+	if err := o.checkServer(); err != nil {
+		return nil, nil, err
 	}
 	transport, err := o.credentials(ca)
 	if err != nil {
@@ -145,6 +160,17 @@ func Dial(app *cli.App, o Connection) (c *Client, closeConn func(), err error) {
 	return c, func() { _ = conn.Close() }, nil
 }
 
+func (o *Connection) checkServer() error {
+	if _, _, err := net.SplitHostPort(o.Server); err != nil || strings.Contains(o.Server, "/") {
+		return cli.Usagef("server %q is not of the form host:port; give the address of gRPC, such as %s", o.Server, config.Default().GRPC)
+	}
+	return nil
+}
+
+func (o *Connection) usesTLS() bool {
+	return !o.Plaintext && (!isLoopback(o.Server) || o.TLS || o.CA != "" || o.Cert != "")
+}
+
 // credentials uses TLS for another machine unless --plaintext is set, because a key must not cross
 // the network unencrypted. ca names the source of o.CA, for error texts.
 func (o *Connection) credentials(ca string) (credentials.TransportCredentials, error) {
@@ -156,7 +182,7 @@ func (o *Connection) credentials(ca string) (credentials.TransportCredentials, e
 	case o.Timeout <= 0:
 		return nil, cli.Usagef("--timeout %v is not positive", o.Timeout)
 	}
-	if o.Plaintext || isLoopback(o.Server) && !o.TLS && o.CA == "" && o.Cert == "" {
+	if !o.usesTLS() {
 		return insecure.NewCredentials(), nil
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -198,13 +224,9 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 func (bearer) RequireTransportSecurity() bool { return false }
 
 func (c *Client) print(answer proto.Message, printText func()) error {
-	if !c.JSON {
+	if c.Output.IsTable() {
 		printText()
 		return nil
 	}
-	line, err := restjson.Append(nil, answer)
-	if err != nil {
-		return err
-	}
-	return c.WriteJSON(line)
+	return c.Output.Print(func() (cli.Document, error) { return document(answer) }, printText)
 }

@@ -18,12 +18,12 @@ import (
 const (
 	// completionTimeout is short, because the user waits.
 	completionTimeout = 2 * time.Second
-	// completionEntries is the number of top entries from which completion takes divisions.
+	// completionEntries is the number of top entries from which completion takes users and divisions.
 	completionEntries = 1000
 )
 
 // valueKind is the name of a flag annotation. The annotation states what the flag's values are:
-// boards, seasons, divisions or methods.
+// boards, seasons and others.
 const valueKind = "values"
 
 const (
@@ -31,6 +31,11 @@ const (
 	seasonValues   = "season"
 	divisionValues = "division"
 	methodValues   = "method"
+	contextValues  = "context"
+	userValues     = "user"
+	bannedValues   = "banned"
+	matchValues    = "match"
+	keyValues      = "key"
 )
 
 func annotate(f *pflag.FlagSet, flag, kind string) {
@@ -39,8 +44,8 @@ func annotate(f *pflag.FlagSet, flag, kind string) {
 
 func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
 	completion := func(kind string) cobra.CompletionFunc {
-		return func(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			return completeFrom(app, cmd, *o, kind, prefix), cobra.ShellCompDirectiveNoFileComp
+		return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return completeFrom(app, cmd, *o, kind, args, prefix), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
@@ -49,58 +54,119 @@ func addCompletion(app *cli.App, cmd *cobra.Command, o *Connection) {
 		}
 	})
 	_, arguments, _ := strings.Cut(cmd.Use, " ")
-	switch {
-	case cmd.ValidArgsFunction != nil, len(cmd.ValidArgs) > 0:
-	case strings.Trim(arguments, "[]") == "BOARD":
-		boards := completion(boardValues)
-		cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
-				return nil, cobra.ShellCompDirectiveNoFileComp
-			}
-			return boards(cmd, args, prefix)
+	if cmd.ValidArgsFunction != nil || len(cmd.ValidArgs) > 0 || strings.Contains(arguments, "FILE") {
+		return
+	}
+	names := strings.Fields(arguments)
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		kind := ""
+		switch n := len(args); {
+		case n < len(names):
+			kind = argumentValues[strings.Trim(names[n], "[].")]
+		case len(names) > 0 && strings.HasSuffix(names[len(names)-1], "..."):
+			kind = argumentValues[strings.TrimRight(names[len(names)-1], ".")]
 		}
-	case !strings.Contains(arguments, "FILE"):
-		cmd.ValidArgsFunction = cobra.NoFileCompletions
+		if kind == userValues && cmd.Name() == "unban" {
+			kind = bannedValues
+		}
+		return completeFrom(app, cmd, *o, kind, args, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind, prefix string) []cobra.Completion {
-	if kind == methodValues {
+// argumentValues are the kinds of values of arguments.
+var argumentValues = map[string]string{"BOARD": boardValues, "USER": userValues, "MATCH": matchValues, "SEASON": seasonValues, "ID": keyValues}
+
+// completeFrom returns the values of a kind that begin with prefix. args are the arguments before it.
+func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind string, args []string, prefix string) []cobra.Completion {
+	switch kind {
+	case "":
+		return nil
+	case methodValues:
 		return []cobra.Completion{"competition\t1-2-2-4", "dense\t1-2-2-3", "ordinal\t1-2-3-4"}
+	case contextValues:
+		completions, _ := completeContexts(app)(cmd, nil, prefix)
+		return completions
 	}
 	o.Timeout = min(o.Timeout, completionTimeout)
-	c, closeConn, err := Dial(app, o)
-	if err != nil {
-		return nil
-	}
-	defer closeConn()
 	ctx := cmd.Context()
 	if ctx == nil {
 		ctx = context.Background()
 	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	c, closeConn, err := Dial(ctx, app, o)
+	if err != nil {
+		return nil
+	}
+	defer closeConn()
 	flagValue := func(name string) string {
 		if f := cmd.Flags().Lookup(name); f != nil {
 			return f.Value.String()
 		}
 		return ""
 	}
-	var values []cobra.Completion
+	return filterCompletions(c.values(ctx, kind, BoardName(flagValue("board")), flagValue("season"), args, prefix), prefix)
+}
+
+// values returns no values if the server does not answer.
+func (c *Client) values(ctx context.Context, kind, board, season string, args []string, prefix string) (values []cobra.Completion) {
+	add := func(value, description string) {
+		values = append(values, cobra.CompletionWithDesc(value, description))
+	}
 	switch kind {
 	case boardValues:
 		res, _ := c.Scores.ListBoards(ctx, &pb.ListBoardsRequest{})
 		for _, b := range res.GetBoards() {
-			values = append(values, cobra.CompletionWithDesc(b.GetBoardId(), b.GetTitle()))
+			add(b.GetBoardId(), b.GetTitle())
 		}
 	case seasonValues:
-		res, _ := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: BoardName(flagValue("board")), Limit: proto.Int32(1000)})
+		res, _ := c.Scores.ListSeasons(ctx, &pb.ListSeasonsRequest{Board: board, Limit: proto.Int32(1000)})
 		for _, s := range res.GetData().GetSeasons() {
-			values = append(values, cobra.CompletionWithDesc(s.GetId(), s.GetStatus()))
+			add(s.GetId(), s.GetStatus())
 		}
-		values = append(values, "latest\tthe newest season with entries")
+		add("latest", "the newest season with entries")
 	case divisionValues:
-		values = c.divisions(ctx, flagValue("board"), flagValue("season"))
+		for _, e := range c.topEntries(ctx, board, season) {
+			values = append(values, e.GetDivisions()...)
+		}
+		slices.Sort(values)
+		values = slices.Compact(values)
+	case userValues:
+		for _, e := range c.topEntries(ctx, board, season) {
+			if !slices.Contains(args, e.GetUserId()) {
+				add(e.GetUserId(), "rank "+formatRank(e.Rank))
+			}
+		}
+	case bannedValues:
+		res, _ := c.Admin.ListBans(ctx, &pb.ListBansRequest{Limit: proto.Int32(1000)})
+		for _, b := range res.GetBans() {
+			add(b.GetUserId(), b.GetReason())
+		}
+	case matchValues:
+		values = c.matches(ctx, board, season, args, prefix)
+	case keyValues:
+		res, _ := c.Admin.ListKeys(ctx, &pb.ListKeysRequest{})
+		for _, k := range res.GetKeys() {
+			add(k.GetKeyId(), k.GetName())
+		}
 	}
-	return filterCompletions(values, prefix)
+	return values
+}
+
+// matches returns the matches of the user in args or, without arguments, of the board.
+func (c *Client) matches(ctx context.Context, board, season string, args []string, prefix string) (values []cobra.Completion) {
+	if len(args) == 0 {
+		res, _ := c.Scores.ListMatches(ctx, &pb.ListMatchesRequest{Board: board, Season: season, Prefix: prefix, Limit: proto.Int32(1000)})
+		for _, m := range res.GetMatches() {
+			values = append(values, cobra.CompletionWithDesc(m.GetMatchId(), matchState(m)))
+		}
+		return values
+	}
+	res, _ := c.Scores.ListUserResults(ctx, &pb.ListUserResultsRequest{Board: board, Season: season, UserId: args[0], Limit: proto.Int32(1000)})
+	for _, r := range res.GetResults() {
+		values = append(values, cobra.CompletionWithDesc(r.GetMatchId(), r.GetSeason()+", "+strings.ToLower(r.GetStatus().String())))
+	}
+	return values
 }
 
 // filterCompletions omits completions that a shell would interpret: bash inserts them without
@@ -137,13 +203,7 @@ func literal(word string) bool {
 	return word != ""
 }
 
-func (c *Client) divisions(ctx context.Context, board, season string) []cobra.Completion {
-	limit := int32(completionEntries)
-	res, _ := c.Scores.ListScores(ctx, &pb.ListScoresRequest{Board: board, Season: season, Limit: &limit, IncludeMetadata: true})
-	var divisions []cobra.Completion
-	for _, e := range res.GetData().GetLeaderboard() {
-		divisions = append(divisions, e.GetDivisions()...)
-	}
-	slices.Sort(divisions)
-	return slices.Compact(divisions)
+func (c *Client) topEntries(ctx context.Context, board, season string) []*pb.Entry {
+	res, _ := c.Scores.ListScores(ctx, &pb.ListScoresRequest{Board: board, Season: season, Limit: proto.Int32(completionEntries), IncludeMetadata: true})
+	return res.GetData().GetLeaderboard()
 }

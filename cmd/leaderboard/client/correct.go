@@ -38,7 +38,7 @@ command needs a key with the admin scope, and a reason.`,
 	addReasonFlag(f, &req.Reason)
 	addDryRun(f, &req.DryRun)
 	addLinkedFlag(f, &req.IncludeLinked)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.UserId, req.MatchId, req.IncludePreviousRank = BoardName(req.GetBoard()), args[0], args[1], true
 		for flag, set := range map[string]func(){
 			"points": func() { req.Points = &points }, "score": func() { req.Score = &score }, "revision": func() { req.Revision = &revision },

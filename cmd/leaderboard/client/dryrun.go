@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -20,9 +19,9 @@ func addDryRun(f *pflag.FlagSet, dryRun *bool) {
 func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 	return c.print(res, func() {
 		if len(e.GetEntries()) > 0 {
-			t := cli.NewTable(table.Row{"board", "season", "score", "rank now", "rank after"}, "score", "rank now", "rank after")
+			t := cli.NewTable(cli.Row{"board", "season", "score", "rank now", "rank after"}, "score", "rank now", "rank after")
 			for _, x := range e.GetEntries() {
-				t.AppendRow(table.Row{x.GetBoard(), x.GetSeason(), x.GetScore(), formatRank(x.RankBefore), formatRank(x.RankAfter)})
+				t.AppendRow(cli.Row{x.GetBoard(), x.GetSeason(), x.GetScore(), formatRank(x.RankBefore), formatRank(x.RankAfter)})
 			}
 			cli.WriteTable(c.Stdout, t)
 		}
@@ -35,7 +34,7 @@ func (c *Client) printBanEffect(res proto.Message, e *pb.BanEffect) error {
 }
 
 func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e *pb.RetractionEffect, summary string) error {
-	t := cli.NewTable(table.Row{"user", "board", "season", "score now", "score after", "rank now", "rank after"}, "score now", "score after", "rank now", "rank after")
+	t := cli.NewTable(cli.Row{"user", "board", "season", "score now", "score after", "rank now", "rank after"}, "score now", "score after", "rank now", "rank after")
 	units := map[string]cli.Unit{}
 	for _, x := range e.GetEntries() {
 		if _, ok := units[x.GetBoard()]; !ok {
@@ -47,7 +46,7 @@ func (c *Client) printRetractionEffect(ctx context.Context, res proto.Message, e
 			}
 			return units[x.GetBoard()].FormatWithUnit(*n)
 		}
-		t.AppendRow(table.Row{x.GetUserId(), x.GetBoard(), x.GetSeason(), score(x.ScoreBefore), score(x.ScoreAfter), formatRank(x.RankBefore), formatRank(x.RankAfter)})
+		t.AppendRow(cli.Row{x.GetUserId(), x.GetBoard(), x.GetSeason(), score(x.ScoreBefore), score(x.ScoreAfter), formatRank(x.RankBefore), formatRank(x.RankAfter)})
 	}
 	return c.print(res, func() {
 		if len(e.GetEntries()) > 0 {
@@ -66,7 +65,7 @@ func (c *Client) printBoardEffect(b *pb.Board) error {
 		writeBoard(c.Stdout, b)
 		if len(e.GetSeasons()) > 0 {
 			c.Println("")
-			t := cli.NewTable(table.Row{"season", "entries", "closes (UTC)", "would close", "deleted from (UTC)", "would be deleted from", "next sweep"}, "entries")
+			t := cli.NewTable(cli.Row{"season", "entries", "closes (UTC)", "would close", "deleted from (UTC)", "would be deleted from", "next sweep"}, "entries")
 			for _, s := range e.GetSeasons() {
 				sweep := "keeps it"
 				switch {
@@ -75,7 +74,7 @@ func (c *Client) printBoardEffect(b *pb.Board) error {
 				case s.GetRemovedNext():
 					sweep = "deletes it"
 				}
-				t.AppendRow(table.Row{
+				t.AppendRow(cli.Row{
 					s.GetId(), formatRank(s.Entrants), formatTimeOrNever(s.GetClosesBefore()), formatTimeOrNever(s.GetClosesAfter()),
 					formatTimeOrNever(s.GetRemovedBefore()), formatTimeOrNever(s.GetRemovedAfter()), sweep,
 				})

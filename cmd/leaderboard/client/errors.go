@@ -52,7 +52,7 @@ func statusText(err error, s *status.Status, server string) string {
 	case codes.Unavailable:
 		return unavailableText(message, server)
 	case codes.Unauthenticated:
-		return fmt.Sprintf("the server %s requires a valid key; put a key into LEADERBOARD_KEY (`leaderboard key create` creates keys)", server)
+		return fmt.Sprintf("the server %s requires a valid key; put a key into LEADERBOARD_KEY, or store it with `leaderboard context add` (`leaderboard key create` creates keys)", server)
 	case codes.FailedPrecondition:
 		if reason(s) == "LAST_ADMIN_KEY" {
 			return "this is the last admin key: create another admin key first (`leaderboard key create --scope admin`), or use --force; a server that starts without an admin key creates one"

@@ -57,7 +57,11 @@ file.`,
 	cmd.Flags().StringVarP(&o.output, "output", "o", "-", "`file` to write; - is standard output")
 	cmd.Flags().StringVar(&o.format, "format", "", "`format`: csv or ndjson (default: csv if the file's name ends in .csv or .csv.gz, otherwise ndjson)")
 	cmd.Flags().BoolVar(&o.defuse, "defuse-formulas", false, "in CSV: put an apostrophe before fields that a spreadsheet would run as a formula")
+	cli.Enum(cmd.Flags(), "format", "csv", "ndjson")
 	return Command(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+		if slices.Contains(cli.Formats, o.output) {
+			return cli.Usagef("-o names the file of an export; for the format %s, use --format, csv or ndjson", o.output)
+		}
 		if o.format == "" {
 			if o.format = "ndjson"; strings.HasSuffix(strings.TrimSuffix(strings.ToLower(o.output), ".gz"), ".csv") {
 				o.format = "csv"

@@ -5,8 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -33,8 +31,8 @@ type EntryTable struct {
 	drawn       map[string]int64 // ranks at the last Draw, by user; nil before the first Draw and after Reset
 }
 
-func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
-	header := table.Row{"", "rank", "user", t.Unit.Header()}
+func (t *EntryTable) table(entries []*pb.Entry) *cli.Table {
+	header := cli.Row{"", "rank", "user", t.Unit.Header()}
 	exact := exactScores(entries)
 	if exact != nil {
 		header = append(header, "exact")
@@ -43,11 +41,9 @@ func (t *EntryTable) table(entries []*pb.Entry) table.Writer {
 		header = append(header, name)
 	}
 	w := cli.NewTable(append(header, "achieved (UTC)"), append([]string{"rank", t.Unit.Header(), "exact"}, t.TieBreakers...)...)
-	if t.Colors {
-		w.Style().Color.Header = text.Colors{text.Bold}
-	}
+	w.Bold = t.Colors
 	for n, e := range entries {
-		row := table.Row{cli.Styled(t.paint(t.symbol(e))), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore())}
+		row := cli.Row{cli.Styled(t.paint(t.symbol(e))), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore())}
 		if exact != nil {
 			row = append(row, exact[n])
 		}
@@ -97,9 +93,10 @@ func exactScores(entries []*pb.Entry) []string {
 }
 
 func (t *EntryTable) paint(symbol string) string {
-	for prefix, color := range map[string]text.Color{"▶": text.FgCyan, "★": text.FgYellow, "▲": text.FgGreen, "▼": text.FgRed} {
+	const cyan, yellow, green, red = 36, 33, 32, 31
+	for prefix, color := range map[string]int{"▶": cyan, "★": yellow, "▲": green, "▼": red} {
 		if t.Colors && strings.HasPrefix(symbol, prefix) {
-			return text.Colors{color, text.Bold}.Sprint(symbol)
+			return fmt.Sprintf("\x1b[%d;1m%s\x1b[0m", color, symbol)
 		}
 	}
 	return symbol
@@ -133,19 +130,20 @@ func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 	entries, footer := d.GetLeaderboard(), describe(d)
 	caption = cli.Escape(caption)
 	if s.InPlace() {
-		caption, footer = text.Trim(caption, columns), cli.Fold(footer, separator, columns)
+		caption, footer = cli.Cut(caption, columns), cli.Fold(footer, separator, columns)
 		if room := rows - 3 - strings.Count(footer+"\n", "\n"); len(entries) > room {
 			entries = entries[:max(room, 1)]
 		}
 	}
 	w := t.table(entries)
+	shown := w.String()
 	if s.InPlace() {
-		w.SetAllowedRowLength(columns)
+		shown = w.Cut(columns)
 	}
 	if caption != "" {
 		caption += "\n"
 	}
-	s.Draw(caption + w.Render() + "\n" + footer + "\n")
+	s.Draw(caption + shown + footer + "\n")
 	t.drawn = make(map[string]int64, len(d.GetLeaderboard()))
 	for _, e := range d.GetLeaderboard() {
 		t.drawn[e.GetUserId()] = e.GetRank()

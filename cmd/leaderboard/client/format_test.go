@@ -14,7 +14,7 @@ func TestColorsAreForTerminalsOnly(t *testing.T) {
 	current := true
 	entries := []*pb.Entry{{UserId: "ada", IsCurrentUser: &current}, {UserId: "bob"}}
 	for _, colors := range []bool{false, true} {
-		got := (&EntryTable{Colors: colors}).table(entries).Render()
+		got := (&EntryTable{Colors: colors}).table(entries).String()
 		if strings.Contains(got, "\x1b[") != colors {
 			t.Errorf("with Colors %v the table is %q, want color codes: %v", colors, got, colors)
 		}

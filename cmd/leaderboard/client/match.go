@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
@@ -51,7 +50,7 @@ match. It needs a key with the admin scope.`,
 	if strings.HasPrefix(use, "void") {
 		cmd.Flags().BoolVar(&req.AllowUnknown, "allow-unknown", false, "also void a match that no result names, before its results arrive; needs --season on boards with seasons")
 	}
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.MatchId = BoardName(req.GetBoard()), args[0]
 		res, err := call(ctx, c, &req)
 		if err != nil {
@@ -84,7 +83,7 @@ func matchListCommand(app *cli.App) *cobra.Command {
 	f.StringVar(&req.Prefix, "prefix", "", "only matches whose ids begin with this `text`")
 	f.Int32VarP(&limit, "limit", "n", 100, "`number` of matches, 1 to 1000")
 	f.StringVar(&req.PageToken, "page-token", "", "`token` that the previous page printed at its end")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		req.Board, req.Limit = BoardName(req.GetBoard()), &limit
 		res, err := c.Scores.ListMatches(ctx, &req)
 		if err != nil {
@@ -95,9 +94,9 @@ func matchListCommand(app *cli.App) *cobra.Command {
 				c.Println("no matches")
 				return
 			}
-			t := cli.NewTable(table.Row{"season", "match", "state", "changed (UTC)", "by", "reason"})
+			t := cli.NewTable(cli.Row{"season", "match", "state", "changed (UTC)", "by", "reason"})
 			for _, m := range res.GetMatches() {
-				t.AppendRow(table.Row{m.GetSeason(), m.GetMatchId(), matchState(m), matchChange(m), m.GetActor(), m.GetReason()})
+				t.AppendRow(cli.Row{m.GetSeason(), m.GetMatchId(), matchState(m), matchChange(m), m.GetActor(), m.GetReason()})
 			}
 			cli.WriteTable(c.Stdout, t)
 			c.printNextPage(res.GetNextPageToken())
@@ -139,7 +138,7 @@ func matchShowCommand(app *cli.App) *cobra.Command {
 	f := cmd.Flags()
 	f.Int32VarP(&limit, "limit", "n", 100, "`number` of results, 1 to 1000")
 	f.StringVar(&req.PageToken, "page-token", "", "`token` that the previous page printed at its end")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.MatchId, req.Limit = BoardName(req.GetBoard()), args[0], &limit
 		res, err := c.Scores.GetMatch(ctx, &req)
 		if err != nil {
@@ -152,9 +151,9 @@ func matchShowCommand(app *cli.App) *cobra.Command {
 			if m.GetChangedAt() != nil && m.Reason != nil {
 				c.Printf("changed %s UTC by %s: %s\n", formatTime(m.GetChangedAt()), m.GetActor(), m.GetReason())
 			}
-			t := cli.NewTable(table.Row{"user", "status", "revision", "score", "achieved (UTC)"}, "revision", "score")
+			t := cli.NewTable(cli.Row{"user", "status", "revision", "score", "achieved (UTC)"}, "revision", "score")
 			for _, r := range res.GetResults() {
-				t.AppendRow(table.Row{r.GetUserId(), strings.ToLower(r.GetStatus().String()), r.GetRevision(), resultScore(r.GetResult(), unit), formatTime(r.GetResult().GetAchievedAt())})
+				t.AppendRow(cli.Row{r.GetUserId(), strings.ToLower(r.GetStatus().String()), r.GetRevision(), resultScore(r.GetResult(), unit), formatTime(r.GetResult().GetAchievedAt())})
 			}
 			cli.WriteTable(c.Stdout, t)
 			c.printNextPage(res.GetNextPageToken())

@@ -26,7 +26,7 @@ code is 1.`,
 	addReasonFlag(cmd.Flags(), &req.Reason)
 	addDryRun(cmd.Flags(), &req.DryRun)
 	addBatchLinkedFlag(cmd.Flags(), &req.IncludeLinked)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		data, err := readAll(app, args[0], maxBatchBytes)
 		if err != nil {
 			return err
@@ -65,7 +65,7 @@ func purgeCommand(app *cli.App) *cobra.Command {
 	addReasonFlag(f, &req.Reason)
 	addDryRun(f, &req.DryRun)
 	addBatchLinkedFlag(f, &req.IncludeLinked)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.UserId = BoardName(req.GetBoard()), args[0]
 		for flag, text := range map[string]string{"from": from, "to": to} {
 			if text == "" {
@@ -90,7 +90,7 @@ func purgeCommand(app *cli.App) *cobra.Command {
 		} else {
 			err = c.printOutcomes(res, res.GetOutcomes())
 		}
-		if err == nil && res.GetMore() && !c.JSON {
+		if err == nil && res.GetMore() && c.Output.IsTable() {
 			c.Println("not all results are undone; repeat the command to undo the others")
 		}
 		return err

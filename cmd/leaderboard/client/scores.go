@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -71,7 +70,7 @@ func scoreFlag(f *pflag.FlagSet, dst *int64, name, usage string) {
 
 // entryTable returns a table with the board's unit and tie-breakers, or without them if GetBoard fails.
 func (c *Client) entryTable(ctx context.Context, board string) *EntryTable {
-	if c.JSON {
+	if !c.Output.IsTable() {
 		return &EntryTable{}
 	}
 	res, err := c.Scores.GetBoard(ctx, &pb.GetBoardRequest{Board: BoardName(board)})
@@ -115,7 +114,7 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 	f.StringVar(&meta, "metadata", "", "JSON `object` to store with the result")
 	f.BoolVar(&noWait, "no-wait", false, "return when the result is stored durably, without waiting until it is applied")
 	addLinkedFlag(f, &linked)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		r := &pb.Result{UserId: args[0], MatchId: match, Revision: revision, TieBreakers: ties, Attributes: attributes}
 		if season != "" {
 			r.Season = &season
@@ -159,7 +158,7 @@ func addLinkedFlag(f *pflag.FlagSet, linked *bool) {
 }
 
 func addBatchLinkedFlag(f *pflag.FlagSet, linked *bool) {
-	f.BoolVar(linked, "include-linked", false, "with --json: include the users' scores on linked boards")
+	f.BoolVar(linked, "include-linked", false, "with -o json: include the users' scores on linked boards")
 }
 
 // linkedWriter reads the units of linked boards, and returns a function that prints their standings.
@@ -275,8 +274,8 @@ func topCommand(app *cli.App) *cobra.Command {
 	f.StringVar(&token, "page-token", "", "`token` that the previous page printed at its end")
 	scoreFlag(f, &minScore, "min-score", "show only entries with at least this `score`")
 	scoreFlag(f, &maxScore, "max-score", "show only entries with at most this `score`")
-	f.BoolVar(&metadata, "include-metadata", false, "with --json: include the match, metadata and divisions of each entry")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+	f.BoolVar(&metadata, "include-metadata", false, "with -o json: include the match, metadata and divisions of each entry")
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		req := &pb.ListScoresRequest{
 			Board: q.board, Season: q.season, Division: q.division, Method: q.method,
 			Limit: &limit, PageToken: token, IncludeMetadata: metadata,
@@ -331,8 +330,8 @@ func rankCommand(app *cli.App) *cobra.Command {
 	q.addFlags(cmd)
 	cmd.Flags().Int32Var(&neighbors, "neighbors", 4, "`number` of entries above and below, 0 to 50")
 	cmd.Flags().Int64Var(&toRank, "to-rank", 0, "also show how far the user is from this `rank`, even if the user has no entry")
-	cmd.Flags().BoolVar(&metadata, "include-metadata", false, "with --json: include the match, metadata and divisions of the user")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	cmd.Flags().BoolVar(&metadata, "include-metadata", false, "with -o json: include the match, metadata and divisions of the user")
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req := &pb.GetUserScoreRequest{
 			UserId: args[0], Board: q.board, Season: q.season, Division: q.division, Method: q.method,
 			Neighbors: &neighbors, IncludeMetadata: metadata,
@@ -390,7 +389,7 @@ func userCommand(app *cli.App) *cobra.Command {
 	}
 	cmd.Flags().StringVarP(&method, "method", "m", "", "`method` of ranking: competition, dense or ordinal; if omitted, competition")
 	annotate(cmd.Flags(), "method", methodValues)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		res, err := c.Scores.ListUserScores(ctx, &pb.ListUserScoresRequest{UserId: args[0], Method: method})
 		if err != nil {
 			return err
@@ -414,13 +413,13 @@ func userCommand(app *cli.App) *cobra.Command {
 				c.Printf("%s has no score on any board\n", d.GetUserId())
 				return
 			}
-			t := cli.NewTable(table.Row{"board", "season", "rank", "of", "score", "achieved (UTC)"}, "rank", "of", "score")
+			t := cli.NewTable(cli.Row{"board", "season", "rank", "of", "score", "achieved (UTC)"}, "rank", "of", "score")
 			for _, s := range d.GetScores() {
 				total := "-"
 				if s.Total != nil {
 					total = strconv.FormatInt(s.GetTotal(), 10)
 				}
-				t.AppendRow(table.Row{s.GetBoard(), s.GetSeason(), formatRank(s.Rank), total, units[s.GetBoard()].FormatWithUnit(s.GetScore()), formatTime(s.GetAchievedAt())})
+				t.AppendRow(cli.Row{s.GetBoard(), s.GetSeason(), formatRank(s.Rank), total, units[s.GetBoard()].FormatWithUnit(s.GetScore()), formatTime(s.GetAchievedAt())})
 			}
 			cli.WriteTable(c.Stdout, t)
 		})
@@ -441,7 +440,7 @@ func resultCommand(app *cli.App) *cobra.Command {
 	addMatchSeasonFlag(cmd, &season)
 	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` to show (if omitted, the current revision)")
 	cmd.Flags().BoolVar(&history, "history", false, "also list the changes of the result in the audit log, the newest first; needs the admin scope")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req := &pb.GetResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, History: history}
 		if cmd.Flags().Changed("revision") {
 			req.Revision = &revision
@@ -466,10 +465,10 @@ func writeHistory(c *Client, acts []*pb.Act, unit cli.Unit) {
 		return
 	}
 	c.Println("")
-	t := cli.NewTable(table.Row{"time (UTC)", "by", "action", "result before", "result after", "entry before", "entry after", "reason"})
+	t := cli.NewTable(cli.Row{"time (UTC)", "by", "action", "result before", "result after", "entry before", "entry after", "reason"})
 	for _, a := range acts {
 		before, after := a.GetBefore().GetFields(), a.GetAfter().GetFields()
-		t.AppendRow(table.Row{
+		t.AppendRow(cli.Row{
 			formatTime(a.GetAt()), actorName(a), actionText(a), recordedResult(before, unit), recordedResult(after, unit),
 			recordedEntry(before, unit), recordedEntry(after, unit), a.GetReason(),
 		})
@@ -517,7 +516,7 @@ season comes first, and in a season the results are ordered by match id.`,
 	annotate(f, "season", seasonValues)
 	f.Int32VarP(&limit, "limit", "n", 100, "`number` of results, 1 to 1000")
 	f.StringVar(&req.PageToken, "page-token", "", "`token` that the previous page printed at its end")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.UserId, req.Limit = BoardName(req.GetBoard()), args[0], &limit
 		res, err := c.Scores.ListUserResults(ctx, &req)
 		if err != nil {
@@ -529,13 +528,13 @@ season comes first, and in a season the results are ordered by match id.`,
 				c.Printf("%s has no results\n", args[0])
 				return
 			}
-			t := cli.NewTable(table.Row{"season", "match", "status", "revision", "score", "achieved (UTC)"}, "revision", "score")
+			t := cli.NewTable(cli.Row{"season", "match", "status", "revision", "score", "achieved (UTC)"}, "revision", "score")
 			for _, r := range res.GetResults() {
 				status := strings.ToLower(r.GetStatus().String())
 				if r.GetReason() != "" {
 					status += " (" + r.GetReason() + ")"
 				}
-				t.AppendRow(table.Row{r.GetSeason(), r.GetMatchId(), status, r.GetRevision(), resultScore(r.GetResult(), unit), formatTime(r.GetResult().GetAchievedAt())})
+				t.AppendRow(cli.Row{r.GetSeason(), r.GetMatchId(), status, r.GetRevision(), resultScore(r.GetResult(), unit), formatTime(r.GetResult().GetAchievedAt())})
 			}
 			cli.WriteTable(c.Stdout, t)
 			c.printNextPage(res.GetNextPageToken())
@@ -554,8 +553,8 @@ func resultScore(r *pb.Result, u cli.Unit) string {
 }
 
 func writeResult(c *Client, res *pb.GetResultResponse, entries *EntryTable) {
-	t := cli.NewTable(table.Row{"field", "value"})
-	row := func(name string, value any) { t.AppendRow(table.Row{name, value}) }
+	t := cli.NewTable(cli.Row{"field", "value"})
+	row := func(name string, value any) { t.AppendRow(cli.Row{name, value}) }
 	r := res.GetResult()
 	row("status", strings.ToLower(res.GetStatus().String()))
 	if res.GetReason() != "" {
@@ -609,7 +608,7 @@ the match again, submit it with a higher revision.`,
 	addReasonFlag(cmd.Flags(), &reason)
 	addDryRun(cmd.Flags(), &dryRun)
 	addLinkedFlag(cmd.Flags(), &linked)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req := &pb.RetractResultRequest{
 			Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, Reason: reason, DryRun: dryRun, IncludePreviousRank: true, IncludeLinked: linked,
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -29,14 +28,14 @@ func seasonListCommand(app *cli.App) *cobra.Command {
 	AddBoardFlag(cmd, &req.Board)
 	cmd.Flags().Int32VarP(&limit, "limit", "n", 100, "`number` of seasons, 1 to 1000")
 	cmd.Flags().StringVar(&req.PageToken, "page-token", "", "`token` that the previous page printed at its end")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		req.Board, req.Limit = BoardName(req.GetBoard()), &limit
 		res, err := c.Scores.ListSeasons(ctx, &req)
 		if err != nil {
 			return err
 		}
 		return c.print(res, func() {
-			t := cli.NewTable(table.Row{"season", "start (UTC)", "end (UTC)", "status", "entries", "sealed (UTC)", "amended", "deleted from (UTC)"}, "entries", "amended")
+			t := cli.NewTable(cli.Row{"season", "start (UTC)", "end (UTC)", "status", "entries", "sealed (UTC)", "amended", "deleted from (UTC)"}, "entries", "amended")
 			for _, s := range res.GetData().GetSeasons() {
 				status := s.GetStatus()
 				if s.GetId() == res.GetData().GetCurrent() {
@@ -46,7 +45,7 @@ func seasonListCommand(app *cli.App) *cobra.Command {
 				if s.Entrants != nil {
 					entries = fmt.Sprint(s.GetEntrants())
 				}
-				t.AppendRow(table.Row{s.GetId(), formatTime(s.GetStart()), formatTime(s.GetEnd()), status, entries, formatTime(s.GetSealedAt()), len(s.GetAmendments()), formatTime(s.GetRemovedAt())})
+				t.AppendRow(cli.Row{s.GetId(), formatTime(s.GetStart()), formatTime(s.GetEnd()), status, entries, formatTime(s.GetSealedAt()), len(s.GetAmendments()), formatTime(s.GetRemovedAt())})
 			}
 			cli.WriteTable(c.Stdout, t)
 			if token := res.GetData().GetNextPageToken(); token != "" {
@@ -66,7 +65,7 @@ sealed season. Two servers with the same final standings show the same checksum.
 	}
 	AddBoardFlag(cmd, &req.Board)
 	cmd.Flags().BoolVar(&req.Checksum, "checksum", false, "show the checksum of a sealed season")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.Season = BoardName(req.GetBoard()), args[0]
 		res, err := c.Scores.GetSeason(ctx, &req)
 		if err != nil {
@@ -135,7 +134,7 @@ the end to an earlier time, but never to a later time.`,
 	f.StringVar(&req.Reason, "reason", "", "`reason`, which the audit log keeps (required)")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	addDryRun(f, &req.DryRun)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req.Board, req.Season = BoardName(req.GetBoard()), args[0]
 		if req.GetReason() == "" {
 			return cli.Usagef("--reason is missing; the audit log keeps the reason")

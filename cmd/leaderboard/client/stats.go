@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/spf13/cobra"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -28,7 +27,7 @@ and its rank among all users.`,
   leaderboard friends ada bob --board marathon --season latest --json`,
 	}
 	q.addFlags(cmd)
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		res, err := c.Scores.LookupScores(ctx, &pb.LookupScoresRequest{
 			Board: BoardName(q.board), Season: q.season, Division: q.division, Method: q.method, UserIds: args,
 		})
@@ -38,9 +37,9 @@ and its rank among all users.`,
 		t := c.entryTable(ctx, q.board)
 		return c.print(res, func() {
 			d := res.GetData()
-			w := cli.NewTable(table.Row{"place", "rank", "user", t.Unit.Header(), "achieved (UTC)"}, "place", "rank", t.Unit.Header())
+			w := cli.NewTable(cli.Row{"place", "rank", "user", t.Unit.Header(), "achieved (UTC)"}, "place", "rank", t.Unit.Header())
 			for _, e := range d.GetLeaderboard() {
-				w.AppendRow(table.Row{formatRank(e.ListRank), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore()), formatTime(e.GetAchievedAt())})
+				w.AppendRow(cli.Row{formatRank(e.ListRank), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore()), formatTime(e.GetAchievedAt())})
 			}
 			if len(d.GetLeaderboard()) > 0 {
 				cli.WriteTable(c.Stdout, w)
@@ -71,7 +70,7 @@ func statsCommand(app *cli.App) *cobra.Command {
 	f.Int32Var(&buckets, "buckets", 10, "maximum `number` of bars in the histogram, 0 to 100")
 	f.Int64Var(&rank, "rank", 0, "show the score at this `position`")
 	scoreFlag(f, &score, "score", "show the rank that this `score` would have")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		req := &pb.GetStatsRequest{Board: q.board, Season: q.season, Division: q.division, Method: q.method, Buckets: &buckets}
 		if f.Changed("rank") {
 			req.Rank = &rank
@@ -92,12 +91,12 @@ func writeStats(c *Client, req *pb.GetStatsRequest, d *pb.GetStatsResponse_Stats
 	if d.BestScore == nil {
 		c.Println("no entries yet; `leaderboard submit` adds a result")
 	} else {
-		w := cli.NewTable(table.Row{"", unit.Header()}, unit.Header())
-		w.AppendRow(table.Row{"best", unit.Format(d.GetBestScore())})
+		w := cli.NewTable(cli.Row{"", unit.Header()}, unit.Header())
+		w.AppendRow(cli.Row{"best", unit.Format(d.GetBestScore())})
 		for _, p := range d.GetPercentiles() {
-			w.AppendRow(table.Row{fmt.Sprintf("not worse than %g %%", p.GetPercentile()), unit.Format(p.GetScore())})
+			w.AppendRow(cli.Row{fmt.Sprintf("not worse than %g %%", p.GetPercentile()), unit.Format(p.GetScore())})
 		}
-		w.AppendRow(table.Row{"worst", unit.Format(d.GetWorstScore())})
+		w.AppendRow(cli.Row{"worst", unit.Format(d.GetWorstScore())})
 		cli.WriteTable(c.Stdout, w)
 	}
 	if len(d.GetHistogram()) > 0 {
@@ -105,9 +104,9 @@ func writeStats(c *Client, req *pb.GetStatsRequest, d *pb.GetStatsResponse_Stats
 		for _, b := range d.GetHistogram() {
 			maxCount = max(maxCount, b.GetCount())
 		}
-		w := cli.NewTable(table.Row{"from", "to", "entries", ""}, "from", "to", "entries")
+		w := cli.NewTable(cli.Row{"from", "to", "entries", ""}, "from", "to", "entries")
 		for _, b := range d.GetHistogram() {
-			w.AppendRow(table.Row{unit.Format(b.GetLower()), unit.Format(b.GetUpper()), b.GetCount(), strings.Repeat("█", int(b.GetCount()*barColumns/maxCount))})
+			w.AppendRow(cli.Row{unit.Format(b.GetLower()), unit.Format(b.GetUpper()), b.GetCount(), strings.Repeat("█", int(b.GetCount()*barColumns/maxCount))})
 		}
 		c.Println("")
 		cli.WriteTable(c.Stdout, w)

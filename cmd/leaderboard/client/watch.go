@@ -34,7 +34,10 @@ changes: ▲ up, ▼ down, ★ new.`,
 	}
 	q.addFlags(cmd)
 	cmd.Flags().Int32VarP(&limit, "limit", "n", 10, "`number` of entries, 1 to 1000")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		if cmd.Flags().Lookup("output").Value.String() == "csv" {
+			return cli.Usagef("watch has no CSV, because one table would follow another; use -o json, a line for each change")
+		}
 		return c.watch(ctx, &pb.WatchScoresRequest{Board: BoardName(q.board), Season: q.season, Division: q.division, Method: q.method, Limit: &limit})
 	})
 }

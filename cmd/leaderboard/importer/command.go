@@ -62,6 +62,7 @@ a score first.`,
 	f := cmd.Flags()
 	o.addFlags(f)
 	f.StringVar(&o.format, "format", "", "`format`: csv or ndjson (default: from the file's name or content)")
+	cli.Enum(f, "format", "csv", "ndjson")
 	f.StringVar(&o.delimiter, "delimiter", "", "`character` between CSV columns (default: a comma, or a tab for .tsv)")
 	f.IntVar(&o.batch, "batch", maxBatch, "maximum number of `results` in one call, 1 to 5000")
 	f.IntVar(&o.inFlight, "in-flight", 4, "number of concurrent `calls`, 1 to 64")
@@ -69,9 +70,8 @@ a score first.`,
 	f.StringVar(&o.state, "state", "", "`file` that records the progress (default FILE.import-state.json)")
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check the rows, but send none")
 	f.BoolVar(&o.yes, "yes", false, "do not ask before rows without match ids are added to a sum or decay board")
-	asJSON := f.Bool("json", false, "print the summary as JSON, for scripts")
-	client.Command(app, cmd, func(ctx context.Context, c *client.Client, args []string) error {
-		o.file, c.JSON = args[0], *asJSON
+	client.DataCommand(app, cmd, func(ctx context.Context, c *client.Client, args []string) error {
+		o.file = args[0]
 		return run(ctx, c, o, f)
 	})
 	timeout := f.Lookup("timeout") // a batch takes long
@@ -149,11 +149,18 @@ func (im *importer) stopError(ctx context.Context, err error) error {
 
 func (im *importer) report(took time.Duration) error {
 	c := im.counts
-	if im.JSON {
-		if err := im.PrintJSON(c); err != nil {
-			return err
-		}
-	} else if im.dryRun {
+	if err := im.Output.PrintValue(c, func() { im.writeCounts(took) }); err != nil {
+		return err
+	}
+	if n := c.Rejected + c.Conflict + c.Superseded; n > 0 {
+		return fmt.Errorf("%s not applied as given; %s lists them with the reasons", cli.Plural(n, "row was", "rows were"), im.rejects.path)
+	}
+	return nil
+}
+
+func (im *importer) writeCounts(took time.Duration) {
+	c := im.counts
+	if im.dryRun {
 		im.Printf("%s read: %d would be sent, %d filtered out, %d rejected; nothing was sent\n",
 			cli.Plural(c.Rows, "row", "rows"), c.Rows-c.Filtered-c.Linked-c.Rejected, c.Filtered+c.Linked, c.Rejected)
 	} else {
@@ -169,11 +176,7 @@ func (im *importer) report(took time.Duration) error {
 		}
 		im.Println("")
 	}
-	if c.Trimmed > 0 && !im.JSON {
+	if c.Trimmed > 0 {
 		im.Printf("spaces around %s were removed\n", cli.Plural(c.Trimmed, "value", "values"))
 	}
-	if n := c.Rejected + c.Conflict + c.Superseded; n > 0 {
-		return fmt.Errorf("%s not applied as given; %s lists them with the reasons", cli.Plural(n, "row was", "rows were"), im.rejects.path)
-	}
-	return nil
 }
