@@ -54,6 +54,14 @@ func (m *metrics) reader(read func(*metrics) float64) func() float64 {
 	}
 }
 
+// DescribeMetrics sends the descriptions of the metrics of an index, also without a connection.
+func DescribeMetrics(descriptions chan<- *prometheus.Desc) {
+	registry, x := prometheus.NewRegistry(), &Index{}
+	x.register(registry)
+	x.registerShards(registry)
+	registry.Describe(descriptions)
+}
+
 // register registers the metrics of the servers and connections.
 func (x *Index) register(reg prometheus.Registerer) {
 	const namespace, subsystem = "leaderboard", "redis"

@@ -64,7 +64,14 @@ func topicsOf(c *config.Kafka) kafka.Topics { return kafka.Topics{Prefix: c.Topi
 // warnOfPasswords logs a warning for each backend that gets a password over an unencrypted
 // connection to another machine.
 func (s *server) warnOfPasswords(ctx context.Context) {
-	c := s.config
+	for _, group := range unencryptedPasswords(s.config) {
+		s.log.WarnContext(ctx, "a password crosses the network unencrypted: enable TLS with the setting", "setting", group+".tls.enabled")
+	}
+}
+
+// unencryptedPasswords returns the groups of settings with a password that crosses the network
+// unencrypted.
+func unencryptedPasswords(c *config.Config) (groups []string) {
 	for _, b := range []struct {
 		group     string
 		addresses []string
@@ -76,9 +83,10 @@ func (s *server) warnOfPasswords(ctx context.Context) {
 		{"kafka", c.Kafka.Brokers, c.Kafka.Password != "" && c.Kafka.Mechanism == "PLAIN", c.Kafka.TLS.Enabled},
 	} {
 		if b.sent && !b.encrypted && !onLoopback(b.addresses) {
-			s.log.WarnContext(ctx, "a password crosses the network unencrypted: enable TLS with the setting", "addresses", b.addresses, "setting", b.group+".tls.enabled")
+			groups = append(groups, b.group)
 		}
 	}
+	return groups
 }
 
 // onLoopback reports whether all addresses, as host or host:port, are loopback addresses.

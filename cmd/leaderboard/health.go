@@ -49,6 +49,24 @@ as the server: it calls the address in the setting "admin" or, if that is empty,
 }
 
 func probe(ctx context.Context, c *config.Config, path string) (string, error) {
+	res, err := callProbe(ctx, c, path)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
+	if err != nil {
+		return "", err
+	}
+	answer := strings.TrimSpace(string(body))
+	if res.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s answers %s: %s", res.Request.URL, res.Status, answer)
+	}
+	return answer, nil
+}
+
+// callProbe returns an answer whose body the caller must close.
+func callProbe(ctx context.Context, c *config.Config, path string) (*http.Response, error) {
 	scheme, transport := "http", &http.Transport{}
 	address, setting := c.HTTP, "http"
 	if c.Admin != "" {
@@ -61,31 +79,20 @@ func probe(ctx context.Context, c *config.Config, path string) (string, error) {
 		if c.TLS.ClientCA != "" {
 			pair, err := tls.LoadX509KeyPair(c.TLS.Cert, c.TLS.Key)
 			if err != nil {
-				return "", err
+				return nil, err
 			}
 			transport.TLSClientConfig.Certificates = []tls.Certificate{pair}
 		}
 	}
-	defer transport.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
-	defer cancel()
+	transport.DisableKeepAlives = true
 	url := scheme + "://" + reachableAddress(address) + path
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	res, err := (&http.Client{Transport: transport}).Do(req)
+	res, err := (&http.Client{Transport: transport, Timeout: healthTimeout}).Do(req)
 	if err != nil {
-		return "", fmt.Errorf("no server answers at %s (%w); start it with `leaderboard serve`, or name its address with --%s", url, err, setting)
+		return nil, fmt.Errorf("no server answers at %s (%w); start it with `leaderboard serve`, or name its address with --%s", url, err, setting)
 	}
-	defer res.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
-	if err != nil {
-		return "", err
-	}
-	answer := strings.TrimSpace(string(body))
-	if res.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s answers %s: %s", url, res.Status, answer)
-	}
-	return answer, nil
+	return res, nil
 }

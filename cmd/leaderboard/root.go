@@ -32,10 +32,10 @@ for your own boards. Most other commands call a running server.`,
 		id, title string
 		commands  []*cobra.Command
 	}{
-		{"server", "Server:", []*cobra.Command{demoCommand(app), serveCommand(app), configCommand(app), healthCommand(app), client.ContextCommand(app), versionCommand(app)}},
+		{"server", "Server:", []*cobra.Command{demoCommand(app), serveCommand(app), configCommand(app), healthCommand(app), doctorCommand(app), client.ContextCommand(app), versionCommand(app)}},
 		{"scores", "Results and ranks:", append(client.ScoreCommands(app), importer.Command(app))},
 		{"boards", "Boards and seasons:", client.BoardCommands(app)},
-		{"admin", "Administration:", slices.Concat(client.AdminCommands(app), []*cobra.Command{restoreCommand(app), schemaCommand(app), topicsCommand(app)})},
+		{"admin", "Administration:", slices.Concat(client.AdminCommands(app), []*cobra.Command{restoreCommand(app), schemaCommand(app), topicsCommand(app), dlqCommand(app)})},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, c := range g.commands {

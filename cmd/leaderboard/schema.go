@@ -28,6 +28,9 @@ func clusterConfig(app *cli.App, cmd *cobra.Command) (*config.Config, error) {
 	return &c.Config, nil
 }
 
+// cassandraSettings are the flags for a connection to Cassandra, for help.
+var cassandraSettings = []string{"config", "cassandra-hosts", "cassandra-data-center", "cassandra-keyspace", "cassandra-username", "cassandra-tls-", "cassandra-timeout"}
+
 func schemaCommand(app *cli.App) *cobra.Command {
 	return cli.Parent("schema", "Create, update and show the tables in Cassandra", "  leaderboard schema apply --config leaderboard.yaml",
 		schemaApplyCommand(app), schemaStatusCommand(app))
@@ -69,7 +72,7 @@ fails and shows the statement that changes it. The command also has the other fl
 			return err
 		},
 	}
-	addSettings(cmd, "config", "cassandra-")
+	addSettings(cmd, cassandraSettings...)
 	cmd.Flags().StringToIntVar(&replicas, "replicas", nil, "replicas in each data center, as `name=count`,… (default 3 in the local data center)")
 	return cmd
 }
@@ -81,7 +84,7 @@ func schemaStatusCommand(app *cli.App) *cobra.Command {
 "leaderboard serve".`,
 		Example: `  leaderboard schema status --config leaderboard.yaml`,
 	}
-	addSettings(cmd, "config", "cassandra-")
+	addSettings(cmd, cassandraSettings...)
 	output := app.AddOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := output.Check(cmd); err != nil {
@@ -151,7 +154,7 @@ The command also has the other flags of "leaderboard serve".`,
 			return ensureTopics(cmd.Context(), app, &c.Kafka, o, force)
 		},
 	}
-	addSettings(cmd, "config", "kafka-")
+	addSettings(cmd, append(kafkaSettings, "kafka-retention")...)
 	cmd.Flags().IntVar(&o.Partitions, "partitions", 48, "partitions of each topic; they cannot be added later, because users would move to other partitions")
 	cmd.Flags().IntVar(&o.ReplicationFactor, "replication-factor", 3, "replicas of each topic")
 	cmd.Flags().DurationVar(&o.Retention, "retention", 0, "how long Kafka keeps messages (default: the setting kafka.retention)")

@@ -123,3 +123,17 @@ func checkLeaders(client sarama.Client, topics []string) error {
 	}
 	return nil
 }
+
+// MissingTopics returns the names of the service's topics that do not exist. Errors: those of [Risks].
+func MissingTopics(brokers []string, c *sarama.Config, t Topics) (missing []string, err error) {
+	admin, existing, err := listTopics(brokers, c)
+	if err != nil {
+		return nil, err
+	}
+	for _, topic := range t.names() {
+		if _, ok := existing[topic]; !ok {
+			missing = append(missing, topic)
+		}
+	}
+	return missing, admin.Close()
+}

@@ -152,3 +152,10 @@ type dialer struct{ o *Options }
 func (d dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	return d.o.dial(ctx, network, address)
 }
+
+// DescribeMetrics sends the descriptions of the metrics of a store, also without a connection.
+func DescribeMetrics(descriptions chan<- *prometheus.Desc) {
+	registry := prometheus.NewRegistry()
+	newMetrics(registry)
+	registry.Describe(descriptions)
+}

@@ -144,6 +144,11 @@ func (t *EntryTable) Draw(s *cli.Screen, d *pb.Leaderboard, caption string) {
 		caption += "\n"
 	}
 	s.Draw(caption + shown + footer + "\n")
+	t.mark(d)
+}
+
+// mark makes the next table mark what has changed since d.
+func (t *EntryTable) mark(d *pb.Leaderboard) {
 	t.drawn = make(map[string]int64, len(d.GetLeaderboard()))
 	for _, e := range d.GetLeaderboard() {
 		t.drawn[e.GetUserId()] = e.GetRank()

@@ -258,10 +258,14 @@ func topCommand(app *cli.App) *cobra.Command {
 	var limit int32
 	var from, minScore, maxScore int64
 	var token string
-	var metadata bool
+	var metadata, live bool
 	cmd := &cobra.Command{
 		Use: "top", Short: "Show the top of a board, or another page of it", Args: cli.Exactly(),
+		Long: `Show the top of a board, or another page of it. With --live, the command shows the top on
+the whole terminal as it changes, and marks the changes: ▲ up, ▼ down, ★ new. The keys
+are ↑, ↓, PgUp, PgDn, Home and End to scroll, and q to quit.`,
 		Example: `  leaderboard top
+  leaderboard top --board cup --live
   leaderboard top --board marathon --division gender:F --limit 25
   leaderboard top --board marathon --division gender:F --division age:30-34
   leaderboard top --board cup --season 2026 --from 101 --limit 100 --json
@@ -275,7 +279,11 @@ func topCommand(app *cli.App) *cobra.Command {
 	scoreFlag(f, &minScore, "min-score", "show only entries with at least this `score`")
 	scoreFlag(f, &maxScore, "max-score", "show only entries with at most this `score`")
 	f.BoolVar(&metadata, "include-metadata", false, "with -o json: include the match, metadata and divisions of each entry")
+	f.BoolVar(&live, "live", false, "show changes on the whole terminal until q is typed; shows 100 entries unless --limit is given")
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
+		if live {
+			return c.live(ctx, f, &pb.WatchScoresRequest{Board: BoardName(q.board), Season: q.season, Division: q.division, Method: q.method, Limit: &limit})
+		}
 		req := &pb.ListScoresRequest{
 			Board: q.board, Season: q.season, Division: q.division, Method: q.method,
 			Limit: &limit, PageToken: token, IncludeMetadata: metadata,

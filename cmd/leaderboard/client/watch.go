@@ -42,26 +42,33 @@ changes: ▲ up, ▼ down, ★ new.`,
 	})
 }
 
-// watch shows the top after each change. If the connection is lost after the first table, watch
-// reconnects. When ctx is done, it returns ErrInterrupted.
+// watch shows the top after each change, until ctx is done. It then returns ErrInterrupted.
 func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	t := c.entryTable(ctx, req.GetBoard())
 	screen := c.NewScreen()
+	return c.follow(ctx, req, func(d *pb.Leaderboard) error {
+		return c.print(d, func() { t.Draw(screen, d, "") })
+	}, func() {
+		c.Notef("connection lost, reconnecting\n")
+		screen.Keep()
+	})
+}
+
+// follow calls handle for the top now and after each change. If the connection is lost after the first
+// top, follow calls lost and reconnects. When ctx is done, it returns ErrInterrupted.
+func (c *Client) follow(ctx context.Context, req *pb.WatchScoresRequest, handle func(*pb.Leaderboard) error, lost func()) error {
 	connected := false
 	_, err := backoff.Retry(ctx, func() (struct{}, error) {
 		err := c.receive(ctx, req, func(d *pb.Leaderboard) error {
 			connected = true
-			return c.print(d, func() { t.Draw(screen, d, "") })
+			return handle(d)
 		})
 		if !connected || status.Code(err) != codes.Unavailable && !errors.Is(err, io.EOF) {
 			err = backoff.Permanent(err)
 		}
 		return struct{}{}, err
 	}, backoff.WithBackOff(backoff.NewConstantBackOff(reconnectDelay)), backoff.WithMaxElapsedTime(0),
-		backoff.WithNotify(func(error, time.Duration) {
-			c.Notef("connection lost, reconnecting\n")
-			screen.Keep()
-		}))
+		backoff.WithNotify(func(error, time.Duration) { lost() }))
 	if ctx.Err() != nil {
 		return ErrInterrupted
 	}
