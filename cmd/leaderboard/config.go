@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -51,11 +52,8 @@ environment or a flag. Secrets are hidden. The command also has the other flags 
 // "-", the help omits the other flags.
 func addSettings(cmd *cobra.Command, shown ...string) {
 	config.AddFlags(cmd.Flags())
-	defaults := config.Default()
-	for _, s := range defaults.Settings() {
-		if values := listedValues(s.Unit); values != nil && s.Flag != "" {
-			cli.Enum(cmd.Flags(), s.Flag, values...)
-		}
+	for flag, values := range settingValues() {
+		cli.Enum(cmd.Flags(), flag, values...)
 	}
 	if len(shown) == 0 {
 		return
@@ -66,6 +64,18 @@ func addSettings(cmd *cobra.Command, shown ...string) {
 		})
 	})
 }
+
+// settingValues returns the values of the flags that have a list of them.
+var settingValues = sync.OnceValue(func() map[string][]string {
+	lists := map[string][]string{}
+	defaults := config.Default()
+	for _, s := range defaults.Settings() {
+		if values := listedValues(s.Unit); values != nil && s.Flag != "" {
+			lists[s.Flag] = values
+		}
+	}
+	return lists
+})
 
 var valueForm = regexp.MustCompile("^[A-Za-z0-9-]+$")
 

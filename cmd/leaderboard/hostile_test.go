@@ -201,7 +201,7 @@ func TestOutputEscapesControlCharactersOfServers(t *testing.T) {
 		}
 		for server, address := range addresses {
 			for _, flags := range [][]string{nil, {"--json"}, {"-o", "yaml"}, {"-o", "csv"}, {"--jq", ".., (.. | strings)"}} {
-				if flags != nil && cmd.Flags().Lookup("json") == nil {
+				if flags != nil && cmd.Flags().Lookup("json") == nil || len(flags) > 1 && server != "flags on" {
 					continue
 				}
 				t.Run(strings.Join(append([]string{name, server}, flags...), " "), func(t *testing.T) {

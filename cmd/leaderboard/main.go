@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	goredis "github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
 
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
@@ -56,6 +57,9 @@ const (
 func run(ctx context.Context, app *cli.App, args []string) int {
 	root := newRoot(app)
 	root.SetArgs(args)
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		cli.CompleteEnums(root)
+	}
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil || errors.Is(err, client.ErrInterrupted) {
 		return exitOK

@@ -43,6 +43,5 @@ for your own boards. Most other commands call a running server.`,
 			root.AddCommand(c)
 		}
 	}
-	cli.CompleteEnums(root)
 	return root
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/knadh/koanf/providers/env/v2"
 	"github.com/knadh/koanf/providers/posflag"
@@ -22,11 +23,16 @@ const fileEnv = EnvPrefix + "CONFIG"
 // The tests of this project set the others.
 var ignoredPrefixes = []string{EnvPrefix + "SERVICE_", EnvPrefix + "PORT", EnvPrefix + "TEST_", EnvPrefix + "DATASETS"}
 
+// The callers must not change the values.
+var defaultSettings = sync.OnceValue(func() []Setting {
+	defaults := Default()
+	return defaults.Settings()
+})
+
 // AddFlags adds --config and a flag for each setting that is not secret.
 func AddFlags(fs *pflag.FlagSet) {
-	defaults := Default()
 	fs.String("config", "", "`file` of settings in YAML ($"+fileEnv+")")
-	for _, s := range defaults.Settings() {
+	for _, s := range defaultSettings() {
 		if s.Flag == "" {
 			continue
 		}

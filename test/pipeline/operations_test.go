@@ -33,7 +33,7 @@ func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	var api *deployment.Node
 	run := d.Command
 	commands, flushed := 0, false
-	want := map[string]string{"rank": "rank 1 of 1", "verify": " 0 differences", "rebuild": "rebuilt ", "submit": "ada"}
+	want := map[string]string{"rank": "rank 1 of 1", "verify": " 0 differences", "rebuild": "rebuilt ", "submit": "ada", "doctor": "migrations are applied"}
 	for _, block := range strings.Split(text, "\n```sh\n")[1:] {
 		block, _, _ = strings.Cut(block, "\n```")
 		for line := range strings.Lines(block) {
@@ -51,7 +51,7 @@ func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 				if api == nil {
 					api, run = node, node.Command
 				}
-			case args[1] == "health":
+			case args[1] == "health", args[1] == "doctor":
 				args = append(args, "--http", strings.TrimPrefix(api.URL, "http://"))
 				fallthrough
 			default:

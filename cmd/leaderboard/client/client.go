@@ -54,6 +54,7 @@ func (o *Connection) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.Server, "server", "", "`host:port` of the server's gRPC ($"+config.EnvPrefix+"SERVER, default "+config.Default().GRPC+")")
 	f.StringVar(&o.Key, "key", "", "API `key` or token; prefer $"+config.EnvPrefix+"KEY, because other users of this machine can see flags")
 	addTLSFlags(f, &o.TLS, &o.Plaintext, &o.CA, &o.Cert, &o.CertKey)
+	f.Lookup("ca").Usage += " ($" + config.EnvPrefix + "CA)"
 	f.DurationVar(&o.Timeout, "timeout", defaultTimeout, "how long to wait for each answer")
 	annotate(f, "context", contextValues)
 	cli.MarkConnection(f)

@@ -245,7 +245,7 @@ func completeContexts(app *cli.App) cobra.CompletionFunc {
 func addTLSFlags(f *pflag.FlagSet, tls, plaintext *bool, ca, cert, certKey *string) {
 	f.BoolVar(tls, "tls", false, "use TLS; this is the default unless the server is on this machine")
 	f.BoolVar(plaintext, "plaintext", false, "do not use TLS, even if the server is on another machine; the key then crosses the network unencrypted")
-	f.StringVar(ca, "ca", "", "`file` of the certificate authorities that may have signed the server's certificate; implies --tls ($"+config.EnvPrefix+"CA)")
+	f.StringVar(ca, "ca", "", "`file` of the certificate authorities that may have signed the server's certificate; implies --tls")
 	f.StringVar(cert, "cert", "", "`file` of the client certificate; implies --tls")
 	f.StringVar(certKey, "cert-key", "", "`file` of the private key of --cert")
 }
