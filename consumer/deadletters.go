@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
 
@@ -236,8 +237,8 @@ func ReplayDeadLetters(ctx context.Context, send sender, topics Topics, list []*
 
 // replay returns nil if a replay cannot succeed.
 func (d *DeadLetter) replay(topics Topics) (*sarama.ProducerMessage, error) {
-	record, err := decode(d.message)
-	if err != nil || d.Cut {
+	record := d.record()
+	if record == nil {
 		return nil, nil
 	}
 	if at := d.Origin.At; !at.IsZero() {
@@ -260,4 +261,13 @@ func (d *DeadLetter) replay(topics Topics) (*sarama.ProducerMessage, error) {
 	}
 	m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(kafka.ContentType), Value: []byte(kafka.Protobuf)})
 	return m, nil
+}
+
+// record returns nil if the message cannot be decoded, or is cut.
+func (d *DeadLetter) record() *pb.MatchResultRecord {
+	record, err := decode(d.message)
+	if err != nil || d.Cut {
+		return nil
+	}
+	return record
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"flag"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -322,7 +321,7 @@ func declaredMetrics(t *testing.T) map[string]metric {
 // registries returns the registries of an embedded server, and of a distributed server on fakes.
 func registries(t *testing.T) []*prometheus.Registry {
 	t.Helper()
-	log := slog.New(slog.NewTextHandler(io.Discard, nil))
+	log := slog.New(slog.DiscardHandler)
 	c := config.Default()
 	c.Data, c.HTTP, c.GRPC, c.Insecure = filepath.Join(t.TempDir(), "data"), "127.0.0.1:0", "127.0.0.1:0", true
 	embedded, err := openServer(t.Context(), &c, log, false)

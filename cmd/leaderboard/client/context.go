@@ -72,9 +72,6 @@ the key.`,
 				return cli.Usagef("%w", err)
 			}
 		}
-		if all.Contexts == nil {
-			all.Contexts = map[string]*serverContext{}
-		}
 		all.Contexts[name] = &sc
 		if all.Current == "" {
 			all.Current = name

@@ -77,6 +77,9 @@ func readContexts(app *cli.App) (*contexts, error) {
 	if err := decoder.Decode(c); err != nil && !errors.Is(err, io.EOF) {
 		return nil, cli.Usagef("%s: %w; correct the file, or delete it and add the contexts again", c.path, err)
 	}
+	if c.Contexts == nil {
+		c.Contexts = map[string]*serverContext{}
+	}
 	for name, sc := range c.Contexts {
 		if sc == nil {
 			return nil, cli.Usagef("%s: context %q has no server; correct the file", c.path, name)
