@@ -26,6 +26,10 @@ var (
 	ErrNotSealed       = errors.New("season is not sealed")
 	ErrAPIKeyNotFound  = errors.New("api key not found")
 	ErrRankUnavailable = errors.New("rank unavailable")
+	// ErrProfileNotFound means that the user has no profile.
+	ErrProfileNotFound = errors.New("profile not found")
+	// ErrErased means that the user was erased at the time of a change or later.
+	ErrErased = errors.New("the user was erased")
 	// ErrMethodUnavailable means that the index has no ranks of a [Method] for a season.
 	ErrMethodUnavailable = errors.New("a season on several shards has no dense ranks before it is sealed")
 	// ErrUnavailable means that a needed server does not answer. The operation may or may

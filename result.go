@@ -94,25 +94,31 @@ func (r *MatchResult) CheckKey() error {
 	return errors.Join(errs...)
 }
 
-// CanonicalMetadata returns the JSON object in data in canonical form: compact, with sorted
-// keys, and with numbers spelled as in data. Empty data, null and {} become the empty
-// string. It returns a [FieldError] if data is not a JSON object, or if its compact form is
-// longer than [MaxMetadataBytes].
+// CanonicalMetadata is [CanonicalObject] for the metadata of a result, which has up to
+// [MaxMetadataBytes].
 func CanonicalMetadata(data []byte) (string, error) {
+	return CanonicalObject("metadata", data, MaxMetadataBytes)
+}
+
+// CanonicalObject returns the JSON object in data in canonical form: compact, with sorted
+// keys, and with numbers spelled as in data. Empty data, null and {} become the empty
+// string. It returns a [FieldError] about field if data is not a JSON object, or if its
+// compact form is longer than maxBytes.
+func CanonicalObject(field string, data []byte, maxBytes int) (string, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return "", nil
 	}
 	if !utf8.Valid(data) {
-		return "", fieldErrorf("metadata", "is not valid UTF-8")
+		return "", fieldErrorf(field, "is not valid UTF-8")
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	var object map[string]any
 	if err := dec.Decode(&object); err != nil {
-		return "", fieldErrorf("metadata", "is not a JSON object: %v", err)
+		return "", fieldErrorf(field, "is not a JSON object: %v", err)
 	}
 	if dec.More() {
-		return "", fieldErrorf("metadata", "has text after the JSON object")
+		return "", fieldErrorf(field, "has text after the JSON object")
 	}
 	if len(object) == 0 {
 		return "", nil
@@ -121,11 +127,11 @@ func CanonicalMetadata(data []byte) (string, error) {
 	enc := json.NewEncoder(&out)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(object); err != nil {
-		return "", fieldErrorf("metadata", "is not a JSON object: %v", err)
+		return "", fieldErrorf(field, "is not a JSON object: %v", err)
 	}
 	canonical := bytes.TrimSuffix(out.Bytes(), []byte("\n"))
-	if len(canonical) > MaxMetadataBytes {
-		return "", fieldErrorf("metadata", "is %d bytes long as compact JSON, at most %d are allowed", len(canonical), MaxMetadataBytes)
+	if len(canonical) > maxBytes {
+		return "", fieldErrorf(field, "is %d bytes long as compact JSON, at most %d are allowed", len(canonical), maxBytes)
 	}
 	return string(canonical), nil
 }

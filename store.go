@@ -27,6 +27,7 @@ type Store interface {
 	RankChangeStore
 	APIKeyStore
 	AuditStore
+	ProfileStore
 
 	// Close releases resources. No method may be called after Close.
 	Close() error
@@ -243,7 +244,7 @@ type UserStore interface {
 	// continues.
 	BansEnding(ctx context.Context, before time.Time) iter.Seq2[Ban, error]
 	// Erase removes all data of a user: results, refusals, entries, final standings and
-	// their marks, bans, and the details of acts. Afterwards the store rejects each result
+	// their marks, bans, the details of acts, and the profile. Afterwards the store rejects each result
 	// of the user received at erasedAt or earlier. To recognize the user, the store keeps a
 	// value from which the id cannot be read.
 	//
@@ -440,3 +441,43 @@ type AuditStore interface {
 	// UserActs yields the records that Acts yields and that concern a user, in the same order.
 	UserActs(ctx context.Context, user UserID, after ActKey) iter.Seq2[Act, error]
 }
+
+// ProfileStore keeps profiles.
+type ProfileStore interface {
+	// PutProfiles stores profiles of different users. UpdatedAt must be set. If Revision is 0,
+	// PutProfiles sets it to [Profile.NextRevision] after the stored profile.
+	//
+	// The answer has a change for each user, in the order given. After is the stored profile if
+	// this has a higher revision, or the same revision and greater contents. If the user was
+	// erased at UpdatedAt or later, PutProfiles stores nothing, and After only has the User.
+	PutProfiles(ctx context.Context, profiles []Profile) ([]ProfileChange, error)
+	// Profile returns the profile of a user, or [ErrProfileNotFound].
+	Profile(ctx context.Context, user UserID) (Profile, error)
+	// CachedProfiles returns the profiles of users, in the order given. If a user has no profile,
+	// [Profile.Exists] is false. A profile has the changes that PutProfiles and Erase of this
+	// process made before the call, and the changes of other processes that ended
+	// [ProfileStaleness] before the call.
+	CachedProfiles(ctx context.Context, users []UserID) ([]Profile, error)
+	// FindNames returns the folded display names and ids ([NameMatch]) of users with a profile that
+	// begin with a folded text, ordered by Position, after the given position or from the first one.
+	// It returns about n matches, and reports whether there may be more. A match may be outdated: it
+	// may be that of a former name. The texts are folded and cut by names.Index.
+	FindNames(ctx context.Context, prefix, after string, n int) ([]NameMatch, bool, error)
+	// AllProfiles yields every profile that exists once, in any order.
+	AllProfiles(ctx context.Context) iter.Seq2[Profile, error]
+}
+
+// ProfileChange is what a call of PutProfiles found, and what counts afterwards. Of a user without a
+// profile, [Profile.Exists] is false.
+type ProfileChange struct{ Before, After Profile }
+
+// NameMatch is the folded name or id of a user.
+type NameMatch struct {
+	User     UserID
+	Folded   string
+	IsID     bool
+	Position string // in the order of Folded; of equal texts, ids come first
+}
+
+// ProfileStaleness bounds the age of cached profiles.
+const ProfileStaleness = 2 * time.Second

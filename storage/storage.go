@@ -22,8 +22,8 @@ type Backend interface {
 	Rows
 	Incarnations
 
-	// The rules behind the following methods are still in the backends. Of the acts in the audit
-	// log and of the final standings, they change nothing.
+	// The rules behind the following methods are still in the backends. Of registers and rows, they
+	// change nothing.
 	leaderboard.BoardStore
 	leaderboard.ResultStore
 	leaderboard.MatchStore
@@ -99,13 +99,31 @@ type RowWrite struct {
 	// with one version, a removal wins, and otherwise the greater value. So the order and the
 	// repetition of writes do not matter.
 	Version int64
+	// Forget, of a removal, means that this process makes no write of the key with a lower version
+	// at the same time or later. A backend of one process then keeps nothing of the row, not even its
+	// key.
+	Forget bool
+}
+
+// RowKey identifies a row.
+type RowKey struct {
+	List string
+	Key  []byte
+}
+
+// RowRange selects the first rows of a list whose keys begin with Prefix and are greater than After.
+type RowRange struct {
+	List   string
+	Prefix []byte // not empty, and not all 0xff
+	After  []byte
+	Limit  int // at least 1
 }
 
 // Transient is the prefix of the names of lists whose rows are removed often. A removed row of such
 // a list may come back if an older write of it follows.
 const Transient = "transient/"
 
-// Last is the version of a removal of which the caller is sure that no write follows.
+// Last is a version for RemoveRows. The caller is sure that no write of the lists follows.
 const Last = math.MaxInt64
 
 // ListRow is a row and its list.
@@ -131,6 +149,12 @@ type Rows interface {
 	// list are ordered by key. It yields at most one error, as its last element. The prefix must
 	// not begin with the byte 255.
 	ListRows(ctx context.Context, lists []string, prefix []byte) iter.Seq2[ListRow, error]
+	// RowValues returns the values of rows of lists that are not transient, in the order of keys, and nil for a row that does not
+	// exist. It reads all rows of one list together, and several lists at the same time.
+	RowValues(ctx context.Context, keys ...RowKey) ([][]byte, error)
+	// RowRanges returns the rows of each range, ordered by key, of lists that are not transient. It reads several ranges at the same
+	// time.
+	RowRanges(ctx context.Context, ranges ...RowRange) ([][]Row, error)
 }
 
 // Incarnation is a season from its creation to its deletion.

@@ -5,6 +5,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 type Store struct {
 	storage.Backend
 	*finalStore
+	profiles *profileCache
 }
 
 type finalStore = finals.Store
@@ -25,7 +27,7 @@ type finalStore = finals.Store
 var _ leaderboard.Store = (*Store)(nil)
 
 // New returns the store over a backend. Close closes the backend.
-func New(b storage.Backend) *Store { return &Store{b, finals.New(b)} }
+func New(b storage.Backend) *Store { return &Store{b, finals.New(b), newProfileCache()} }
 
 // Erase removes all data of a user.
 func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, erasedAt time.Time) ([]leaderboard.Change, error) {
@@ -33,7 +35,22 @@ func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, erasedAt tim
 	if err != nil {
 		return nil, err
 	}
-	return changes, s.eraseActs(ctx, user)
+	return changes, errors.Join(s.eraseActs(ctx, user), s.eraseProfile(ctx, user, leaderboard.Truncate(erasedAt)))
+}
+
+// FinishRankChange also repeats the erasure of a profile, which another region may have written
+// during the erasure.
+func (s *Store) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
+	if c.User != "" {
+		erasedAt, err := s.ErasedAt(ctx, c.User)
+		if err == nil && !erasedAt.IsZero() {
+			err = s.eraseProfile(ctx, c.User, erasedAt)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return s.Backend.FinishRankChange(ctx, c, update)
 }
 
 func decode(subject string, text []byte, dst any) error {

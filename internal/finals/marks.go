@@ -116,7 +116,7 @@ func (f *Store) removals(marks []leaderboard.FinalMark) []storage.RowWrite {
 	writes := make([]storage.RowWrite, len(marks))
 	for i := range marks {
 		m := &marks[i]
-		writes[i] = storage.RowWrite{List: f.markList(bucketOf(m.User)), Row: storage.Row{Key: markKey(m.User, m.ID)}, Version: storage.Last}
+		writes[i] = storage.RowWrite{List: f.markList(bucketOf(m.User)), Row: storage.Row{Key: markKey(m.User, m.ID)}, Version: removed, Forget: true}
 	}
 	return writes
 }

@@ -420,7 +420,9 @@ func (p *season) removeOwn(ctx context.Context, generation string, pages int64, 
 }
 
 func (p *season) removeDirectory(ctx context.Context, division, generation string) error {
-	return p.b.WriteRows(ctx, writeItem(directoryList(p.inc.ID), division, generation, nil, storage.Last))
+	removal := writeItem(directoryList(p.inc.ID), division, generation, nil, removed)
+	removal.Forget = true
+	return p.b.WriteRows(ctx, removal)
 }
 
 func (p *season) ownPages(ctx context.Context, generation string) (n int64, err error) {

@@ -360,3 +360,31 @@ func (o *store) ListMatches(ctx context.Context, b *leaderboard.Board, season le
 	defer call.end(&err)
 	return o.inner.ListMatches(ctx, b, season, user)
 }
+
+func (o *store) PutProfiles(ctx context.Context, profiles []leaderboard.Profile) (_ []leaderboard.ProfileChange, err error) {
+	ctx, call := o.calls.begin(ctx, "PutProfiles", "")
+	defer call.end(&err)
+	return o.inner.PutProfiles(ctx, profiles)
+}
+
+func (o *store) Profile(ctx context.Context, user leaderboard.UserID) (_ leaderboard.Profile, err error) {
+	ctx, call := o.calls.begin(ctx, "Profile", "")
+	defer call.end(&err)
+	return o.inner.Profile(ctx, user)
+}
+
+func (o *store) CachedProfiles(ctx context.Context, users []leaderboard.UserID) (_ []leaderboard.Profile, err error) {
+	ctx, call := o.calls.begin(ctx, "CachedProfiles", "")
+	defer call.end(&err)
+	return o.inner.CachedProfiles(ctx, users)
+}
+
+func (o *store) FindNames(ctx context.Context, prefix, after string, n int) (_ []leaderboard.NameMatch, _ bool, err error) {
+	ctx, call := o.calls.begin(ctx, "FindNames", "")
+	defer call.end(&err)
+	return o.inner.FindNames(ctx, prefix, after, n)
+}
+
+func (o *store) AllProfiles(ctx context.Context) iter.Seq2[leaderboard.Profile, error] {
+	return sequence(ctx, o.calls, "AllProfiles", "", o.inner.AllProfiles)
+}

@@ -77,7 +77,7 @@ func (s *Store) WriteRows(ctx context.Context, writes ...storage.RowWrite) error
 
 func rowWrite(w *storage.RowWrite) op {
 	if w.Value == nil {
-		return op{tableOf(w.List).remove, []any{timestampOf(w.Version), w.List, w.Key}}
+		return op{tableOf(w.List).remove, []any{w.Version, w.List, w.Key}}
 	}
 	return op{tableOf(w.List).insert, []any{w.List, w.Key, w.Value, w.Version}}
 }
@@ -122,6 +122,51 @@ func (s *Store) ListRows(ctx context.Context, lists []string, prefix []byte) ite
 			yield(storage.ListRow{}, err)
 		}
 	}
+}
+
+// RowValues reads the rows of each list by one statement.
+func (s *Store) RowValues(ctx context.Context, keys ...storage.RowKey) ([][]byte, error) {
+	values := make([][]byte, len(keys))
+	var lists []string
+	indexes := map[string]map[string][]int{} // by list and key
+	for i, k := range keys {
+		if indexes[k.List] == nil {
+			indexes[k.List], lists = map[string][]int{}, append(lists, k.List)
+		}
+		indexes[k.List][string(k.Key)] = append(indexes[k.List][string(k.Key)], i)
+	}
+	return values, s.forEach(ctx, len(lists), func(ctx context.Context, n int) error {
+		byKey := indexes[lists[n]]
+		var asked [][]byte
+		for _, key := range slices.Sorted(maps.Keys(byKey)) {
+			asked = append(asked, []byte(key))
+		}
+		var row storage.Row
+		return s.conn.read(ctx, op{selectListKeys, []any{lists[n], asked}}, []any{&row.Key, &row.Value}, func() bool {
+			value := take(&row.Value)
+			for _, i := range byKey[string(row.Key)] {
+				values[i] = value
+			}
+			return true
+		})
+	})
+}
+
+// RowRanges reads each range by one statement.
+func (s *Store) RowRanges(ctx context.Context, ranges ...storage.RowRange) ([][]storage.Row, error) {
+	rows := make([][]storage.Row, len(ranges))
+	return rows, s.forEach(ctx, len(ranges), func(ctx context.Context, i int) (err error) {
+		r := &ranges[i]
+		lower := r.Prefix
+		if after := slices.Concat(r.After, []byte{0}); len(r.After) > 0 && bytes.Compare(after, lower) > 0 {
+			lower = after
+		}
+		var row storage.Row
+		rows[i], err = gather(ctx, s.conn, op{selectListRange, []any{r.List, lower, keyAfter(r.Prefix), r.Limit}}, []any{&row.Key, &row.Value}, func() (storage.Row, error) {
+			return storage.Row{Key: take(&row.Key), Value: take(&row.Value)}, nil
+		})
+		return err
+	})
 }
 
 // keyAfter returns the least key that is greater than all keys with the prefix.

@@ -90,12 +90,14 @@ const (
 	insertBanEnd  = `INSERT INTO ban_ends (realm, until_at, user_hash, board) VALUES (0, ?, ?, ?) USING TIMESTAMP ?`
 	deleteBanEnd  = `DELETE FROM ban_ends USING TIMESTAMP ? WHERE realm = 0 AND until_at = ? AND user_hash = ? AND board = ?`
 
-	selectListRows = `SELECT key, value FROM rows WHERE list = ? AND key > ?`
-	selectAllRows  = `SELECT list, key, value FROM rows WHERE list IN ?`
-	selectRowsFrom = `SELECT list, key, value FROM rows WHERE list IN ? AND key >= ? AND key < ?`
-	insertListRow  = `INSERT INTO rows (list, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`
-	deleteListRow  = `DELETE FROM rows USING TIMESTAMP ? WHERE list = ? AND key = ?`
-	deleteListRows = `DELETE FROM rows USING TIMESTAMP ? WHERE list = ?`
+	selectListRows  = `SELECT key, value FROM rows WHERE list = ? AND key > ?`
+	selectListKeys  = `SELECT key, value FROM rows WHERE list = ? AND key IN ?`
+	selectListRange = `SELECT key, value FROM rows WHERE list = ? AND key >= ? AND key < ? LIMIT ?`
+	selectAllRows   = `SELECT list, key, value FROM rows WHERE list IN ?`
+	selectRowsFrom  = `SELECT list, key, value FROM rows WHERE list IN ? AND key >= ? AND key < ?`
+	insertListRow   = `INSERT INTO rows (list, key, value) VALUES (?, ?, ?) USING TIMESTAMP ?`
+	deleteListRow   = `DELETE FROM rows USING TIMESTAMP ? WHERE list = ? AND key = ?`
+	deleteListRows  = `DELETE FROM rows USING TIMESTAMP ? WHERE list = ?`
 
 	// The same for lists whose name begins with storage.Transient.
 	selectTransientRows     = `SELECT key, value FROM transient_rows WHERE list = ? AND key > ?`

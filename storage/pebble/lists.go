@@ -8,7 +8,6 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -233,7 +232,7 @@ func (s *Store) addWrite(batch *pebble.Batch, w *storage.RowWrite, floors map[st
 	}); err != nil || !wins {
 		return err
 	}
-	if w.Value == nil && (w.Version == storage.Last || strings.HasPrefix(w.List, storage.Transient)) {
+	if w.Value == nil && w.Forget {
 		return batch.Delete(key, nil)
 	}
 	return batch.Set(key, append(binary.AppendUvarint(nil, uint64(w.Version)), w.Value...), nil)
@@ -295,6 +294,49 @@ func (s *Store) ListRows(ctx context.Context, lists []string, prefix []byte) ite
 			}
 		}
 	}
+}
+
+// RowValues implements [storage.Rows].
+func (s *Store) RowValues(ctx context.Context, keys ...storage.RowKey) ([][]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("pebble: read: %w", err)
+	}
+	values := make([][]byte, len(keys))
+	for i, k := range keys {
+		_, err := s.get(rowKey(k.List, k.Key), func(b []byte) error {
+			c, err := decodeCell(b)
+			values[i] = bytes.Clone(c.value)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return values, nil
+}
+
+// RowRanges implements [storage.Rows].
+func (s *Store) RowRanges(ctx context.Context, ranges ...storage.RowRange) ([][]storage.Row, error) {
+	rows := make([][]storage.Row, len(ranges))
+	for i := range ranges {
+		r := &ranges[i]
+		list := rowKey(r.List, nil)
+		lower := slices.Concat(list, r.Prefix)
+		if after := slices.Concat(list, r.After, []byte{0}); len(r.After) > 0 && bytes.Compare(after, lower) > 0 {
+			lower = after
+		}
+		err := s.scan(ctx, lower, keyAfter(slices.Concat(list, r.Prefix)), func(key, value []byte) (bool, error) {
+			c, err := decodeCell(value)
+			if err == nil && c.value != nil {
+				rows[i] = append(rows[i], storage.Row{Key: bytes.Clone(key[len(list):]), Value: bytes.Clone(c.value)})
+			}
+			return len(rows[i]) < r.Limit, err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
 }
 
 // Rows implements [storage.Rows].

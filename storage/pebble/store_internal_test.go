@@ -167,13 +167,19 @@ func TestEraseLeavesNoID(t *testing.T) {
 	if err := s.AppendAct(t.Context(), act); err != nil {
 		t.Fatal(err)
 	}
+	for _, name := range []string{user, "another name"} {
+		if _, err := s.PutProfiles(t.Context(), []leaderboard.Profile{{User: user, DisplayName: name, UpdatedAt: testEpoch}}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if _, err := s.Erase(t.Context(), user, testEpoch.AddDate(1, 0, 0)); err != nil {
 		t.Fatal(err)
 	}
 	check := func(after string, gone ...byte) {
 		t.Helper()
 		if err := s.scan(t.Context(), nil, nil, func(key, value []byte) (bool, error) {
-			if strings.Contains(string(key)+string(value), user) || slices.Contains(gone, key[0]) {
+			text := string(key) + string(value)
+			if strings.Contains(text, user) || strings.Contains(text, "another name") || slices.Contains(gone, key[0]) {
 				t.Errorf("after %s, the row with key %q and value %q remains, want it removed", after, key, value)
 			}
 			return true, nil

@@ -30,10 +30,12 @@ func RunBackend(t *testing.T, newBackend func(testing.TB) storage.Backend) {
 		{"of concurrent calls of Swap for one old value, one returns true", swapOnce},
 		{"a register no longer exists after its TTL", registerExpires},
 		{"Rows yields the rows with greater keys, ordered by key", rowsAfter},
+		{"RowValues returns the values of rows, in the order of keys", rowValues},
+		{"RowRanges returns the first rows with a prefix, after a key", rowRanges},
 		{"the order and the repetition of WriteRows do not matter", rowsInAnyOrder},
 		{"ListRows yields the rows of lists whose keys begin with a prefix", rowsOfLists},
 		{"after RemoveRows, earlier versions have no effect", removedLists},
-		{"a row can be written again after its last removal", lastRemovals},
+		{"a removal with Forget removes the row", forgottenRemovals},
 		{"a deletion ends the incarnation of a season, and tells of it", incarnationsEnd},
 		{"ErasedAt returns the time of the last erasure", erasedAt},
 	} {
@@ -220,6 +222,92 @@ func rowsAfter(t *testing.T, b storage.Backend) {
 	}
 }
 
+func rowValues(t *testing.T, b storage.Backend) {
+	var keys []storage.RowKey
+	var writes []storage.RowWrite
+	var want [][]byte
+	for i := range 40 { // more lists than a backend reads at the same time
+		for _, name := range []string{"\x00", "b", "\xff", "removed", "absent"} {
+			key := storage.RowKey{List: fmt.Sprint("list ", i), Key: []byte(name)}
+			value := []byte(fmt.Sprint(i, name))
+			w := storage.RowWrite{List: key.List, Row: storage.Row{Key: key.Key, Value: value}, Version: 1}
+			switch name {
+			case "absent":
+				value = nil
+			case "removed":
+				writes = append(writes, w)
+				w.Value, w.Version, value = nil, 2, nil
+				fallthrough
+			default:
+				writes = append(writes, w)
+			}
+			keys, want = append(keys, key), append(want, value)
+		}
+	}
+	keys, want = append(keys, keys[0]), append(want, want[0]) // a repeated key
+	for i := range writes {
+		if err := b.WriteRows(t.Context(), writes[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, n := range []int{0, 1, len(keys)} {
+		got, err := b.RowValues(t.Context(), keys[:n]...)
+		if err == nil {
+			err = diff("values", want[:n], got)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// rowRanges compares each range with a filter of all rows.
+func rowRanges(t *testing.T, b storage.Backend) {
+	texts := []string{"a", "a\x00", "ab", "ab\x00", "ab\xff", "ab\xff\xff", "ac", "b", "\x01", "removed", "\xfe\xff"}
+	slices.Sort(texts)
+	for _, text := range texts {
+		w := storage.RowWrite{List: "l", Row: storage.Row{Key: []byte(text), Value: []byte("v" + text)}, Version: 1}
+		other := w
+		other.List = "m"
+		writes := []storage.RowWrite{w, other}
+		if text == "removed" {
+			w.Value, w.Version = nil, 2
+			writes = append(writes, w)
+		}
+		for _, w := range writes {
+			if err := b.WriteRows(t.Context(), w); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var ranges []storage.RowRange
+	var want [][]storage.Row
+	for _, prefix := range []string{"a", "ab", "ab\xff", "r", "\xfe\xff", "z"} {
+		for _, after := range append([]string{"", "aa", "z\xff"}, texts...) {
+			for _, limit := range []int{1, 2, 100} {
+				r := storage.RowRange{List: "l", Prefix: []byte(prefix), Limit: limit}
+				if after != "" {
+					r.After = []byte(after)
+				}
+				var rows []storage.Row
+				for _, text := range texts {
+					if strings.HasPrefix(text, prefix) && text > after && text != "removed" && len(rows) < limit {
+						rows = append(rows, storage.Row{Key: []byte(text), Value: []byte("v" + text)})
+					}
+				}
+				ranges, want = append(ranges, r), append(want, rows)
+			}
+		}
+	}
+	got, err := b.RowRanges(t.Context(), ranges...)
+	if err == nil {
+		err = diff("ranges", want, got)
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
 func rowsInAnyOrder(t *testing.T, b storage.Backend) {
 	rng := rand.New(rand.NewPCG(seed.New(t), 0))
 	write := func(key, value string, version int64) storage.RowWrite {
@@ -315,10 +403,10 @@ func removedLists(t *testing.T, b storage.Backend) {
 	checkListRows(t, b, "", []string{"l1"})
 }
 
-func lastRemovals(t *testing.T, b storage.Backend) {
+func forgottenRemovals(t *testing.T, b storage.Backend) {
 	for _, list := range []string{"l", storage.Transient + "l"} {
-		removal := rowOf(list, "a", storage.Last)
-		removal.Value = nil
+		removal := rowOf(list, "a", 2)
+		removal.Value, removal.Forget = nil, true
 		for _, w := range []storage.RowWrite{rowOf(list, "a", 1), rowOf(list, "b", 1), removal} {
 			if err := b.WriteRows(t.Context(), w); err != nil {
 				t.Fatal(err)

@@ -64,6 +64,7 @@ func Run(t *testing.T, newStore func(testing.TB) leaderboard.Store, limits Limit
 		{"Marks", markTests},
 		{"APIKeys", apiKeyTests},
 		{"Audit", auditTests},
+		{"Profiles", profileTests},
 	} {
 		t.Run(group.subject, func(t *testing.T) {
 			for _, test := range group.tests {

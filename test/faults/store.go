@@ -495,3 +495,43 @@ func (s *Store) ListMatches(ctx context.Context, b *leaderboard.Board, season le
 	}
 	return s.Store.ListMatches(ctx, b, season, user)
 }
+
+// PutProfiles implements [leaderboard.Store].
+func (s *Store) PutProfiles(ctx context.Context, profiles []leaderboard.Profile) (changes []leaderboard.ProfileChange, err error) {
+	if err = s.check(ctx, "PutProfiles", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.PutProfiles(ctx, profiles)
+}
+
+// Profile implements [leaderboard.Store].
+func (s *Store) Profile(ctx context.Context, user leaderboard.UserID) (got leaderboard.Profile, err error) {
+	if err = s.check(ctx, "Profile", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.Profile(ctx, user)
+}
+
+// CachedProfiles implements [leaderboard.Store]. It fails even if all profiles are cached.
+func (s *Store) CachedProfiles(ctx context.Context, users []leaderboard.UserID) (list []leaderboard.Profile, err error) {
+	if err = s.check(ctx, "CachedProfiles", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.CachedProfiles(ctx, users)
+}
+
+// FindNames implements [leaderboard.Store].
+func (s *Store) FindNames(ctx context.Context, prefix, after string, n int) (found []leaderboard.NameMatch, more bool, err error) {
+	if err = s.check(ctx, "FindNames", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.FindNames(ctx, prefix, after, n)
+}
+
+// AllProfiles implements [leaderboard.Store].
+func (s *Store) AllProfiles(ctx context.Context) iter.Seq2[leaderboard.Profile, error] {
+	if err := s.check(ctx, "AllProfiles", leaderboard.ErrUnavailable); err != nil {
+		return failure[leaderboard.Profile](err)
+	}
+	return s.Store.AllProfiles(ctx)
+}
