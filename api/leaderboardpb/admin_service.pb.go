@@ -846,9 +846,11 @@ type ExportResultsRequest struct {
 	// If true, the early ends of seasons follow the results. If false, the answer omits the
 	// results at or after these ends, because a board that imports them without the ends
 	// would count them.
-	IncludeEnds   bool `protobuf:"varint,5,opt,name=include_ends,proto3" json:"include_ends,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	IncludeEnds bool `protobuf:"varint,5,opt,name=include_ends,proto3" json:"include_ends,omitempty"`
+	// If true, the profiles of the users with results follow the results. A profile may be repeated.
+	IncludeProfiles bool `protobuf:"varint,6,opt,name=include_profiles,proto3" json:"include_profiles,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ExportResultsRequest) Reset() {
@@ -916,8 +918,15 @@ func (x *ExportResultsRequest) GetIncludeEnds() bool {
 	return false
 }
 
-// Response of ExportResults: a result, retraction, ban, void match, or early end of a
-// season.
+func (x *ExportResultsRequest) GetIncludeProfiles() bool {
+	if x != nil {
+		return x.IncludeProfiles
+	}
+	return false
+}
+
+// Response of ExportResults: a result, retraction, ban, void match, early end of a season, or
+// profile.
 type ExportResultsResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Season    string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
@@ -928,7 +937,9 @@ type ExportResultsResponse struct {
 	// If set, no other field is set.
 	Void *ExportResultsResponse_Void `protobuf:"bytes,5,opt,name=void,proto3" json:"void,omitempty"`
 	// If set, no other field is set.
-	End           *ExportResultsResponse_End `protobuf:"bytes,6,opt,name=end,proto3" json:"end,omitempty"`
+	End *ExportResultsResponse_End `protobuf:"bytes,6,opt,name=end,proto3" json:"end,omitempty"`
+	// If set, no other field is set. BatchPutProfiles imports it.
+	Profile       *Profile `protobuf:"bytes,7,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1005,6 +1016,13 @@ func (x *ExportResultsResponse) GetEnd() *ExportResultsResponse_End {
 	return nil
 }
 
+func (x *ExportResultsResponse) GetProfile() *Profile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
 // A record of the audit log. An act of an administrator has two records with the same id:
 //
 //   - the intent, which the server writes after it has checked the request and before it
@@ -1031,6 +1049,7 @@ type Act struct {
 	//   - board.create, board.update, board.delete
 	//   - season.end, season.seal, season.delete
 	//   - ban, unban, ban.import, user.erase
+	//   - profile.put, profile.delete: changes by callers with the admin scope or with a reason
 	//   - result.correct, result.retract: changes by callers with the admin scope or with a
 	//     reason, one act for each result
 	//   - match.void, match.restore
@@ -2033,20 +2052,22 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\rBackupRequest\x12>\n" +
 	"\x04name\x18\x01 \x01(\tB*\x9a\xb5\x18&\x18\x80\x01*!^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$R\x04name\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xb2\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\xde\x01\n" +
 	"\x14ExportResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\"\n" +
 	"\finclude_bans\x18\x03 \x01(\bR\finclude_bans\x12$\n" +
 	"\rinclude_voids\x18\x04 \x01(\bR\rinclude_voids\x12\"\n" +
-	"\finclude_ends\x18\x05 \x01(\bR\finclude_ends\"\xfd\x03\n" +
+	"\finclude_ends\x18\x05 \x01(\bR\finclude_ends\x12*\n" +
+	"\x10include_profiles\x18\x06 \x01(\bR\x10include_profiles\"\xc1\x04\n" +
 	"\x15ExportResultsResponse\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1c\n" +
 	"\tretracted\x18\x03 \x01(\bR\tretracted\x12%\n" +
 	"\x03ban\x18\x04 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\x12>\n" +
 	"\x04void\x18\x05 \x01(\v2*.leaderboard.v1.ExportResultsResponse.VoidR\x04void\x12;\n" +
-	"\x03end\x18\x06 \x01(\v2).leaderboard.v1.ExportResultsResponse.EndR\x03end\x1aR\n" +
+	"\x03end\x18\x06 \x01(\v2).leaderboard.v1.ExportResultsResponse.EndR\x03end\x126\n" +
+	"\aprofile\x18\a \x01(\v2\x17.leaderboard.v1.ProfileH\x00R\aprofile\x88\x01\x01\x1aR\n" +
 	"\x04Void\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
@@ -2056,7 +2077,9 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12:\n" +
 	"\n" +
 	"decided_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"decided_at\"\xfb\x03\n" +
+	"decided_atB\n" +
+	"\n" +
+	"\b_profile\"\xfb\x03\n" +
 	"\x03Act\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
@@ -2173,7 +2196,8 @@ var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),      // 28: google.protobuf.Timestamp
 	(*Result)(nil),                     // 29: leaderboard.v1.Result
 	(*Ban)(nil),                        // 30: leaderboard.v1.Ban
-	(*structpb.Struct)(nil),            // 31: google.protobuf.Struct
+	(*Profile)(nil),                    // 31: leaderboard.v1.Profile
+	(*structpb.Struct)(nil),            // 32: google.protobuf.Struct
 }
 var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
 	28, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
@@ -2190,40 +2214,41 @@ var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
 	30, // 11: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
 	26, // 12: leaderboard.v1.ExportResultsResponse.void:type_name -> leaderboard.v1.ExportResultsResponse.Void
 	27, // 13: leaderboard.v1.ExportResultsResponse.end:type_name -> leaderboard.v1.ExportResultsResponse.End
-	28, // 14: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
-	31, // 15: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
-	31, // 16: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
-	28, // 17: leaderboard.v1.Act.completed_at:type_name -> google.protobuf.Timestamp
-	16, // 18: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
-	30, // 19: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
-	30, // 20: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
-	28, // 21: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
-	28, // 22: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
-	2,  // 23: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
-	4,  // 24: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
-	6,  // 25: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
-	8,  // 26: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
-	10, // 27: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
-	12, // 28: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
-	14, // 29: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
-	17, // 30: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
-	19, // 31: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
-	21, // 32: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
-	3,  // 33: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
-	5,  // 34: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
-	7,  // 35: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
-	9,  // 36: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
-	11, // 37: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
-	13, // 38: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
-	15, // 39: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
-	18, // 40: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
-	20, // 41: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
-	22, // 42: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
-	33, // [33:43] is the sub-list for method output_type
-	23, // [23:33] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	31, // 14: leaderboard.v1.ExportResultsResponse.profile:type_name -> leaderboard.v1.Profile
+	28, // 15: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
+	32, // 16: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
+	32, // 17: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
+	28, // 18: leaderboard.v1.Act.completed_at:type_name -> google.protobuf.Timestamp
+	16, // 19: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
+	30, // 20: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
+	30, // 21: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
+	28, // 22: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
+	28, // 23: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
+	2,  // 24: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
+	4,  // 25: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
+	6,  // 26: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
+	8,  // 27: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
+	10, // 28: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
+	12, // 29: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
+	14, // 30: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
+	17, // 31: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
+	19, // 32: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
+	21, // 33: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
+	3,  // 34: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
+	5,  // 35: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
+	7,  // 36: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
+	9,  // 37: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
+	11, // 38: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
+	13, // 39: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
+	15, // 40: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
+	18, // 41: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
+	20, // 42: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
+	22, // 43: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
+	34, // [34:44] is the sub-list for method output_type
+	24, // [24:34] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_admin_service_proto_init() }
@@ -2234,6 +2259,7 @@ func file_leaderboard_v1_admin_service_proto_init() {
 	file_leaderboard_v1_options_proto_init()
 	file_leaderboard_v1_types_proto_init()
 	file_leaderboard_v1_admin_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_leaderboard_v1_admin_service_proto_msgTypes[15].OneofWrappers = []any{}
 	file_leaderboard_v1_admin_service_proto_msgTypes[17].OneofWrappers = []any{}
 	file_leaderboard_v1_admin_service_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}

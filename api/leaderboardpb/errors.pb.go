@@ -150,7 +150,7 @@ const (
 	Error_SEASON_ENDED Error_Reason = 21
 	// The board already has the largest number of seasons with results.
 	Error_SEASON_LIMIT Error_Reason = 22
-	// The user was erased after the result was received.
+	// The user was erased after the result or profile was received.
 	Error_USER_ERASED Error_Reason = 23
 	// The board or season was deleted after the result was received.
 	Error_DELETED Error_Reason = 24
@@ -194,6 +194,8 @@ const (
 	Error_CANCELED Error_Reason = 42
 	// The board does not allow the result: see the field detail of its Outcome.
 	Error_INVALID Error_Reason = 43
+	// The user has no profile.
+	Error_PROFILE_NOT_FOUND Error_Reason = 44
 )
 
 // Enum value maps for Error_Reason.
@@ -243,6 +245,7 @@ var (
 		41: "TIMEOUT",
 		42: "CANCELED",
 		43: "INVALID",
+		44: "PROFILE_NOT_FOUND",
 	}
 	Error_Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED": 0,
@@ -289,6 +292,7 @@ var (
 		"TIMEOUT":            41,
 		"CANCELED":           42,
 		"INVALID":            43,
+		"PROFILE_NOT_FOUND":  44,
 	}
 )
 
@@ -485,13 +489,13 @@ const file_leaderboard_v1_errors_proto_rawDesc = "" +
 	"\n" +
 	"\x06SEASON\x10\a\x12\n" +
 	"\n" +
-	"\x06METHOD\x10\b\"\xf5\n" +
-	"\n" +
+	"\x06METHOD\x10\b\"\x95\v\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
-	"\adetails\x18\x04 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\xf5\t\n" +
+	"\adetails\x18\x04 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\x95\n" +
+	"\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1f\n" +
 	"\x10INVALID_ARGUMENT\x10\x01\x1a\t\xa2\xb5\x18\x05\b\x90\x03\x10\x01\x12!\n" +
@@ -538,7 +542,8 @@ const file_leaderboard_v1_errors_proto_rawDesc = "" +
 	"\x0eSTREAM_EXPIRED\x10(\x1a\t\xa2\xb5\x18\x05\b\xf7\x03\x10\x06\x12\x16\n" +
 	"\aTIMEOUT\x10)\x1a\t\xa2\xb5\x18\x05\b\xf8\x03\x10\x01\x12\x15\n" +
 	"\bCANCELED\x10*\x1a\a\xa2\xb5\x18\x03\b\xf3\x03\x12\x14\n" +
-	"\aINVALID\x10+\x1a\a\xa2\xb5\x18\x03\b\x99\x03:P\n" +
+	"\aINVALID\x10+\x1a\a\xa2\xb5\x18\x03\b\x99\x03\x12\x1e\n" +
+	"\x11PROFILE_NOT_FOUND\x10,\x1a\a\xa2\xb5\x18\x03\b\x94\x03:P\n" +
 	"\x05cause\x12!.google.protobuf.EnumValueOptions\x18Ԇ\x03 \x01(\v2\x15.leaderboard.v1.CauseR\x05causeB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (

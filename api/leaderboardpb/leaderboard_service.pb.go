@@ -91,6 +91,63 @@ func (GetResultResponse_Status) EnumDescriptor() ([]byte, []int) {
 	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{24, 0}
 }
 
+// The outcome of a profile.
+type BatchPutProfilesResponse_Outcome_Status int32
+
+const (
+	// Never sent.
+	BatchPutProfilesResponse_Outcome_STATUS_UNSPECIFIED BatchPutProfilesResponse_Outcome_Status = 0
+	// The profile counts.
+	BatchPutProfilesResponse_Outcome_APPLIED BatchPutProfilesResponse_Outcome_Status = 1
+	// A profile with a higher revision is stored; nothing changed.
+	BatchPutProfilesResponse_Outcome_SUPERSEDED BatchPutProfilesResponse_Outcome_Status = 2
+	// The profile was rejected; the fields reason and detail state why.
+	BatchPutProfilesResponse_Outcome_REJECTED BatchPutProfilesResponse_Outcome_Status = 3
+)
+
+// Enum value maps for BatchPutProfilesResponse_Outcome_Status.
+var (
+	BatchPutProfilesResponse_Outcome_Status_name = map[int32]string{
+		0: "STATUS_UNSPECIFIED",
+		1: "APPLIED",
+		2: "SUPERSEDED",
+		3: "REJECTED",
+	}
+	BatchPutProfilesResponse_Outcome_Status_value = map[string]int32{
+		"STATUS_UNSPECIFIED": 0,
+		"APPLIED":            1,
+		"SUPERSEDED":         2,
+		"REJECTED":           3,
+	}
+)
+
+func (x BatchPutProfilesResponse_Outcome_Status) Enum() *BatchPutProfilesResponse_Outcome_Status {
+	p := new(BatchPutProfilesResponse_Outcome_Status)
+	*p = x
+	return p
+}
+
+func (x BatchPutProfilesResponse_Outcome_Status) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BatchPutProfilesResponse_Outcome_Status) Descriptor() protoreflect.EnumDescriptor {
+	return file_leaderboard_v1_leaderboard_service_proto_enumTypes[1].Descriptor()
+}
+
+func (BatchPutProfilesResponse_Outcome_Status) Type() protoreflect.EnumType {
+	return &file_leaderboard_v1_leaderboard_service_proto_enumTypes[1]
+}
+
+func (x BatchPutProfilesResponse_Outcome_Status) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BatchPutProfilesResponse_Outcome_Status.Descriptor instead.
+func (BatchPutProfilesResponse_Outcome_Status) EnumDescriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{68, 0, 0}
+}
+
 // Request of SubmitScore.
 type SubmitScoreRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1807,9 +1864,10 @@ type GetMatchRequest struct {
 	// The number of results, 1 to 1,000; 100 if absent.
 	Limit *int32 `protobuf:"varint,4,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	// The next_page_token of the previous page.
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,proto3" json:"page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PageToken      string `protobuf:"bytes,5,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	IncludeProfile bool   `protobuf:"varint,6,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetMatchRequest) Reset() {
@@ -1875,6 +1933,13 @@ func (x *GetMatchRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *GetMatchRequest) GetIncludeProfile() bool {
+	if x != nil {
+		return x.IncludeProfile
+	}
+	return false
 }
 
 // Response of GetMatch.
@@ -2316,9 +2381,10 @@ type GetResultRequest struct {
 	Revision *int64 `protobuf:"varint,5,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
 	// If true, the answer has history. The call then needs the admin scope. It cannot be combined
 	// with revision.
-	History       bool `protobuf:"varint,6,opt,name=history,proto3" json:"history,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	History        bool `protobuf:"varint,6,opt,name=history,proto3" json:"history,omitempty"`
+	IncludeProfile bool `protobuf:"varint,7,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetResultRequest) Reset() {
@@ -2393,6 +2459,13 @@ func (x *GetResultRequest) GetHistory() bool {
 	return false
 }
 
+func (x *GetResultRequest) GetIncludeProfile() bool {
+	if x != nil {
+		return x.IncludeProfile
+	}
+	return false
+}
+
 // Response of GetResult.
 type GetResultResponse struct {
 	state  protoimpl.MessageState   `protogen:"open.v1"`
@@ -2412,7 +2485,9 @@ type GetResultResponse struct {
 	Revision int64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	// With history: the changes of the result in the audit log, at most 1,000, the newest first.
 	// Each is an outcome or, if there is none, an intent.
-	History       []*Act `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"`
+	History []*Act `protobuf:"bytes,9,rep,name=history,proto3" json:"history,omitempty"`
+	// As in Entry.
+	Profile       *Profile `protobuf:"bytes,10,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2510,6 +2585,13 @@ func (x *GetResultResponse) GetHistory() []*Act {
 	return nil
 }
 
+func (x *GetResultResponse) GetProfile() *Profile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
 // Request of ListUserResults.
 type ListUserResultsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -2520,9 +2602,10 @@ type ListUserResultsRequest struct {
 	// 1 to 1,000; 100 if absent.
 	Limit *int32 `protobuf:"varint,4,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
 	// The next_page_token of the previous page.
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,proto3" json:"page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PageToken      string `protobuf:"bytes,5,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	IncludeProfile bool   `protobuf:"varint,6,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *ListUserResultsRequest) Reset() {
@@ -2588,6 +2671,13 @@ func (x *ListUserResultsRequest) GetPageToken() string {
 		return x.PageToken
 	}
 	return ""
+}
+
+func (x *ListUserResultsRequest) GetIncludeProfile() bool {
+	if x != nil {
+		return x.IncludeProfile
+	}
+	return false
 }
 
 // Response of ListUserResults.
@@ -2668,8 +2758,9 @@ type ListScoresRequest struct {
 	// max_score. Both must be within ±2^53, and cannot be combined with start_rank. On
 	// DECAY boards, they limit score_exact at the time scored_at of the answer: a score of
 	// 9.6, which is shown as 10, is less than 10.
-	MinScore *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
-	MaxScore *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
+	MinScore       *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
+	MaxScore       *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
+	IncludeProfile bool   `protobuf:"varint,11,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2776,6 +2867,13 @@ func (x *ListScoresRequest) GetMaxScore() int64 {
 	return 0
 }
 
+func (x *ListScoresRequest) GetIncludeProfile() bool {
+	if x != nil {
+		return x.IncludeProfile
+	}
+	return false
+}
+
 func (x *ListScoresRequest) GetDivisions() []string {
 	if x != nil {
 		return x.Divisions
@@ -2850,10 +2948,12 @@ type GetUserScoreRequest struct {
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
 	// The number of entries on each side of the user, 0 to 50; 4 if absent.
 	Neighbors *int32 `protobuf:"varint,6,opt,name=neighbors,proto3,oneof" json:"neighbors,omitempty"`
-	// If true, the answer has match_id, metadata and divisions.
+	// If true, the answer and each neighbor have match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,7,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
 	// A rank, at least 1. If given, the answer has to_rank, also for a user without an entry.
 	ToRank *int64 `protobuf:"varint,8,opt,name=to_rank,proto3,oneof" json:"to_rank,omitempty"`
+	// If true, the answer and each neighbor have the profile of their user.
+	IncludeProfile bool `protobuf:"varint,9,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2946,6 +3046,13 @@ func (x *GetUserScoreRequest) GetToRank() int64 {
 	return 0
 }
 
+func (x *GetUserScoreRequest) GetIncludeProfile() bool {
+	if x != nil {
+		return x.IncludeProfile
+	}
+	return false
+}
+
 func (x *GetUserScoreRequest) GetDivisions() []string {
 	if x != nil {
 		return x.Divisions
@@ -3018,7 +3125,9 @@ type LookupScoresRequest struct {
 	// attribute has this value.
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
-	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	Method          string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	IncludeMetadata bool   `protobuf:"varint,6,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
+	IncludeProfile  bool   `protobuf:"varint,7,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3090,6 +3199,20 @@ func (x *LookupScoresRequest) GetMethod() string {
 	return ""
 }
 
+func (x *LookupScoresRequest) GetIncludeMetadata() bool {
+	if x != nil {
+		return x.IncludeMetadata
+	}
+	return false
+}
+
+func (x *LookupScoresRequest) GetIncludeProfile() bool {
+	if x != nil {
+		return x.IncludeProfile
+	}
+	return false
+}
+
 func (x *LookupScoresRequest) GetDivisions() []string {
 	if x != nil {
 		return x.Divisions
@@ -3153,6 +3276,170 @@ func (x *LookupScoresResponse) GetData() *Leaderboard {
 	return nil
 }
 
+// Request of SearchUsers.
+type SearchUsersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Board string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
+	// The beginning of a display name or id, 1 to 128 bytes.
+	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Season string `protobuf:"bytes,3,opt,name=season,proto3" json:"season,omitempty"`
+	// "attribute:value", such as gender:F: ranks the users whose latest result with this
+	// attribute has this value. In REST queries, repeat this parameter for a crossed division.
+	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
+	// competition (the default), dense or ordinal.
+	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
+	// 1 to 100; 20 if absent.
+	Limit *int32 `protobuf:"varint,6,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	// The next_page_token of the previous page.
+	PageToken string `protobuf:"bytes,7,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	// For a crossed division: "attribute:value" of each attribute, in any order.
+	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchUsersRequest) Reset() {
+	*x = SearchUsersRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchUsersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchUsersRequest) ProtoMessage() {}
+
+func (x *SearchUsersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchUsersRequest.ProtoReflect.Descriptor instead.
+func (*SearchUsersRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SearchUsersRequest) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *SearchUsersRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *SearchUsersRequest) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *SearchUsersRequest) GetDivision() string {
+	if x != nil {
+		return x.Division
+	}
+	return ""
+}
+
+func (x *SearchUsersRequest) GetMethod() string {
+	if x != nil {
+		return x.Method
+	}
+	return ""
+}
+
+func (x *SearchUsersRequest) GetLimit() int32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *SearchUsersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *SearchUsersRequest) GetDivisions() []string {
+	if x != nil {
+		return x.Divisions
+	}
+	return nil
+}
+
+// Response of SearchUsers.
+type SearchUsersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "success".
+	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
+	// The entries, ordered by folded name. If next_page_token is not empty, the list may have fewer
+	// entries than the limit, even none: few of the examined users have an entry.
+	Data          *Leaderboard `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SearchUsersResponse) Reset() {
+	*x = SearchUsersResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SearchUsersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SearchUsersResponse) ProtoMessage() {}
+
+func (x *SearchUsersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SearchUsersResponse.ProtoReflect.Descriptor instead.
+func (*SearchUsersResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SearchUsersResponse) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *SearchUsersResponse) GetData() *Leaderboard {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // Request of GetStats.
 type GetStatsRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -3178,7 +3465,7 @@ type GetStatsRequest struct {
 
 func (x *GetStatsRequest) Reset() {
 	*x = GetStatsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3190,7 +3477,7 @@ func (x *GetStatsRequest) String() string {
 func (*GetStatsRequest) ProtoMessage() {}
 
 func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[33]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3203,7 +3490,7 @@ func (x *GetStatsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsRequest.ProtoReflect.Descriptor instead.
 func (*GetStatsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{33}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *GetStatsRequest) GetBoard() string {
@@ -3274,7 +3561,7 @@ type GetStatsResponse struct {
 
 func (x *GetStatsResponse) Reset() {
 	*x = GetStatsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3286,7 +3573,7 @@ func (x *GetStatsResponse) String() string {
 func (*GetStatsResponse) ProtoMessage() {}
 
 func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[34]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3299,7 +3586,7 @@ func (x *GetStatsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *GetStatsResponse) GetStatus() string {
@@ -3330,7 +3617,7 @@ type ListSeasonsRequest struct {
 
 func (x *ListSeasonsRequest) Reset() {
 	*x = ListSeasonsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3342,7 +3629,7 @@ func (x *ListSeasonsRequest) String() string {
 func (*ListSeasonsRequest) ProtoMessage() {}
 
 func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[35]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3355,7 +3642,7 @@ func (x *ListSeasonsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsRequest.ProtoReflect.Descriptor instead.
 func (*ListSeasonsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{35}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListSeasonsRequest) GetBoard() string {
@@ -3391,7 +3678,7 @@ type ListSeasonsResponse struct {
 
 func (x *ListSeasonsResponse) Reset() {
 	*x = ListSeasonsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3403,7 +3690,7 @@ func (x *ListSeasonsResponse) String() string {
 func (*ListSeasonsResponse) ProtoMessage() {}
 
 func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[36]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3416,7 +3703,7 @@ func (x *ListSeasonsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListSeasonsResponse) GetStatus() string {
@@ -3447,7 +3734,7 @@ type GetSeasonRequest struct {
 
 func (x *GetSeasonRequest) Reset() {
 	*x = GetSeasonRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3459,7 +3746,7 @@ func (x *GetSeasonRequest) String() string {
 func (*GetSeasonRequest) ProtoMessage() {}
 
 func (x *GetSeasonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[37]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3472,7 +3759,7 @@ func (x *GetSeasonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSeasonRequest.ProtoReflect.Descriptor instead.
 func (*GetSeasonRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{37}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *GetSeasonRequest) GetBoard() string {
@@ -3508,7 +3795,7 @@ type GetSeasonResponse struct {
 
 func (x *GetSeasonResponse) Reset() {
 	*x = GetSeasonResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3520,7 +3807,7 @@ func (x *GetSeasonResponse) String() string {
 func (*GetSeasonResponse) ProtoMessage() {}
 
 func (x *GetSeasonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[38]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3533,7 +3820,7 @@ func (x *GetSeasonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetSeasonResponse.ProtoReflect.Descriptor instead.
 func (*GetSeasonResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetSeasonResponse) GetStatus() string {
@@ -3570,7 +3857,7 @@ type EndSeasonRequest struct {
 
 func (x *EndSeasonRequest) Reset() {
 	*x = EndSeasonRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3869,7 @@ func (x *EndSeasonRequest) String() string {
 func (*EndSeasonRequest) ProtoMessage() {}
 
 func (x *EndSeasonRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[39]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3882,7 @@ func (x *EndSeasonRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSeasonRequest.ProtoReflect.Descriptor instead.
 func (*EndSeasonRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{39}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *EndSeasonRequest) GetBoard() string {
@@ -3661,7 +3948,7 @@ type EndSeasonResponse struct {
 
 func (x *EndSeasonResponse) Reset() {
 	*x = EndSeasonResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3673,7 +3960,7 @@ func (x *EndSeasonResponse) String() string {
 func (*EndSeasonResponse) ProtoMessage() {}
 
 func (x *EndSeasonResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[40]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3686,7 +3973,7 @@ func (x *EndSeasonResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndSeasonResponse.ProtoReflect.Descriptor instead.
 func (*EndSeasonResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{40}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *EndSeasonResponse) GetSeason() *ListSeasonsResponse_Season {
@@ -3742,7 +4029,9 @@ type WatchScoresRequest struct {
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	// The number of entries from the top, 1 to 1,000; 10 if absent.
-	Limit *int32 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	Limit           *int32 `protobuf:"varint,5,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	IncludeMetadata bool   `protobuf:"varint,6,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
+	IncludeProfile  bool   `protobuf:"varint,7,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3751,7 +4040,7 @@ type WatchScoresRequest struct {
 
 func (x *WatchScoresRequest) Reset() {
 	*x = WatchScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3763,7 +4052,7 @@ func (x *WatchScoresRequest) String() string {
 func (*WatchScoresRequest) ProtoMessage() {}
 
 func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[41]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3776,7 +4065,7 @@ func (x *WatchScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresRequest.ProtoReflect.Descriptor instead.
 func (*WatchScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{41}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *WatchScoresRequest) GetBoard() string {
@@ -3814,6 +4103,20 @@ func (x *WatchScoresRequest) GetLimit() int32 {
 	return 0
 }
 
+func (x *WatchScoresRequest) GetIncludeMetadata() bool {
+	if x != nil {
+		return x.IncludeMetadata
+	}
+	return false
+}
+
+func (x *WatchScoresRequest) GetIncludeProfile() bool {
+	if x != nil {
+		return x.IncludeProfile
+	}
+	return false
+}
+
 func (x *WatchScoresRequest) GetDivisions() []string {
 	if x != nil {
 		return x.Divisions
@@ -3833,7 +4136,7 @@ type WatchScoresResponse struct {
 
 func (x *WatchScoresResponse) Reset() {
 	*x = WatchScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3845,7 +4148,7 @@ func (x *WatchScoresResponse) String() string {
 func (*WatchScoresResponse) ProtoMessage() {}
 
 func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[42]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3858,7 +4161,7 @@ func (x *WatchScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchScoresResponse.ProtoReflect.Descriptor instead.
 func (*WatchScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{42}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *WatchScoresResponse) GetEventId() string {
@@ -3884,7 +4187,7 @@ type ListBoardsRequest struct {
 
 func (x *ListBoardsRequest) Reset() {
 	*x = ListBoardsRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3896,7 +4199,7 @@ func (x *ListBoardsRequest) String() string {
 func (*ListBoardsRequest) ProtoMessage() {}
 
 func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[43]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3909,7 +4212,7 @@ func (x *ListBoardsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsRequest.ProtoReflect.Descriptor instead.
 func (*ListBoardsRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{43}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
 }
 
 // Response of ListBoards.
@@ -3922,7 +4225,7 @@ type ListBoardsResponse struct {
 
 func (x *ListBoardsResponse) Reset() {
 	*x = ListBoardsResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3934,7 +4237,7 @@ func (x *ListBoardsResponse) String() string {
 func (*ListBoardsResponse) ProtoMessage() {}
 
 func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[44]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3947,7 +4250,7 @@ func (x *ListBoardsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListBoardsResponse.ProtoReflect.Descriptor instead.
 func (*ListBoardsResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{44}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ListBoardsResponse) GetBoards() []*Board {
@@ -3967,7 +4270,7 @@ type GetBoardRequest struct {
 
 func (x *GetBoardRequest) Reset() {
 	*x = GetBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3979,7 +4282,7 @@ func (x *GetBoardRequest) String() string {
 func (*GetBoardRequest) ProtoMessage() {}
 
 func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[45]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3992,7 +4295,7 @@ func (x *GetBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardRequest.ProtoReflect.Descriptor instead.
 func (*GetBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{45}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GetBoardRequest) GetBoard() string {
@@ -4012,7 +4315,7 @@ type GetBoardResponse struct {
 
 func (x *GetBoardResponse) Reset() {
 	*x = GetBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4024,7 +4327,7 @@ func (x *GetBoardResponse) String() string {
 func (*GetBoardResponse) ProtoMessage() {}
 
 func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[46]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4037,7 +4340,7 @@ func (x *GetBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetBoardResponse.ProtoReflect.Descriptor instead.
 func (*GetBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{46}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GetBoardResponse) GetBoard() *Board {
@@ -4057,7 +4360,7 @@ type CreateBoardRequest struct {
 
 func (x *CreateBoardRequest) Reset() {
 	*x = CreateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4069,7 +4372,7 @@ func (x *CreateBoardRequest) String() string {
 func (*CreateBoardRequest) ProtoMessage() {}
 
 func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[47]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4082,7 +4385,7 @@ func (x *CreateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardRequest.ProtoReflect.Descriptor instead.
 func (*CreateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{47}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *CreateBoardRequest) GetBoard() *Board {
@@ -4102,7 +4405,7 @@ type CreateBoardResponse struct {
 
 func (x *CreateBoardResponse) Reset() {
 	*x = CreateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4114,7 +4417,7 @@ func (x *CreateBoardResponse) String() string {
 func (*CreateBoardResponse) ProtoMessage() {}
 
 func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[48]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4127,7 +4430,7 @@ func (x *CreateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateBoardResponse.ProtoReflect.Descriptor instead.
 func (*CreateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{48}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CreateBoardResponse) GetBoard() *Board {
@@ -4152,7 +4455,7 @@ type UpdateBoardRequest struct {
 
 func (x *UpdateBoardRequest) Reset() {
 	*x = UpdateBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4164,7 +4467,7 @@ func (x *UpdateBoardRequest) String() string {
 func (*UpdateBoardRequest) ProtoMessage() {}
 
 func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[49]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4177,7 +4480,7 @@ func (x *UpdateBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardRequest.ProtoReflect.Descriptor instead.
 func (*UpdateBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{49}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *UpdateBoardRequest) GetBoard() *Board {
@@ -4211,7 +4514,7 @@ type UpdateBoardResponse struct {
 
 func (x *UpdateBoardResponse) Reset() {
 	*x = UpdateBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4223,7 +4526,7 @@ func (x *UpdateBoardResponse) String() string {
 func (*UpdateBoardResponse) ProtoMessage() {}
 
 func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[50]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4236,7 +4539,7 @@ func (x *UpdateBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpdateBoardResponse.ProtoReflect.Descriptor instead.
 func (*UpdateBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{50}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *UpdateBoardResponse) GetBoard() *Board {
@@ -4256,7 +4559,7 @@ type DeleteBoardRequest struct {
 
 func (x *DeleteBoardRequest) Reset() {
 	*x = DeleteBoardRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4268,7 +4571,7 @@ func (x *DeleteBoardRequest) String() string {
 func (*DeleteBoardRequest) ProtoMessage() {}
 
 func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[51]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4281,7 +4584,7 @@ func (x *DeleteBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardRequest.ProtoReflect.Descriptor instead.
 func (*DeleteBoardRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{51}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *DeleteBoardRequest) GetBoard() string {
@@ -4300,7 +4603,7 @@ type DeleteBoardResponse struct {
 
 func (x *DeleteBoardResponse) Reset() {
 	*x = DeleteBoardResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4312,7 +4615,7 @@ func (x *DeleteBoardResponse) String() string {
 func (*DeleteBoardResponse) ProtoMessage() {}
 
 func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[52]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4325,7 +4628,7 @@ func (x *DeleteBoardResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteBoardResponse.ProtoReflect.Descriptor instead.
 func (*DeleteBoardResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{52}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{54}
 }
 
 // Request of BanUser.
@@ -4346,7 +4649,7 @@ type BanUserRequest struct {
 
 func (x *BanUserRequest) Reset() {
 	*x = BanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +4661,7 @@ func (x *BanUserRequest) String() string {
 func (*BanUserRequest) ProtoMessage() {}
 
 func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[53]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +4674,7 @@ func (x *BanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserRequest.ProtoReflect.Descriptor instead.
 func (*BanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{53}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BanUserRequest) GetUserId() string {
@@ -4423,7 +4726,7 @@ type BanUserResponse struct {
 
 func (x *BanUserResponse) Reset() {
 	*x = BanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4435,7 +4738,7 @@ func (x *BanUserResponse) String() string {
 func (*BanUserResponse) ProtoMessage() {}
 
 func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[54]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4448,7 +4751,7 @@ func (x *BanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanUserResponse.ProtoReflect.Descriptor instead.
 func (*BanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{54}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BanUserResponse) GetUserId() string {
@@ -4496,7 +4799,7 @@ type UnbanUserRequest struct {
 
 func (x *UnbanUserRequest) Reset() {
 	*x = UnbanUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4508,7 +4811,7 @@ func (x *UnbanUserRequest) String() string {
 func (*UnbanUserRequest) ProtoMessage() {}
 
 func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[55]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4521,7 +4824,7 @@ func (x *UnbanUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserRequest.ProtoReflect.Descriptor instead.
 func (*UnbanUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{55}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *UnbanUserRequest) GetUserId() string {
@@ -4566,7 +4869,7 @@ type UnbanUserResponse struct {
 
 func (x *UnbanUserResponse) Reset() {
 	*x = UnbanUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4578,7 +4881,7 @@ func (x *UnbanUserResponse) String() string {
 func (*UnbanUserResponse) ProtoMessage() {}
 
 func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[56]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4591,7 +4894,7 @@ func (x *UnbanUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnbanUserResponse.ProtoReflect.Descriptor instead.
 func (*UnbanUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{56}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *UnbanUserResponse) GetUserId() string {
@@ -4632,7 +4935,7 @@ type EraseUserRequest struct {
 
 func (x *EraseUserRequest) Reset() {
 	*x = EraseUserRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4644,7 +4947,7 @@ func (x *EraseUserRequest) String() string {
 func (*EraseUserRequest) ProtoMessage() {}
 
 func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[57]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4657,7 +4960,7 @@ func (x *EraseUserRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserRequest.ProtoReflect.Descriptor instead.
 func (*EraseUserRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{57}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *EraseUserRequest) GetUserId() string {
@@ -4678,7 +4981,7 @@ type EraseUserResponse struct {
 
 func (x *EraseUserResponse) Reset() {
 	*x = EraseUserResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4690,7 +4993,7 @@ func (x *EraseUserResponse) String() string {
 func (*EraseUserResponse) ProtoMessage() {}
 
 func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[58]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4703,7 +5006,7 @@ func (x *EraseUserResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EraseUserResponse.ProtoReflect.Descriptor instead.
 func (*EraseUserResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{58}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *EraseUserResponse) GetUserId() string {
@@ -4720,6 +5023,393 @@ func (x *EraseUserResponse) GetErased() bool {
 	return false
 }
 
+// Request of GetProfile.
+type GetProfileRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	UserId        string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetProfileRequest) Reset() {
+	*x = GetProfileRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetProfileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetProfileRequest) ProtoMessage() {}
+
+func (x *GetProfileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetProfileRequest.ProtoReflect.Descriptor instead.
+func (*GetProfileRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{61}
+}
+
+func (x *GetProfileRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+// Response of GetProfile.
+type GetProfileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Profile       *Profile               `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetProfileResponse) Reset() {
+	*x = GetProfileResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetProfileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetProfileResponse) ProtoMessage() {}
+
+func (x *GetProfileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetProfileResponse.ProtoReflect.Descriptor instead.
+func (*GetProfileResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *GetProfileResponse) GetProfile() *Profile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+// Request of PutProfile.
+type PutProfileRequest struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	UserId  string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	Profile *Profile               `protobuf:"bytes,2,opt,name=profile,proto3" json:"profile,omitempty"`
+	// A reason for operators, at most 256 bytes.
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutProfileRequest) Reset() {
+	*x = PutProfileRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutProfileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutProfileRequest) ProtoMessage() {}
+
+func (x *PutProfileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutProfileRequest.ProtoReflect.Descriptor instead.
+func (*PutProfileRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *PutProfileRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *PutProfileRequest) GetProfile() *Profile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+func (x *PutProfileRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Response of PutProfile.
+type PutProfileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Profile       *Profile               `protobuf:"bytes,1,opt,name=profile,proto3" json:"profile,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutProfileResponse) Reset() {
+	*x = PutProfileResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutProfileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutProfileResponse) ProtoMessage() {}
+
+func (x *PutProfileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutProfileResponse.ProtoReflect.Descriptor instead.
+func (*PutProfileResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *PutProfileResponse) GetProfile() *Profile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+// Request of DeleteProfile.
+type DeleteProfileRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	// A reason for operators, at most 256 bytes.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteProfileRequest) Reset() {
+	*x = DeleteProfileRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteProfileRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteProfileRequest) ProtoMessage() {}
+
+func (x *DeleteProfileRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteProfileRequest.ProtoReflect.Descriptor instead.
+func (*DeleteProfileRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *DeleteProfileRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *DeleteProfileRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Response of DeleteProfile.
+type DeleteProfileResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteProfileResponse) Reset() {
+	*x = DeleteProfileResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteProfileResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteProfileResponse) ProtoMessage() {}
+
+func (x *DeleteProfileResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteProfileResponse.ProtoReflect.Descriptor instead.
+func (*DeleteProfileResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{66}
+}
+
+// Request of BatchPutProfiles.
+type BatchPutProfilesRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Profiles []*Profile             `protobuf:"bytes,1,rep,name=profiles,proto3" json:"profiles,omitempty"`
+	// A reason for operators, at most 256 bytes.
+	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchPutProfilesRequest) Reset() {
+	*x = BatchPutProfilesRequest{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchPutProfilesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchPutProfilesRequest) ProtoMessage() {}
+
+func (x *BatchPutProfilesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchPutProfilesRequest.ProtoReflect.Descriptor instead.
+func (*BatchPutProfilesRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *BatchPutProfilesRequest) GetProfiles() []*Profile {
+	if x != nil {
+		return x.Profiles
+	}
+	return nil
+}
+
+func (x *BatchPutProfilesRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+// Response of BatchPutProfiles.
+type BatchPutProfilesResponse struct {
+	state         protoimpl.MessageState              `protogen:"open.v1"`
+	Outcomes      []*BatchPutProfilesResponse_Outcome `protobuf:"bytes,1,rep,name=outcomes,proto3" json:"outcomes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchPutProfilesResponse) Reset() {
+	*x = BatchPutProfilesResponse{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchPutProfilesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchPutProfilesResponse) ProtoMessage() {}
+
+func (x *BatchPutProfilesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchPutProfilesResponse.ProtoReflect.Descriptor instead.
+func (*BatchPutProfilesResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{68}
+}
+
+func (x *BatchPutProfilesResponse) GetOutcomes() []*BatchPutProfilesResponse_Outcome {
+	if x != nil {
+		return x.Outcomes
+	}
+	return nil
+}
+
 // Request of ListUserScores.
 type ListUserScoresRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -4732,7 +5422,7 @@ type ListUserScoresRequest struct {
 
 func (x *ListUserScoresRequest) Reset() {
 	*x = ListUserScoresRequest{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4744,7 +5434,7 @@ func (x *ListUserScoresRequest) String() string {
 func (*ListUserScoresRequest) ProtoMessage() {}
 
 func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[59]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4757,7 +5447,7 @@ func (x *ListUserScoresRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresRequest.ProtoReflect.Descriptor instead.
 func (*ListUserScoresRequest) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{59}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ListUserScoresRequest) GetUserId() string {
@@ -4786,7 +5476,7 @@ type ListUserScoresResponse struct {
 
 func (x *ListUserScoresResponse) Reset() {
 	*x = ListUserScoresResponse{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4798,7 +5488,7 @@ func (x *ListUserScoresResponse) String() string {
 func (*ListUserScoresResponse) ProtoMessage() {}
 
 func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[60]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4811,7 +5501,7 @@ func (x *ListUserScoresResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUserScoresResponse.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{60}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ListUserScoresResponse) GetStatus() string {
@@ -4841,7 +5531,7 @@ type BatchRetractResultsRequest_Key struct {
 
 func (x *BatchRetractResultsRequest_Key) Reset() {
 	*x = BatchRetractResultsRequest_Key{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4853,7 +5543,7 @@ func (x *BatchRetractResultsRequest_Key) String() string {
 func (*BatchRetractResultsRequest_Key) ProtoMessage() {}
 
 func (x *BatchRetractResultsRequest_Key) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[61]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4910,7 +5600,7 @@ type GetUserScoreResponse_ToRank struct {
 
 func (x *GetUserScoreResponse_ToRank) Reset() {
 	*x = GetUserScoreResponse_ToRank{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4922,7 +5612,7 @@ func (x *GetUserScoreResponse_ToRank) String() string {
 func (*GetUserScoreResponse_ToRank) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_ToRank) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[63]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5018,14 +5708,16 @@ type GetUserScoreResponse_UserScore struct {
 	ScoreExact *string `protobuf:"bytes,23,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
 	// If the request has to_rank: how far the user is from that rank. Absent while ranks are
 	// unavailable.
-	ToRank        *GetUserScoreResponse_ToRank `protobuf:"bytes,24,opt,name=to_rank,proto3,oneof" json:"to_rank,omitempty"`
+	ToRank *GetUserScoreResponse_ToRank `protobuf:"bytes,24,opt,name=to_rank,proto3,oneof" json:"to_rank,omitempty"`
+	// As in Entry.
+	Profile       *Profile `protobuf:"bytes,25,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetUserScoreResponse_UserScore) Reset() {
 	*x = GetUserScoreResponse_UserScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5037,7 +5729,7 @@ func (x *GetUserScoreResponse_UserScore) String() string {
 func (*GetUserScoreResponse_UserScore) ProtoMessage() {}
 
 func (x *GetUserScoreResponse_UserScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[64]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5221,6 +5913,13 @@ func (x *GetUserScoreResponse_UserScore) GetToRank() *GetUserScoreResponse_ToRan
 	return nil
 }
 
+func (x *GetUserScoreResponse_UserScore) GetProfile() *Profile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
 // A range of scores, from lower to upper inclusive, and the number of its entries. On
 // DECAY boards, the scores are rounded.
 type GetStatsResponse_Bucket struct {
@@ -5234,7 +5933,7 @@ type GetStatsResponse_Bucket struct {
 
 func (x *GetStatsResponse_Bucket) Reset() {
 	*x = GetStatsResponse_Bucket{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5246,7 +5945,7 @@ func (x *GetStatsResponse_Bucket) String() string {
 func (*GetStatsResponse_Bucket) ProtoMessage() {}
 
 func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[65]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5259,7 +5958,7 @@ func (x *GetStatsResponse_Bucket) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Bucket.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Bucket) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36, 0}
 }
 
 func (x *GetStatsResponse_Bucket) GetLower() int64 {
@@ -5295,7 +5994,7 @@ type GetStatsResponse_Percentile struct {
 
 func (x *GetStatsResponse_Percentile) Reset() {
 	*x = GetStatsResponse_Percentile{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5307,7 +6006,7 @@ func (x *GetStatsResponse_Percentile) String() string {
 func (*GetStatsResponse_Percentile) ProtoMessage() {}
 
 func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[66]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5320,7 +6019,7 @@ func (x *GetStatsResponse_Percentile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Percentile.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Percentile) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36, 1}
 }
 
 func (x *GetStatsResponse_Percentile) GetPercentile() float64 {
@@ -5374,7 +6073,7 @@ type GetStatsResponse_Stats struct {
 
 func (x *GetStatsResponse_Stats) Reset() {
 	*x = GetStatsResponse_Stats{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5386,7 +6085,7 @@ func (x *GetStatsResponse_Stats) String() string {
 func (*GetStatsResponse_Stats) ProtoMessage() {}
 
 func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[67]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5399,7 +6098,7 @@ func (x *GetStatsResponse_Stats) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetStatsResponse_Stats.ProtoReflect.Descriptor instead.
 func (*GetStatsResponse_Stats) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{34, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36, 2}
 }
 
 func (x *GetStatsResponse_Stats) GetBoard() string {
@@ -5525,7 +6224,7 @@ type ListSeasonsResponse_Amendment struct {
 
 func (x *ListSeasonsResponse_Amendment) Reset() {
 	*x = ListSeasonsResponse_Amendment{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5537,7 +6236,7 @@ func (x *ListSeasonsResponse_Amendment) String() string {
 func (*ListSeasonsResponse_Amendment) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[68]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5550,7 +6249,7 @@ func (x *ListSeasonsResponse_Amendment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Amendment.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Amendment) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38, 0}
 }
 
 func (x *ListSeasonsResponse_Amendment) GetAt() *timestamppb.Timestamp {
@@ -5607,7 +6306,7 @@ type ListSeasonsResponse_Season struct {
 
 func (x *ListSeasonsResponse_Season) Reset() {
 	*x = ListSeasonsResponse_Season{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5619,7 +6318,7 @@ func (x *ListSeasonsResponse_Season) String() string {
 func (*ListSeasonsResponse_Season) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[69]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5632,7 +6331,7 @@ func (x *ListSeasonsResponse_Season) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Season.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Season) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38, 1}
 }
 
 func (x *ListSeasonsResponse_Season) GetId() string {
@@ -5741,7 +6440,7 @@ type ListSeasonsResponse_Seasons struct {
 
 func (x *ListSeasonsResponse_Seasons) Reset() {
 	*x = ListSeasonsResponse_Seasons{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5753,7 +6452,7 @@ func (x *ListSeasonsResponse_Seasons) String() string {
 func (*ListSeasonsResponse_Seasons) ProtoMessage() {}
 
 func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[70]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5766,7 +6465,7 @@ func (x *ListSeasonsResponse_Seasons) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSeasonsResponse_Seasons.ProtoReflect.Descriptor instead.
 func (*ListSeasonsResponse_Seasons) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{36, 2}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{38, 2}
 }
 
 func (x *ListSeasonsResponse_Seasons) GetBoard() string {
@@ -5797,6 +6496,86 @@ func (x *ListSeasonsResponse_Seasons) GetNextPageToken() string {
 	return ""
 }
 
+// The outcome of one profile.
+type BatchPutProfilesResponse_Outcome struct {
+	state  protoimpl.MessageState                  `protogen:"open.v1"`
+	UserId string                                  `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	Status BatchPutProfilesResponse_Outcome_Status `protobuf:"varint,2,opt,name=status,proto3,enum=leaderboard.v1.BatchPutProfilesResponse_Outcome_Status" json:"status,omitempty"`
+	// Of the profile that counts.
+	Revision *int64 `protobuf:"varint,3,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
+	// For REJECTED: INVALID or USER_ERASED.
+	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For REJECTED: what happened and what to do next, in words.
+	Detail        string `protobuf:"bytes,5,opt,name=detail,proto3" json:"detail,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BatchPutProfilesResponse_Outcome) Reset() {
+	*x = BatchPutProfilesResponse_Outcome{}
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BatchPutProfilesResponse_Outcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BatchPutProfilesResponse_Outcome) ProtoMessage() {}
+
+func (x *BatchPutProfilesResponse_Outcome) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BatchPutProfilesResponse_Outcome.ProtoReflect.Descriptor instead.
+func (*BatchPutProfilesResponse_Outcome) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{68, 0}
+}
+
+func (x *BatchPutProfilesResponse_Outcome) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *BatchPutProfilesResponse_Outcome) GetStatus() BatchPutProfilesResponse_Outcome_Status {
+	if x != nil {
+		return x.Status
+	}
+	return BatchPutProfilesResponse_Outcome_STATUS_UNSPECIFIED
+}
+
+func (x *BatchPutProfilesResponse_Outcome) GetRevision() int64 {
+	if x != nil && x.Revision != nil {
+		return *x.Revision
+	}
+	return 0
+}
+
+func (x *BatchPutProfilesResponse_Outcome) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *BatchPutProfilesResponse_Outcome) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
 // A user's overall entry in one season of one board.
 type ListUserScoresResponse_BoardScore struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -5823,7 +6602,7 @@ type ListUserScoresResponse_BoardScore struct {
 
 func (x *ListUserScoresResponse_BoardScore) Reset() {
 	*x = ListUserScoresResponse_BoardScore{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5835,7 +6614,7 @@ func (x *ListUserScoresResponse_BoardScore) String() string {
 func (*ListUserScoresResponse_BoardScore) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[71]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5848,7 +6627,7 @@ func (x *ListUserScoresResponse_BoardScore) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_BoardScore.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_BoardScore) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{60, 0}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{70, 0}
 }
 
 func (x *ListUserScoresResponse_BoardScore) GetBoard() string {
@@ -5953,7 +6732,7 @@ type ListUserScoresResponse_UserScores struct {
 
 func (x *ListUserScoresResponse_UserScores) Reset() {
 	*x = ListUserScoresResponse_UserScores{}
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[72]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5965,7 +6744,7 @@ func (x *ListUserScoresResponse_UserScores) String() string {
 func (*ListUserScoresResponse_UserScores) ProtoMessage() {}
 
 func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[72]
+	mi := &file_leaderboard_v1_leaderboard_service_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5978,7 +6757,7 @@ func (x *ListUserScoresResponse_UserScores) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use ListUserScoresResponse_UserScores.ProtoReflect.Descriptor instead.
 func (*ListUserScoresResponse_UserScores) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{60, 1}
+	return file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP(), []int{70, 1}
 }
 
 func (x *ListUserScoresResponse_UserScores) GetUserId() string {
@@ -6188,7 +6967,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06_limit\"p\n" +
 	"\x13ListMatchesResponse\x12/\n" +
 	"\amatches\x18\x01 \x03(\v2\x15.leaderboard.v1.MatchR\amatches\x12(\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xa0\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xca\x01\n" +
 	"\x0fGetMatchRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
@@ -6196,7 +6975,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\n" +
-	"page_tokenB\b\n" +
+	"page_token\x12(\n" +
+	"\x0finclude_profile\x18\x06 \x01(\bR\x0finclude_profileB\b\n" +
 	"\x06_limit\"\xa6\x01\n" +
 	"\x10GetMatchResponse\x12+\n" +
 	"\x05match\x18\x01 \x01(\v2\x15.leaderboard.v1.MatchR\x05match\x12;\n" +
@@ -6256,15 +7036,16 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x0e_previous_rankB\x10\n" +
 	"\x0e_personal_bestB\x12\n" +
 	"\x10_new_score_exactB\t\n" +
-	"\a_method\"\xc4\x01\n" +
+	"\a_method\"\xee\x01\n" +
 	"\x10GetResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\x03 \x01(\tR\bmatch_id\x12\x16\n" +
 	"\x06season\x18\x04 \x01(\tR\x06season\x12%\n" +
 	"\brevision\x18\x05 \x01(\x03B\x04\x9a\xb5\x18\x00H\x00R\brevision\x88\x01\x01\x12\x18\n" +
-	"\ahistory\x18\x06 \x01(\bR\ahistoryB\v\n" +
-	"\t_revision\"\xc9\x03\n" +
+	"\ahistory\x18\x06 \x01(\bR\ahistory\x12(\n" +
+	"\x0finclude_profile\x18\a \x01(\bR\x0finclude_profileB\v\n" +
+	"\t_revision\"\x8d\x04\n" +
 	"\x11GetResultResponse\x12@\n" +
 	"\x06status\x18\x01 \x01(\x0e2(.leaderboard.v1.GetResultResponse.StatusR\x06status\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
@@ -6274,7 +7055,9 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\auser_id\x18\x06 \x01(\tR\auser_id\x12\x1a\n" +
 	"\bmatch_id\x18\a \x01(\tR\bmatch_id\x12\x1a\n" +
 	"\brevision\x18\b \x01(\x03R\brevision\x123\n" +
-	"\ahistory\x18\t \x03(\v2\x13.leaderboard.v1.ActB\x04\x88\xb5\x18\x01R\ahistory\"u\n" +
+	"\ahistory\x18\t \x03(\v2\x13.leaderboard.v1.ActB\x04\x88\xb5\x18\x01R\ahistory\x126\n" +
+	"\aprofile\x18\n" +
+	" \x01(\v2\x17.leaderboard.v1.ProfileH\x00R\aprofile\x88\x01\x01\"u\n" +
 	"\x06Status\x12\x16\n" +
 	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aAPPLIED\x10\x01\x12\x0e\n" +
@@ -6283,7 +7066,9 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tRETRACTED\x10\x03\x12\f\n" +
 	"\bREJECTED\x10\x04\x12\n" +
 	"\n" +
-	"\x06VOIDED\x10\x06\"\x04\b\x05\x10\x05*\aPENDING\"\xa5\x01\n" +
+	"\x06VOIDED\x10\x06\"\x04\b\x05\x10\x05*\aPENDINGB\n" +
+	"\n" +
+	"\b_profile\"\xcf\x01\n" +
 	"\x16ListUserResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x16\n" +
@@ -6291,11 +7076,12 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05limit\x18\x04 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
 	"\n" +
 	"page_token\x18\x05 \x01(\tR\n" +
-	"page_tokenB\b\n" +
+	"page_token\x12(\n" +
+	"\x0finclude_profile\x18\x06 \x01(\bR\x0finclude_profileB\b\n" +
 	"\x06_limit\"\x80\x01\n" +
 	"\x17ListUserResultsResponse\x12;\n" +
 	"\aresults\x18\x01 \x03(\v2!.leaderboard.v1.GetResultResponseR\aresults\x12(\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xb1\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xdb\x03\n" +
 	"\x11ListScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -6311,7 +7097,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x10include_metadata\x18\b \x01(\bR\x10include_metadata\x12!\n" +
 	"\tmin_score\x18\t \x01(\x03H\x02R\tmin_score\x88\x01\x01\x12!\n" +
 	"\tmax_score\x18\n" +
-	" \x01(\x03H\x03R\tmax_score\x88\x01\x01\x12\x1c\n" +
+	" \x01(\x03H\x03R\tmax_score\x88\x01\x01\x12(\n" +
+	"\x0finclude_profile\x18\v \x01(\bR\x0finclude_profile\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\b\n" +
 	"\x06_limitB\r\n" +
 	"\v_start_rankB\f\n" +
@@ -6321,7 +7108,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"_max_score\"]\n" +
 	"\x12ListScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
-	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xcc\x02\n" +
+	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xf6\x02\n" +
 	"\x13GetUserScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x16\n" +
@@ -6330,12 +7117,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06method\x18\x05 \x01(\tR\x06method\x12.\n" +
 	"\tneighbors\x18\x06 \x01(\x05B\v\x9a\xb5\x18\a\x10\x00\x1822\x014H\x00R\tneighbors\x88\x01\x01\x12*\n" +
 	"\x10include_metadata\x18\a \x01(\bR\x10include_metadata\x12%\n" +
-	"\ato_rank\x18\b \x01(\x03B\x06\x9a\xb5\x18\x02\x10\x01H\x01R\ato_rank\x88\x01\x01\x12\x1c\n" +
+	"\ato_rank\x18\b \x01(\x03B\x06\x9a\xb5\x18\x02\x10\x01H\x01R\ato_rank\x88\x01\x01\x12(\n" +
+	"\x0finclude_profile\x18\t \x01(\bR\x0finclude_profile\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\f\n" +
 	"\n" +
 	"_neighborsB\n" +
 	"\n" +
-	"\b_to_rank\"\xa8\n" +
+	"\b_to_rank\"\xec\n" +
 	"\n" +
 	"\x14GetUserScoreResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12B\n" +
@@ -6347,7 +7135,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\vscore_exact\x18\x04 \x01(\tH\x02R\vscore_exact\x88\x01\x01B\b\n" +
 	"\x06_scoreB\x06\n" +
 	"\x04_gapB\x0e\n" +
-	"\f_score_exact\x1a\x99\b\n" +
+	"\f_score_exact\x1a\xdd\b\n" +
 	"\tUserScore\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x19\n" +
 	"\x05score\x18\x02 \x01(\x03H\x00R\x05score\x88\x01\x01\x12\x17\n" +
@@ -6375,7 +7163,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tdivisions\x18\x14 \x03(\tB\x04\x88\xb5\x18\x01R\tdivisions\x12\x1d\n" +
 	"\afilling\x18\x16 \x01(\bH\x05R\afilling\x88\x01\x01\x12%\n" +
 	"\vscore_exact\x18\x17 \x01(\tH\x06R\vscore_exact\x88\x01\x01\x12J\n" +
-	"\ato_rank\x18\x18 \x01(\v2+.leaderboard.v1.GetUserScoreResponse.ToRankH\aR\ato_rank\x88\x01\x01B\b\n" +
+	"\ato_rank\x18\x18 \x01(\v2+.leaderboard.v1.GetUserScoreResponse.ToRankH\aR\ato_rank\x88\x01\x01\x126\n" +
+	"\aprofile\x18\x19 \x01(\v2\x17.leaderboard.v1.ProfileH\bR\aprofile\x88\x01\x01B\b\n" +
 	"\x06_scoreB\a\n" +
 	"\x05_rankB\r\n" +
 	"\v_percentileB\b\n" +
@@ -6385,15 +7174,34 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\b_fillingB\x0e\n" +
 	"\f_score_exactB\n" +
 	"\n" +
-	"\b_to_rank\"\xc5\x01\n" +
+	"\b_to_rankB\n" +
+	"\n" +
+	"\b_profile\"\x9b\x02\n" +
 	"\x13LookupScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
 	"\buser_ids\x18\x02 \x03(\tB\x12\x9a\xb5\x18\x0e\b\x01\x10\x01\x18\x88':\x05\x10\x01\x18\x80\x01R\buser_ids\x12\x16\n" +
 	"\x06season\x18\x03 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x04 \x01(\tR\bdivision\x12\x16\n" +
-	"\x06method\x18\x05 \x01(\tR\x06method\x12\x1c\n" +
+	"\x06method\x18\x05 \x01(\tR\x06method\x12*\n" +
+	"\x10include_metadata\x18\x06 \x01(\bR\x10include_metadata\x12(\n" +
+	"\x0finclude_profile\x18\a \x01(\bR\x0finclude_profile\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisions\"_\n" +
 	"\x14LookupScoresResponse\x12\x16\n" +
+	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
+	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\x8c\x02\n" +
+	"\x12SearchUsersRequest\x12\x14\n" +
+	"\x05board\x18\x01 \x01(\tR\x05board\x12#\n" +
+	"\x06prefix\x18\x02 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\x06prefix\x12\x16\n" +
+	"\x06season\x18\x03 \x01(\tR\x06season\x12\x1a\n" +
+	"\bdivision\x18\x04 \x01(\tR\bdivision\x12\x16\n" +
+	"\x06method\x18\x05 \x01(\tR\x06method\x12'\n" +
+	"\x05limit\x18\x06 \x01(\x05B\f\x9a\xb5\x18\b\x10\x01\x18d2\x0220H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\n" +
+	"page_token\x12\x1c\n" +
+	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\b\n" +
+	"\x06_limit\"^\n" +
+	"\x13SearchUsersResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
 	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\x99\x02\n" +
 	"\x0fGetStatsRequest\x12\x14\n" +
@@ -6514,13 +7322,15 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"next_start\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"next_start\x12\x18\n" +
-	"\adry_run\x18\x06 \x01(\bR\adry_run\"\xc8\x01\n" +
+	"\adry_run\x18\x06 \x01(\bR\adry_run\"\x9e\x02\n" +
 	"\x12WatchScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
 	"\bdivision\x18\x03 \x01(\tR\bdivision\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12(\n" +
-	"\x05limit\x18\x05 \x01(\x05B\r\x9a\xb5\x18\t\x10\x01\x18\xe8\a2\x0210H\x00R\x05limit\x88\x01\x01\x12\x1c\n" +
+	"\x05limit\x18\x05 \x01(\x05B\r\x9a\xb5\x18\t\x10\x01\x18\xe8\a2\x0210H\x00R\x05limit\x88\x01\x01\x12*\n" +
+	"\x10include_metadata\x18\x06 \x01(\bR\x10include_metadata\x12(\n" +
+	"\x0finclude_profile\x18\a \x01(\bR\x0finclude_profile\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\b\n" +
 	"\x06_limit\"b\n" +
 	"\x13WatchScoresResponse\x12\x1a\n" +
@@ -6571,7 +7381,39 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\"E\n" +
 	"\x11EraseUserResponse\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06erased\x18\x02 \x01(\bR\x06erased\"I\n" +
+	"\x06erased\x18\x02 \x01(\bR\x06erased\"-\n" +
+	"\x11GetProfileRequest\x12\x18\n" +
+	"\auser_id\x18\x01 \x01(\tR\auser_id\"G\n" +
+	"\x12GetProfileResponse\x121\n" +
+	"\aprofile\x18\x01 \x01(\v2\x17.leaderboard.v1.ProfileR\aprofile\"\x80\x01\n" +
+	"\x11PutProfileRequest\x12\x18\n" +
+	"\auser_id\x18\x01 \x01(\tR\auser_id\x129\n" +
+	"\aprofile\x18\x02 \x01(\v2\x17.leaderboard.v1.ProfileB\x06\x9a\xb5\x18\x02\b\x01R\aprofile\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"G\n" +
+	"\x12PutProfileResponse\x121\n" +
+	"\aprofile\x18\x01 \x01(\v2\x17.leaderboard.v1.ProfileR\aprofile\"H\n" +
+	"\x14DeleteProfileRequest\x12\x18\n" +
+	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x17\n" +
+	"\x15DeleteProfileResponse\"s\n" +
+	"\x17BatchPutProfilesRequest\x12@\n" +
+	"\bprofiles\x18\x01 \x03(\v2\x17.leaderboard.v1.ProfileB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\xe8\aR\bprofiles\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x8a\x03\n" +
+	"\x18BatchPutProfilesResponse\x12L\n" +
+	"\boutcomes\x18\x01 \x03(\v20.leaderboard.v1.BatchPutProfilesResponse.OutcomeR\boutcomes\x1a\x9f\x02\n" +
+	"\aOutcome\x12\x18\n" +
+	"\auser_id\x18\x01 \x01(\tR\auser_id\x12O\n" +
+	"\x06status\x18\x02 \x01(\x0e27.leaderboard.v1.BatchPutProfilesResponse.Outcome.StatusR\x06status\x12\x1f\n" +
+	"\brevision\x18\x03 \x01(\x03H\x00R\brevision\x88\x01\x01\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06detail\x18\x05 \x01(\tR\x06detail\"K\n" +
+	"\x06Status\x12\x16\n" +
+	"\x12STATUS_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aAPPLIED\x10\x01\x12\x0e\n" +
+	"\n" +
+	"SUPERSEDED\x10\x02\x12\f\n" +
+	"\bREJECTED\x10\x03B\v\n" +
+	"\t_revision\"I\n" +
 	"\x15ListUserScoresRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
 	"\x06method\x18\x02 \x01(\tR\x06method\"\xae\x06\n" +
@@ -6605,7 +7447,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\xde#\n" +
+	"\a_banned2\xc8)\n" +
 	"\x12LeaderboardService\x12\xbd\x01\n" +
 	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"S\x92\xb5\x18\v\b\x02\x10\x06\x18\x80\x80\x80\b(\x01\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x90\x02\x00\x12\x9b\x01\n" +
 	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\".\x92\xb5\x18\v\b\x02\x10\x05\x18\x80\x80\x80\b(\x01\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x90\x02\x00\x12\xb0\x01\n" +
@@ -6626,7 +7468,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tGetResult\x12 .leaderboard.v1.GetResultRequest\x1a!.leaderboard.v1.GetResultResponse\"G\x92\xb5\x18\t\b\x01\x10\x03(\x022\x01\n" +
 	"\x82\xd3\xe4\x93\x021\x12//v1/boards/{board}/results/{user_id}/{match_id}\x90\x02\x01\x12\x9d\x01\n" +
 	"\x0fListUserResults\x12&.leaderboard.v1.ListUserResultsRequest\x1a'.leaderboard.v1.ListUserResultsResponse\"9\x92\xb5\x18\x06\b\x01\x10\x03(\x02\x82\xd3\xe4\x93\x02&\x12$/v1/boards/{board}/results/{user_id}\x90\x02\x01\x12\xb0\x01\n" +
-	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"U\x92\xb5\x18\v\b\x01\x10\x06\x18\x80\x80\x80\x02(\x01\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x90\x02\x01\x12|\n" +
+	"\fLookupScores\x12#.leaderboard.v1.LookupScoresRequest\x1a$.leaderboard.v1.LookupScoresResponse\"U\x92\xb5\x18\v\b\x01\x10\x06\x18\x80\x80\x80\x02(\x01\x82\xd3\xe4\x93\x02=:\x01*Z%:\x01*\" /v1/boards/{board}/scores:lookup\"\x11/v1/scores:lookup\x90\x02\x01\x12\x85\x01\n" +
+	"\vSearchUsers\x12\".leaderboard.v1.SearchUsersRequest\x1a#.leaderboard.v1.SearchUsersResponse\"-\x92\xb5\x18\x06\b\x01\x10\x03(\x01\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/users\x90\x02\x01\x12|\n" +
 	"\bGetStats\x12\x1f.leaderboard.v1.GetStatsRequest\x1a .leaderboard.v1.GetStatsResponse\"-\x92\xb5\x18\x06\b\x01\x10\x03(\x01\x82\xd3\xe4\x93\x02\x1a\x12\x18/v1/boards/{board}/stats\x90\x02\x01\x12\x87\x01\n" +
 	"\vListSeasons\x12\".leaderboard.v1.ListSeasonsRequest\x1a#.leaderboard.v1.ListSeasonsResponse\"/\x92\xb5\x18\x06\b\x01\x10\x03(\x05\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/boards/{board}/seasons\x90\x02\x01\x12\x8d\x01\n" +
 	"\tGetSeason\x12 .leaderboard.v1.GetSeasonRequest\x1a!.leaderboard.v1.GetSeasonResponse\";\x92\xb5\x18\t\b\x01\x10\x03(\x052\x01\x1a\x82\xd3\xe4\x93\x02%\x12#/v1/boards/{board}/seasons/{season}\x90\x02\x01\x12\x91\x01\n" +
@@ -6642,7 +7485,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\vDeleteBoard\x12\".leaderboard.v1.DeleteBoardRequest\x1a#.leaderboard.v1.DeleteBoardResponse\"'\x92\xb5\x18\x06\b\x03\x10\x03(\x04\x82\xd3\xe4\x93\x02\x14*\x12/v1/boards/{board}\x90\x02\x02\x12{\n" +
 	"\aBanUser\x12\x1e.leaderboard.v1.BanUserRequest\x1a\x1f.leaderboard.v1.BanUserResponse\"/\x92\xb5\x18\x06\b\x03\x10\x04(\x06\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/users/{user_id}:ban\x90\x02\x02\x12\x83\x01\n" +
 	"\tUnbanUser\x12 .leaderboard.v1.UnbanUserRequest\x1a!.leaderboard.v1.UnbanUserResponse\"1\x92\xb5\x18\x06\b\x03\x10\x04(\x06\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:unban\x90\x02\x02\x12\x83\x01\n" +
-	"\tEraseUser\x12 .leaderboard.v1.EraseUserRequest\x1a!.leaderboard.v1.EraseUserResponse\"1\x92\xb5\x18\x06\b\x03\x10\x01(\x06\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:erase\x90\x02\x02\x12\x90\x01\n" +
+	"\tEraseUser\x12 .leaderboard.v1.EraseUserRequest\x1a!.leaderboard.v1.EraseUserResponse\"1\x92\xb5\x18\x06\b\x03\x10\x01(\x06\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/users/{user_id}:erase\x90\x02\x02\x12\x91\x01\n" +
+	"\n" +
+	"GetProfile\x12!.leaderboard.v1.GetProfileRequest\x1a\".leaderboard.v1.GetProfileResponse\"<\x92\xb5\x18\t\b\x01\x10\x02(\x062\x01,\x82\xd3\xe4\x93\x02&b\aprofile\x12\x1b/v1/users/{user_id}/profile\x90\x02\x01\x12\x9c\x01\n" +
+	"\n" +
+	"PutProfile\x12!.leaderboard.v1.PutProfileRequest\x1a\".leaderboard.v1.PutProfileResponse\"G\x92\xb5\x18\v\b\x02\x10\x01(\x062\x01\x178\x01\x82\xd3\xe4\x93\x02/:\aprofileb\aprofile\x1a\x1b/v1/users/{user_id}/profile\x90\x02\x00\x12\x93\x01\n" +
+	"\rDeleteProfile\x12$.leaderboard.v1.DeleteProfileRequest\x1a%.leaderboard.v1.DeleteProfileResponse\"5\x92\xb5\x18\v\b\x02\x10\x01(\x062\x01,8\x01\x82\xd3\xe4\x93\x02\x1d*\x1b/v1/users/{user_id}/profile\x90\x02\x02\x12\x96\x01\n" +
+	"\x10BatchPutProfiles\x12'.leaderboard.v1.BatchPutProfilesRequest\x1a(.leaderboard.v1.BatchPutProfilesResponse\"/\x92\xb5\x18\v\b\x02\x10\x01\x18\x80\x80\x80\x04(\x06\x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/profiles:batch\x90\x02\x00\x12\x90\x01\n" +
 	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"/\x92\xb5\x18\x06\b\x01\x10\x02(\x01\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scores\x90\x02\x01\x12\xaf\x01\n" +
 	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"W\x92\xb5\x18\x11\b\x02\x10\x06(\x012\t\b\x12\x13\x14\x15\x16\x17\x18+\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x90\x02\x00\x12\xae\x01\n" +
@@ -6663,251 +7512,283 @@ func file_leaderboard_v1_leaderboard_service_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_leaderboard_service_proto_rawDescData
 }
 
-var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 73)
+var file_leaderboard_v1_leaderboard_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_leaderboard_v1_leaderboard_service_proto_msgTypes = make([]protoimpl.MessageInfo, 84)
 var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
-	(GetResultResponse_Status)(0),             // 0: leaderboard.v1.GetResultResponse.Status
-	(*SubmitScoreRequest)(nil),                // 1: leaderboard.v1.SubmitScoreRequest
-	(*SubmitScoreResponse)(nil),               // 2: leaderboard.v1.SubmitScoreResponse
-	(*BatchSubmitScoresRequest)(nil),          // 3: leaderboard.v1.BatchSubmitScoresRequest
-	(*BatchSubmitScoresResponse)(nil),         // 4: leaderboard.v1.BatchSubmitScoresResponse
-	(*BatchSubmitResultsRequest)(nil),         // 5: leaderboard.v1.BatchSubmitResultsRequest
-	(*BatchSubmitResultsResponse)(nil),        // 6: leaderboard.v1.BatchSubmitResultsResponse
-	(*RetractResultRequest)(nil),              // 7: leaderboard.v1.RetractResultRequest
-	(*RetractResultResponse)(nil),             // 8: leaderboard.v1.RetractResultResponse
-	(*BatchRetractResultsRequest)(nil),        // 9: leaderboard.v1.BatchRetractResultsRequest
-	(*BatchRetractResultsResponse)(nil),       // 10: leaderboard.v1.BatchRetractResultsResponse
-	(*PurgeResultsRequest)(nil),               // 11: leaderboard.v1.PurgeResultsRequest
-	(*PurgeResultsResponse)(nil),              // 12: leaderboard.v1.PurgeResultsResponse
-	(*VoidMatchRequest)(nil),                  // 13: leaderboard.v1.VoidMatchRequest
-	(*VoidMatchResponse)(nil),                 // 14: leaderboard.v1.VoidMatchResponse
-	(*RestoreMatchRequest)(nil),               // 15: leaderboard.v1.RestoreMatchRequest
-	(*RestoreMatchResponse)(nil),              // 16: leaderboard.v1.RestoreMatchResponse
-	(*Match)(nil),                             // 17: leaderboard.v1.Match
-	(*ListMatchesRequest)(nil),                // 18: leaderboard.v1.ListMatchesRequest
-	(*ListMatchesResponse)(nil),               // 19: leaderboard.v1.ListMatchesResponse
-	(*GetMatchRequest)(nil),                   // 20: leaderboard.v1.GetMatchRequest
-	(*GetMatchResponse)(nil),                  // 21: leaderboard.v1.GetMatchResponse
-	(*CorrectResultRequest)(nil),              // 22: leaderboard.v1.CorrectResultRequest
-	(*CorrectResultResponse)(nil),             // 23: leaderboard.v1.CorrectResultResponse
-	(*GetResultRequest)(nil),                  // 24: leaderboard.v1.GetResultRequest
-	(*GetResultResponse)(nil),                 // 25: leaderboard.v1.GetResultResponse
-	(*ListUserResultsRequest)(nil),            // 26: leaderboard.v1.ListUserResultsRequest
-	(*ListUserResultsResponse)(nil),           // 27: leaderboard.v1.ListUserResultsResponse
-	(*ListScoresRequest)(nil),                 // 28: leaderboard.v1.ListScoresRequest
-	(*ListScoresResponse)(nil),                // 29: leaderboard.v1.ListScoresResponse
-	(*GetUserScoreRequest)(nil),               // 30: leaderboard.v1.GetUserScoreRequest
-	(*GetUserScoreResponse)(nil),              // 31: leaderboard.v1.GetUserScoreResponse
-	(*LookupScoresRequest)(nil),               // 32: leaderboard.v1.LookupScoresRequest
-	(*LookupScoresResponse)(nil),              // 33: leaderboard.v1.LookupScoresResponse
-	(*GetStatsRequest)(nil),                   // 34: leaderboard.v1.GetStatsRequest
-	(*GetStatsResponse)(nil),                  // 35: leaderboard.v1.GetStatsResponse
-	(*ListSeasonsRequest)(nil),                // 36: leaderboard.v1.ListSeasonsRequest
-	(*ListSeasonsResponse)(nil),               // 37: leaderboard.v1.ListSeasonsResponse
-	(*GetSeasonRequest)(nil),                  // 38: leaderboard.v1.GetSeasonRequest
-	(*GetSeasonResponse)(nil),                 // 39: leaderboard.v1.GetSeasonResponse
-	(*EndSeasonRequest)(nil),                  // 40: leaderboard.v1.EndSeasonRequest
-	(*EndSeasonResponse)(nil),                 // 41: leaderboard.v1.EndSeasonResponse
-	(*WatchScoresRequest)(nil),                // 42: leaderboard.v1.WatchScoresRequest
-	(*WatchScoresResponse)(nil),               // 43: leaderboard.v1.WatchScoresResponse
-	(*ListBoardsRequest)(nil),                 // 44: leaderboard.v1.ListBoardsRequest
-	(*ListBoardsResponse)(nil),                // 45: leaderboard.v1.ListBoardsResponse
-	(*GetBoardRequest)(nil),                   // 46: leaderboard.v1.GetBoardRequest
-	(*GetBoardResponse)(nil),                  // 47: leaderboard.v1.GetBoardResponse
-	(*CreateBoardRequest)(nil),                // 48: leaderboard.v1.CreateBoardRequest
-	(*CreateBoardResponse)(nil),               // 49: leaderboard.v1.CreateBoardResponse
-	(*UpdateBoardRequest)(nil),                // 50: leaderboard.v1.UpdateBoardRequest
-	(*UpdateBoardResponse)(nil),               // 51: leaderboard.v1.UpdateBoardResponse
-	(*DeleteBoardRequest)(nil),                // 52: leaderboard.v1.DeleteBoardRequest
-	(*DeleteBoardResponse)(nil),               // 53: leaderboard.v1.DeleteBoardResponse
-	(*BanUserRequest)(nil),                    // 54: leaderboard.v1.BanUserRequest
-	(*BanUserResponse)(nil),                   // 55: leaderboard.v1.BanUserResponse
-	(*UnbanUserRequest)(nil),                  // 56: leaderboard.v1.UnbanUserRequest
-	(*UnbanUserResponse)(nil),                 // 57: leaderboard.v1.UnbanUserResponse
-	(*EraseUserRequest)(nil),                  // 58: leaderboard.v1.EraseUserRequest
-	(*EraseUserResponse)(nil),                 // 59: leaderboard.v1.EraseUserResponse
-	(*ListUserScoresRequest)(nil),             // 60: leaderboard.v1.ListUserScoresRequest
-	(*ListUserScoresResponse)(nil),            // 61: leaderboard.v1.ListUserScoresResponse
-	(*BatchRetractResultsRequest_Key)(nil),    // 62: leaderboard.v1.BatchRetractResultsRequest.Key
-	nil,                                       // 63: leaderboard.v1.CorrectResultRequest.AttributesEntry
-	(*GetUserScoreResponse_ToRank)(nil),       // 64: leaderboard.v1.GetUserScoreResponse.ToRank
-	(*GetUserScoreResponse_UserScore)(nil),    // 65: leaderboard.v1.GetUserScoreResponse.UserScore
-	(*GetStatsResponse_Bucket)(nil),           // 66: leaderboard.v1.GetStatsResponse.Bucket
-	(*GetStatsResponse_Percentile)(nil),       // 67: leaderboard.v1.GetStatsResponse.Percentile
-	(*GetStatsResponse_Stats)(nil),            // 68: leaderboard.v1.GetStatsResponse.Stats
-	(*ListSeasonsResponse_Amendment)(nil),     // 69: leaderboard.v1.ListSeasonsResponse.Amendment
-	(*ListSeasonsResponse_Season)(nil),        // 70: leaderboard.v1.ListSeasonsResponse.Season
-	(*ListSeasonsResponse_Seasons)(nil),       // 71: leaderboard.v1.ListSeasonsResponse.Seasons
-	(*ListUserScoresResponse_BoardScore)(nil), // 72: leaderboard.v1.ListUserScoresResponse.BoardScore
-	(*ListUserScoresResponse_UserScores)(nil), // 73: leaderboard.v1.ListUserScoresResponse.UserScores
-	(*Result)(nil),                            // 74: leaderboard.v1.Result
-	(Outcome_Status)(0),                       // 75: leaderboard.v1.Outcome.Status
-	(*timestamppb.Timestamp)(nil),             // 76: google.protobuf.Timestamp
-	(*Outcome_Linked)(nil),                    // 77: leaderboard.v1.Outcome.Linked
-	(*Outcome)(nil),                           // 78: leaderboard.v1.Outcome
-	(*RetractionEffect)(nil),                  // 79: leaderboard.v1.RetractionEffect
-	(*structpb.Struct)(nil),                   // 80: google.protobuf.Struct
-	(*Act)(nil),                               // 81: leaderboard.v1.Act
-	(*Leaderboard)(nil),                       // 82: leaderboard.v1.Leaderboard
-	(*Board)(nil),                             // 83: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),             // 84: google.protobuf.FieldMask
-	(*Ban)(nil),                               // 85: leaderboard.v1.Ban
-	(*BanEffect)(nil),                         // 86: leaderboard.v1.BanEffect
-	(*Entry)(nil),                             // 87: leaderboard.v1.Entry
+	(GetResultResponse_Status)(0),                // 0: leaderboard.v1.GetResultResponse.Status
+	(BatchPutProfilesResponse_Outcome_Status)(0), // 1: leaderboard.v1.BatchPutProfilesResponse.Outcome.Status
+	(*SubmitScoreRequest)(nil),                   // 2: leaderboard.v1.SubmitScoreRequest
+	(*SubmitScoreResponse)(nil),                  // 3: leaderboard.v1.SubmitScoreResponse
+	(*BatchSubmitScoresRequest)(nil),             // 4: leaderboard.v1.BatchSubmitScoresRequest
+	(*BatchSubmitScoresResponse)(nil),            // 5: leaderboard.v1.BatchSubmitScoresResponse
+	(*BatchSubmitResultsRequest)(nil),            // 6: leaderboard.v1.BatchSubmitResultsRequest
+	(*BatchSubmitResultsResponse)(nil),           // 7: leaderboard.v1.BatchSubmitResultsResponse
+	(*RetractResultRequest)(nil),                 // 8: leaderboard.v1.RetractResultRequest
+	(*RetractResultResponse)(nil),                // 9: leaderboard.v1.RetractResultResponse
+	(*BatchRetractResultsRequest)(nil),           // 10: leaderboard.v1.BatchRetractResultsRequest
+	(*BatchRetractResultsResponse)(nil),          // 11: leaderboard.v1.BatchRetractResultsResponse
+	(*PurgeResultsRequest)(nil),                  // 12: leaderboard.v1.PurgeResultsRequest
+	(*PurgeResultsResponse)(nil),                 // 13: leaderboard.v1.PurgeResultsResponse
+	(*VoidMatchRequest)(nil),                     // 14: leaderboard.v1.VoidMatchRequest
+	(*VoidMatchResponse)(nil),                    // 15: leaderboard.v1.VoidMatchResponse
+	(*RestoreMatchRequest)(nil),                  // 16: leaderboard.v1.RestoreMatchRequest
+	(*RestoreMatchResponse)(nil),                 // 17: leaderboard.v1.RestoreMatchResponse
+	(*Match)(nil),                                // 18: leaderboard.v1.Match
+	(*ListMatchesRequest)(nil),                   // 19: leaderboard.v1.ListMatchesRequest
+	(*ListMatchesResponse)(nil),                  // 20: leaderboard.v1.ListMatchesResponse
+	(*GetMatchRequest)(nil),                      // 21: leaderboard.v1.GetMatchRequest
+	(*GetMatchResponse)(nil),                     // 22: leaderboard.v1.GetMatchResponse
+	(*CorrectResultRequest)(nil),                 // 23: leaderboard.v1.CorrectResultRequest
+	(*CorrectResultResponse)(nil),                // 24: leaderboard.v1.CorrectResultResponse
+	(*GetResultRequest)(nil),                     // 25: leaderboard.v1.GetResultRequest
+	(*GetResultResponse)(nil),                    // 26: leaderboard.v1.GetResultResponse
+	(*ListUserResultsRequest)(nil),               // 27: leaderboard.v1.ListUserResultsRequest
+	(*ListUserResultsResponse)(nil),              // 28: leaderboard.v1.ListUserResultsResponse
+	(*ListScoresRequest)(nil),                    // 29: leaderboard.v1.ListScoresRequest
+	(*ListScoresResponse)(nil),                   // 30: leaderboard.v1.ListScoresResponse
+	(*GetUserScoreRequest)(nil),                  // 31: leaderboard.v1.GetUserScoreRequest
+	(*GetUserScoreResponse)(nil),                 // 32: leaderboard.v1.GetUserScoreResponse
+	(*LookupScoresRequest)(nil),                  // 33: leaderboard.v1.LookupScoresRequest
+	(*LookupScoresResponse)(nil),                 // 34: leaderboard.v1.LookupScoresResponse
+	(*SearchUsersRequest)(nil),                   // 35: leaderboard.v1.SearchUsersRequest
+	(*SearchUsersResponse)(nil),                  // 36: leaderboard.v1.SearchUsersResponse
+	(*GetStatsRequest)(nil),                      // 37: leaderboard.v1.GetStatsRequest
+	(*GetStatsResponse)(nil),                     // 38: leaderboard.v1.GetStatsResponse
+	(*ListSeasonsRequest)(nil),                   // 39: leaderboard.v1.ListSeasonsRequest
+	(*ListSeasonsResponse)(nil),                  // 40: leaderboard.v1.ListSeasonsResponse
+	(*GetSeasonRequest)(nil),                     // 41: leaderboard.v1.GetSeasonRequest
+	(*GetSeasonResponse)(nil),                    // 42: leaderboard.v1.GetSeasonResponse
+	(*EndSeasonRequest)(nil),                     // 43: leaderboard.v1.EndSeasonRequest
+	(*EndSeasonResponse)(nil),                    // 44: leaderboard.v1.EndSeasonResponse
+	(*WatchScoresRequest)(nil),                   // 45: leaderboard.v1.WatchScoresRequest
+	(*WatchScoresResponse)(nil),                  // 46: leaderboard.v1.WatchScoresResponse
+	(*ListBoardsRequest)(nil),                    // 47: leaderboard.v1.ListBoardsRequest
+	(*ListBoardsResponse)(nil),                   // 48: leaderboard.v1.ListBoardsResponse
+	(*GetBoardRequest)(nil),                      // 49: leaderboard.v1.GetBoardRequest
+	(*GetBoardResponse)(nil),                     // 50: leaderboard.v1.GetBoardResponse
+	(*CreateBoardRequest)(nil),                   // 51: leaderboard.v1.CreateBoardRequest
+	(*CreateBoardResponse)(nil),                  // 52: leaderboard.v1.CreateBoardResponse
+	(*UpdateBoardRequest)(nil),                   // 53: leaderboard.v1.UpdateBoardRequest
+	(*UpdateBoardResponse)(nil),                  // 54: leaderboard.v1.UpdateBoardResponse
+	(*DeleteBoardRequest)(nil),                   // 55: leaderboard.v1.DeleteBoardRequest
+	(*DeleteBoardResponse)(nil),                  // 56: leaderboard.v1.DeleteBoardResponse
+	(*BanUserRequest)(nil),                       // 57: leaderboard.v1.BanUserRequest
+	(*BanUserResponse)(nil),                      // 58: leaderboard.v1.BanUserResponse
+	(*UnbanUserRequest)(nil),                     // 59: leaderboard.v1.UnbanUserRequest
+	(*UnbanUserResponse)(nil),                    // 60: leaderboard.v1.UnbanUserResponse
+	(*EraseUserRequest)(nil),                     // 61: leaderboard.v1.EraseUserRequest
+	(*EraseUserResponse)(nil),                    // 62: leaderboard.v1.EraseUserResponse
+	(*GetProfileRequest)(nil),                    // 63: leaderboard.v1.GetProfileRequest
+	(*GetProfileResponse)(nil),                   // 64: leaderboard.v1.GetProfileResponse
+	(*PutProfileRequest)(nil),                    // 65: leaderboard.v1.PutProfileRequest
+	(*PutProfileResponse)(nil),                   // 66: leaderboard.v1.PutProfileResponse
+	(*DeleteProfileRequest)(nil),                 // 67: leaderboard.v1.DeleteProfileRequest
+	(*DeleteProfileResponse)(nil),                // 68: leaderboard.v1.DeleteProfileResponse
+	(*BatchPutProfilesRequest)(nil),              // 69: leaderboard.v1.BatchPutProfilesRequest
+	(*BatchPutProfilesResponse)(nil),             // 70: leaderboard.v1.BatchPutProfilesResponse
+	(*ListUserScoresRequest)(nil),                // 71: leaderboard.v1.ListUserScoresRequest
+	(*ListUserScoresResponse)(nil),               // 72: leaderboard.v1.ListUserScoresResponse
+	(*BatchRetractResultsRequest_Key)(nil),       // 73: leaderboard.v1.BatchRetractResultsRequest.Key
+	nil,                                          // 74: leaderboard.v1.CorrectResultRequest.AttributesEntry
+	(*GetUserScoreResponse_ToRank)(nil),          // 75: leaderboard.v1.GetUserScoreResponse.ToRank
+	(*GetUserScoreResponse_UserScore)(nil),       // 76: leaderboard.v1.GetUserScoreResponse.UserScore
+	(*GetStatsResponse_Bucket)(nil),              // 77: leaderboard.v1.GetStatsResponse.Bucket
+	(*GetStatsResponse_Percentile)(nil),          // 78: leaderboard.v1.GetStatsResponse.Percentile
+	(*GetStatsResponse_Stats)(nil),               // 79: leaderboard.v1.GetStatsResponse.Stats
+	(*ListSeasonsResponse_Amendment)(nil),        // 80: leaderboard.v1.ListSeasonsResponse.Amendment
+	(*ListSeasonsResponse_Season)(nil),           // 81: leaderboard.v1.ListSeasonsResponse.Season
+	(*ListSeasonsResponse_Seasons)(nil),          // 82: leaderboard.v1.ListSeasonsResponse.Seasons
+	(*BatchPutProfilesResponse_Outcome)(nil),     // 83: leaderboard.v1.BatchPutProfilesResponse.Outcome
+	(*ListUserScoresResponse_BoardScore)(nil),    // 84: leaderboard.v1.ListUserScoresResponse.BoardScore
+	(*ListUserScoresResponse_UserScores)(nil),    // 85: leaderboard.v1.ListUserScoresResponse.UserScores
+	(*Result)(nil),                               // 86: leaderboard.v1.Result
+	(Outcome_Status)(0),                          // 87: leaderboard.v1.Outcome.Status
+	(*timestamppb.Timestamp)(nil),                // 88: google.protobuf.Timestamp
+	(*Outcome_Linked)(nil),                       // 89: leaderboard.v1.Outcome.Linked
+	(*Outcome)(nil),                              // 90: leaderboard.v1.Outcome
+	(*RetractionEffect)(nil),                     // 91: leaderboard.v1.RetractionEffect
+	(*structpb.Struct)(nil),                      // 92: google.protobuf.Struct
+	(*Act)(nil),                                  // 93: leaderboard.v1.Act
+	(*Profile)(nil),                              // 94: leaderboard.v1.Profile
+	(*Leaderboard)(nil),                          // 95: leaderboard.v1.Leaderboard
+	(*Board)(nil),                                // 96: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),                // 97: google.protobuf.FieldMask
+	(*Ban)(nil),                                  // 98: leaderboard.v1.Ban
+	(*BanEffect)(nil),                            // 99: leaderboard.v1.BanEffect
+	(*Entry)(nil),                                // 100: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
-	74,  // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
-	75,  // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	76,  // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
-	77,  // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	76,  // 4: leaderboard.v1.SubmitScoreResponse.as_of:type_name -> google.protobuf.Timestamp
-	74,  // 5: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
-	78,  // 6: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	74,  // 7: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
-	78,  // 8: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	75,  // 9: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	79,  // 10: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	77,  // 11: leaderboard.v1.RetractResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	76,  // 12: leaderboard.v1.RetractResultResponse.as_of:type_name -> google.protobuf.Timestamp
-	62,  // 13: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
-	78,  // 14: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	79,  // 15: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	76,  // 16: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
-	76,  // 17: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
-	78,  // 18: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
-	79,  // 19: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	79,  // 20: leaderboard.v1.VoidMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	79,  // 21: leaderboard.v1.RestoreMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	76,  // 22: leaderboard.v1.Match.changed_at:type_name -> google.protobuf.Timestamp
-	17,  // 23: leaderboard.v1.ListMatchesResponse.matches:type_name -> leaderboard.v1.Match
-	17,  // 24: leaderboard.v1.GetMatchResponse.match:type_name -> leaderboard.v1.Match
-	25,  // 25: leaderboard.v1.GetMatchResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	76,  // 26: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
-	63,  // 27: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
-	80,  // 28: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	75,  // 29: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	74,  // 30: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	77,  // 31: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	79,  // 32: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	76,  // 33: leaderboard.v1.CorrectResultResponse.as_of:type_name -> google.protobuf.Timestamp
+	86,  // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
+	87,  // 1: leaderboard.v1.SubmitScoreResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	88,  // 2: leaderboard.v1.SubmitScoreResponse.achieved_at:type_name -> google.protobuf.Timestamp
+	89,  // 3: leaderboard.v1.SubmitScoreResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	88,  // 4: leaderboard.v1.SubmitScoreResponse.as_of:type_name -> google.protobuf.Timestamp
+	86,  // 5: leaderboard.v1.BatchSubmitScoresRequest.results:type_name -> leaderboard.v1.Result
+	90,  // 6: leaderboard.v1.BatchSubmitScoresResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	86,  // 7: leaderboard.v1.BatchSubmitResultsRequest.results:type_name -> leaderboard.v1.Result
+	90,  // 8: leaderboard.v1.BatchSubmitResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	87,  // 9: leaderboard.v1.RetractResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	91,  // 10: leaderboard.v1.RetractResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	89,  // 11: leaderboard.v1.RetractResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	88,  // 12: leaderboard.v1.RetractResultResponse.as_of:type_name -> google.protobuf.Timestamp
+	73,  // 13: leaderboard.v1.BatchRetractResultsRequest.results:type_name -> leaderboard.v1.BatchRetractResultsRequest.Key
+	90,  // 14: leaderboard.v1.BatchRetractResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	91,  // 15: leaderboard.v1.BatchRetractResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	88,  // 16: leaderboard.v1.PurgeResultsRequest.from:type_name -> google.protobuf.Timestamp
+	88,  // 17: leaderboard.v1.PurgeResultsRequest.to:type_name -> google.protobuf.Timestamp
+	90,  // 18: leaderboard.v1.PurgeResultsResponse.outcomes:type_name -> leaderboard.v1.Outcome
+	91,  // 19: leaderboard.v1.PurgeResultsResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	91,  // 20: leaderboard.v1.VoidMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	91,  // 21: leaderboard.v1.RestoreMatchResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	88,  // 22: leaderboard.v1.Match.changed_at:type_name -> google.protobuf.Timestamp
+	18,  // 23: leaderboard.v1.ListMatchesResponse.matches:type_name -> leaderboard.v1.Match
+	18,  // 24: leaderboard.v1.GetMatchResponse.match:type_name -> leaderboard.v1.Match
+	26,  // 25: leaderboard.v1.GetMatchResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	88,  // 26: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
+	74,  // 27: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
+	92,  // 28: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
+	87,  // 29: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	86,  // 30: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	89,  // 31: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	91,  // 32: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	88,  // 33: leaderboard.v1.CorrectResultResponse.as_of:type_name -> google.protobuf.Timestamp
 	0,   // 34: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	74,  // 35: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	81,  // 36: leaderboard.v1.GetResultResponse.history:type_name -> leaderboard.v1.Act
-	25,  // 37: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	82,  // 38: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	65,  // 39: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	82,  // 40: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	68,  // 41: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	71,  // 42: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	70,  // 43: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	76,  // 44: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
-	76,  // 45: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
-	70,  // 46: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	76,  // 47: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
-	82,  // 48: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	83,  // 49: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	83,  // 50: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	83,  // 51: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	83,  // 52: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	83,  // 53: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	84,  // 54: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	83,  // 55: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	76,  // 56: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	85,  // 57: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	86,  // 58: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	85,  // 59: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	86,  // 60: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	73,  // 61: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	76,  // 62: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	87,  // 63: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	76,  // 64: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	76,  // 65: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	80,  // 66: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	64,  // 67: leaderboard.v1.GetUserScoreResponse.UserScore.to_rank:type_name -> leaderboard.v1.GetUserScoreResponse.ToRank
-	76,  // 68: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	66,  // 69: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	67,  // 70: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	76,  // 71: leaderboard.v1.GetStatsResponse.Stats.scored_at:type_name -> google.protobuf.Timestamp
-	76,  // 72: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	76,  // 73: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	76,  // 74: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	76,  // 75: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	69,  // 76: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	76,  // 77: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	76,  // 78: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	76,  // 79: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	76,  // 80: leaderboard.v1.ListSeasonsResponse.Season.as_of:type_name -> google.protobuf.Timestamp
-	70,  // 81: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	76,  // 82: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	76,  // 83: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	76,  // 84: leaderboard.v1.ListUserScoresResponse.BoardScore.scored_at:type_name -> google.protobuf.Timestamp
-	72,  // 85: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	85,  // 86: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	3,   // 87: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	5,   // 88: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	7,   // 89: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	9,   // 90: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	11,  // 91: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	13,  // 92: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	15,  // 93: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	18,  // 94: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
-	20,  // 95: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
-	22,  // 96: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	24,  // 97: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	26,  // 98: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	32,  // 99: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	34,  // 100: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	36,  // 101: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	38,  // 102: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	40,  // 103: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	42,  // 104: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	44,  // 105: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	46,  // 106: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	48,  // 107: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	50,  // 108: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	52,  // 109: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	54,  // 110: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	56,  // 111: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	58,  // 112: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	60,  // 113: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	1,   // 114: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	30,  // 115: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	28,  // 116: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	4,   // 117: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	6,   // 118: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	8,   // 119: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	10,  // 120: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	12,  // 121: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	14,  // 122: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	16,  // 123: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	19,  // 124: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
-	21,  // 125: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
-	23,  // 126: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	25,  // 127: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	27,  // 128: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	33,  // 129: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	35,  // 130: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	37,  // 131: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	39,  // 132: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	41,  // 133: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	43,  // 134: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	45,  // 135: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	47,  // 136: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	49,  // 137: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	51,  // 138: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	53,  // 139: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	55,  // 140: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	57,  // 141: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	59,  // 142: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	61,  // 143: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	2,   // 144: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	31,  // 145: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	29,  // 146: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	117, // [117:147] is the sub-list for method output_type
-	87,  // [87:117] is the sub-list for method input_type
-	87,  // [87:87] is the sub-list for extension type_name
-	87,  // [87:87] is the sub-list for extension extendee
-	0,   // [0:87] is the sub-list for field type_name
+	86,  // 35: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	93,  // 36: leaderboard.v1.GetResultResponse.history:type_name -> leaderboard.v1.Act
+	94,  // 37: leaderboard.v1.GetResultResponse.profile:type_name -> leaderboard.v1.Profile
+	26,  // 38: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	95,  // 39: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	76,  // 40: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	95,  // 41: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	95,  // 42: leaderboard.v1.SearchUsersResponse.data:type_name -> leaderboard.v1.Leaderboard
+	79,  // 43: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	82,  // 44: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	81,  // 45: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	88,  // 46: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	88,  // 47: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
+	81,  // 48: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	88,  // 49: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	95,  // 50: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	96,  // 51: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	96,  // 52: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	96,  // 53: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	96,  // 54: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	96,  // 55: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	97,  // 56: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	96,  // 57: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	88,  // 58: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	98,  // 59: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	99,  // 60: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	98,  // 61: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	99,  // 62: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	94,  // 63: leaderboard.v1.GetProfileResponse.profile:type_name -> leaderboard.v1.Profile
+	94,  // 64: leaderboard.v1.PutProfileRequest.profile:type_name -> leaderboard.v1.Profile
+	94,  // 65: leaderboard.v1.PutProfileResponse.profile:type_name -> leaderboard.v1.Profile
+	94,  // 66: leaderboard.v1.BatchPutProfilesRequest.profiles:type_name -> leaderboard.v1.Profile
+	83,  // 67: leaderboard.v1.BatchPutProfilesResponse.outcomes:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome
+	85,  // 68: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	88,  // 69: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	100, // 70: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	88,  // 71: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	88,  // 72: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	92,  // 73: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	75,  // 74: leaderboard.v1.GetUserScoreResponse.UserScore.to_rank:type_name -> leaderboard.v1.GetUserScoreResponse.ToRank
+	94,  // 75: leaderboard.v1.GetUserScoreResponse.UserScore.profile:type_name -> leaderboard.v1.Profile
+	88,  // 76: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	77,  // 77: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	78,  // 78: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	88,  // 79: leaderboard.v1.GetStatsResponse.Stats.scored_at:type_name -> google.protobuf.Timestamp
+	88,  // 80: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	88,  // 81: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	88,  // 82: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	88,  // 83: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	80,  // 84: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	88,  // 85: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	88,  // 86: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	88,  // 87: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	88,  // 88: leaderboard.v1.ListSeasonsResponse.Season.as_of:type_name -> google.protobuf.Timestamp
+	81,  // 89: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	1,   // 90: leaderboard.v1.BatchPutProfilesResponse.Outcome.status:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome.Status
+	88,  // 91: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	88,  // 92: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	88,  // 93: leaderboard.v1.ListUserScoresResponse.BoardScore.scored_at:type_name -> google.protobuf.Timestamp
+	84,  // 94: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	98,  // 95: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	4,   // 96: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	6,   // 97: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	8,   // 98: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	10,  // 99: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	12,  // 100: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	14,  // 101: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	16,  // 102: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	19,  // 103: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
+	21,  // 104: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
+	23,  // 105: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	25,  // 106: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	27,  // 107: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	33,  // 108: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	35,  // 109: leaderboard.v1.LeaderboardService.SearchUsers:input_type -> leaderboard.v1.SearchUsersRequest
+	37,  // 110: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	39,  // 111: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	41,  // 112: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	43,  // 113: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	45,  // 114: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	47,  // 115: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	49,  // 116: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	51,  // 117: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	53,  // 118: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	55,  // 119: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	57,  // 120: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	59,  // 121: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	61,  // 122: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	63,  // 123: leaderboard.v1.LeaderboardService.GetProfile:input_type -> leaderboard.v1.GetProfileRequest
+	65,  // 124: leaderboard.v1.LeaderboardService.PutProfile:input_type -> leaderboard.v1.PutProfileRequest
+	67,  // 125: leaderboard.v1.LeaderboardService.DeleteProfile:input_type -> leaderboard.v1.DeleteProfileRequest
+	69,  // 126: leaderboard.v1.LeaderboardService.BatchPutProfiles:input_type -> leaderboard.v1.BatchPutProfilesRequest
+	71,  // 127: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,   // 128: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	31,  // 129: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	29,  // 130: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	5,   // 131: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	7,   // 132: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	9,   // 133: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	11,  // 134: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	13,  // 135: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	15,  // 136: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	17,  // 137: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	20,  // 138: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
+	22,  // 139: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
+	24,  // 140: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	26,  // 141: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	28,  // 142: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	34,  // 143: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	36,  // 144: leaderboard.v1.LeaderboardService.SearchUsers:output_type -> leaderboard.v1.SearchUsersResponse
+	38,  // 145: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	40,  // 146: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	42,  // 147: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	44,  // 148: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	46,  // 149: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	48,  // 150: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	50,  // 151: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	52,  // 152: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	54,  // 153: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	56,  // 154: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	58,  // 155: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	60,  // 156: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	62,  // 157: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	64,  // 158: leaderboard.v1.LeaderboardService.GetProfile:output_type -> leaderboard.v1.GetProfileResponse
+	66,  // 159: leaderboard.v1.LeaderboardService.PutProfile:output_type -> leaderboard.v1.PutProfileResponse
+	68,  // 160: leaderboard.v1.LeaderboardService.DeleteProfile:output_type -> leaderboard.v1.DeleteProfileResponse
+	70,  // 161: leaderboard.v1.LeaderboardService.BatchPutProfiles:output_type -> leaderboard.v1.BatchPutProfilesResponse
+	72,  // 162: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	3,   // 163: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	32,  // 164: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	30,  // 165: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	131, // [131:166] is the sub-list for method output_type
+	96,  // [96:131] is the sub-list for method input_type
+	96,  // [96:96] is the sub-list for extension type_name
+	96,  // [96:96] is the sub-list for extension extendee
+	0,   // [0:96] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }
@@ -6927,25 +7808,28 @@ func file_leaderboard_v1_leaderboard_service_proto_init() {
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[21].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[22].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[23].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[24].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[25].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[27].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[29].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[33].OneofWrappers = []any{}
 	file_leaderboard_v1_leaderboard_service_proto_msgTypes[35].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[41].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[63].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[64].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[67].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[69].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[71].OneofWrappers = []any{}
-	file_leaderboard_v1_leaderboard_service_proto_msgTypes[72].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[37].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[43].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[73].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[74].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[77].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[79].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[81].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[82].OneofWrappers = []any{}
+	file_leaderboard_v1_leaderboard_service_proto_msgTypes[83].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_leaderboard_service_proto_rawDesc), len(file_leaderboard_v1_leaderboard_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   73,
+			NumEnums:      2,
+			NumMessages:   84,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -32,6 +32,7 @@ const (
 	LeaderboardService_GetResult_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetResult"
 	LeaderboardService_ListUserResults_FullMethodName     = "/leaderboard.v1.LeaderboardService/ListUserResults"
 	LeaderboardService_LookupScores_FullMethodName        = "/leaderboard.v1.LeaderboardService/LookupScores"
+	LeaderboardService_SearchUsers_FullMethodName         = "/leaderboard.v1.LeaderboardService/SearchUsers"
 	LeaderboardService_GetStats_FullMethodName            = "/leaderboard.v1.LeaderboardService/GetStats"
 	LeaderboardService_ListSeasons_FullMethodName         = "/leaderboard.v1.LeaderboardService/ListSeasons"
 	LeaderboardService_GetSeason_FullMethodName           = "/leaderboard.v1.LeaderboardService/GetSeason"
@@ -45,6 +46,10 @@ const (
 	LeaderboardService_BanUser_FullMethodName             = "/leaderboard.v1.LeaderboardService/BanUser"
 	LeaderboardService_UnbanUser_FullMethodName           = "/leaderboard.v1.LeaderboardService/UnbanUser"
 	LeaderboardService_EraseUser_FullMethodName           = "/leaderboard.v1.LeaderboardService/EraseUser"
+	LeaderboardService_GetProfile_FullMethodName          = "/leaderboard.v1.LeaderboardService/GetProfile"
+	LeaderboardService_PutProfile_FullMethodName          = "/leaderboard.v1.LeaderboardService/PutProfile"
+	LeaderboardService_DeleteProfile_FullMethodName       = "/leaderboard.v1.LeaderboardService/DeleteProfile"
+	LeaderboardService_BatchPutProfiles_FullMethodName    = "/leaderboard.v1.LeaderboardService/BatchPutProfiles"
 	LeaderboardService_ListUserScores_FullMethodName      = "/leaderboard.v1.LeaderboardService/ListUserScores"
 	LeaderboardService_SubmitScore_FullMethodName         = "/leaderboard.v1.LeaderboardService/SubmitScore"
 	LeaderboardService_GetUserScore_FullMethodName        = "/leaderboard.v1.LeaderboardService/GetUserScore"
@@ -101,6 +106,10 @@ type LeaderboardServiceClient interface {
 	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.
 	LookupScores(ctx context.Context, in *LookupScoresRequest, opts ...grpc.CallOption) (*LookupScoresResponse, error)
+	// Finds the entries of users whose display names or ids begin with a text. Case and accents are
+	// ignored. The entries have ranks and profiles, and are ordered by name. Users without a profile
+	// are found by their exact id only.
+	SearchUsers(ctx context.Context, in *SearchUsersRequest, opts ...grpc.CallOption) (*SearchUsersResponse, error)
 	// Returns statistics of a ranking.
 	GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
@@ -139,6 +148,16 @@ type LeaderboardServiceClient interface {
 	UnbanUser(ctx context.Context, in *UnbanUserRequest, opts ...grpc.CallOption) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(ctx context.Context, in *EraseUserRequest, opts ...grpc.CallOption) (*EraseUserResponse, error)
+	// Returns a user's profile.
+	GetProfile(ctx context.Context, in *GetProfileRequest, opts ...grpc.CallOption) (*GetProfileResponse, error)
+	// Replaces a user's profile, and returns the profile that counts. It differs from the given one if
+	// a profile with a higher revision is stored.
+	PutProfile(ctx context.Context, in *PutProfileRequest, opts ...grpc.CallOption) (*PutProfileResponse, error)
+	// Deletes a user's profile.
+	DeleteProfile(ctx context.Context, in *DeleteProfileRequest, opts ...grpc.CallOption) (*DeleteProfileResponse, error)
+	// Replaces the profiles of up to 1,000 users. The answer has an outcome for each, in the order of
+	// the request.
+	BatchPutProfiles(ctx context.Context, in *BatchPutProfilesRequest, opts ...grpc.CallOption) (*BatchPutProfilesResponse, error)
 	// Returns a user's entries on every board that the caller may see.
 	ListUserScores(ctx context.Context, in *ListUserScoresRequest, opts ...grpc.CallOption) (*ListUserScoresResponse, error)
 	// Submits one result. Sending the same result again changes nothing. The
@@ -289,6 +308,16 @@ func (c *leaderboardServiceClient) LookupScores(ctx context.Context, in *LookupS
 	return out, nil
 }
 
+func (c *leaderboardServiceClient) SearchUsers(ctx context.Context, in *SearchUsersRequest, opts ...grpc.CallOption) (*SearchUsersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SearchUsersResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_SearchUsers_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *leaderboardServiceClient) GetStats(ctx context.Context, in *GetStatsRequest, opts ...grpc.CallOption) (*GetStatsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(GetStatsResponse)
@@ -428,6 +457,46 @@ func (c *leaderboardServiceClient) EraseUser(ctx context.Context, in *EraseUserR
 	return out, nil
 }
 
+func (c *leaderboardServiceClient) GetProfile(ctx context.Context, in *GetProfileRequest, opts ...grpc.CallOption) (*GetProfileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetProfileResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_GetProfile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) PutProfile(ctx context.Context, in *PutProfileRequest, opts ...grpc.CallOption) (*PutProfileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutProfileResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_PutProfile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) DeleteProfile(ctx context.Context, in *DeleteProfileRequest, opts ...grpc.CallOption) (*DeleteProfileResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeleteProfileResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_DeleteProfile_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leaderboardServiceClient) BatchPutProfiles(ctx context.Context, in *BatchPutProfilesRequest, opts ...grpc.CallOption) (*BatchPutProfilesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(BatchPutProfilesResponse)
+	err := c.cc.Invoke(ctx, LeaderboardService_BatchPutProfiles_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *leaderboardServiceClient) ListUserScores(ctx context.Context, in *ListUserScoresRequest, opts ...grpc.CallOption) (*ListUserScoresResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListUserScoresResponse)
@@ -518,6 +587,10 @@ type LeaderboardServiceServer interface {
 	// Returns the entries of up to 5,000 users, in standing order, with their
 	// ranks on the board and among themselves.
 	LookupScores(context.Context, *LookupScoresRequest) (*LookupScoresResponse, error)
+	// Finds the entries of users whose display names or ids begin with a text. Case and accents are
+	// ignored. The entries have ranks and profiles, and are ordered by name. Users without a profile
+	// are found by their exact id only.
+	SearchUsers(context.Context, *SearchUsersRequest) (*SearchUsersResponse, error)
 	// Returns statistics of a ranking.
 	GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error)
 	// Lists the seasons of a board, the newest first.
@@ -556,6 +629,16 @@ type LeaderboardServiceServer interface {
 	UnbanUser(context.Context, *UnbanUserRequest) (*UnbanUserResponse, error)
 	// Deletes all data of a user. This cannot be undone.
 	EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error)
+	// Returns a user's profile.
+	GetProfile(context.Context, *GetProfileRequest) (*GetProfileResponse, error)
+	// Replaces a user's profile, and returns the profile that counts. It differs from the given one if
+	// a profile with a higher revision is stored.
+	PutProfile(context.Context, *PutProfileRequest) (*PutProfileResponse, error)
+	// Deletes a user's profile.
+	DeleteProfile(context.Context, *DeleteProfileRequest) (*DeleteProfileResponse, error)
+	// Replaces the profiles of up to 1,000 users. The answer has an outcome for each, in the order of
+	// the request.
+	BatchPutProfiles(context.Context, *BatchPutProfilesRequest) (*BatchPutProfilesResponse, error)
 	// Returns a user's entries on every board that the caller may see.
 	ListUserScores(context.Context, *ListUserScoresRequest) (*ListUserScoresResponse, error)
 	// Submits one result. Sending the same result again changes nothing. The
@@ -615,6 +698,9 @@ func (UnimplementedLeaderboardServiceServer) ListUserResults(context.Context, *L
 func (UnimplementedLeaderboardServiceServer) LookupScores(context.Context, *LookupScoresRequest) (*LookupScoresResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method LookupScores not implemented")
 }
+func (UnimplementedLeaderboardServiceServer) SearchUsers(context.Context, *SearchUsersRequest) (*SearchUsersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SearchUsers not implemented")
+}
 func (UnimplementedLeaderboardServiceServer) GetStats(context.Context, *GetStatsRequest) (*GetStatsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetStats not implemented")
 }
@@ -653,6 +739,18 @@ func (UnimplementedLeaderboardServiceServer) UnbanUser(context.Context, *UnbanUs
 }
 func (UnimplementedLeaderboardServiceServer) EraseUser(context.Context, *EraseUserRequest) (*EraseUserResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method EraseUser not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) GetProfile(context.Context, *GetProfileRequest) (*GetProfileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetProfile not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) PutProfile(context.Context, *PutProfileRequest) (*PutProfileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutProfile not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) DeleteProfile(context.Context, *DeleteProfileRequest) (*DeleteProfileResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteProfile not implemented")
+}
+func (UnimplementedLeaderboardServiceServer) BatchPutProfiles(context.Context, *BatchPutProfilesRequest) (*BatchPutProfilesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method BatchPutProfiles not implemented")
 }
 func (UnimplementedLeaderboardServiceServer) ListUserScores(context.Context, *ListUserScoresRequest) (*ListUserScoresResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListUserScores not implemented")
@@ -921,6 +1019,24 @@ func _LeaderboardService_LookupScores_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LeaderboardService_SearchUsers_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SearchUsersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).SearchUsers(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_SearchUsers_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).SearchUsers(ctx, req.(*SearchUsersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LeaderboardService_GetStats_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(GetStatsRequest)
 	if err := dec(in); err != nil {
@@ -1148,6 +1264,78 @@ func _LeaderboardService_EraseUser_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _LeaderboardService_GetProfile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetProfileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).GetProfile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_GetProfile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).GetProfile(ctx, req.(*GetProfileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_PutProfile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutProfileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).PutProfile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_PutProfile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).PutProfile(ctx, req.(*PutProfileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_DeleteProfile_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeleteProfileRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).DeleteProfile(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_DeleteProfile_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).DeleteProfile(ctx, req.(*DeleteProfileRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _LeaderboardService_BatchPutProfiles_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(BatchPutProfilesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeaderboardServiceServer).BatchPutProfiles(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: LeaderboardService_BatchPutProfiles_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeaderboardServiceServer).BatchPutProfiles(ctx, req.(*BatchPutProfilesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _LeaderboardService_ListUserScores_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListUserScoresRequest)
 	if err := dec(in); err != nil {
@@ -1280,6 +1468,10 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _LeaderboardService_LookupScores_Handler,
 		},
 		{
+			MethodName: "SearchUsers",
+			Handler:    _LeaderboardService_SearchUsers_Handler,
+		},
+		{
 			MethodName: "GetStats",
 			Handler:    _LeaderboardService_GetStats_Handler,
 		},
@@ -1326,6 +1518,22 @@ var LeaderboardService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "EraseUser",
 			Handler:    _LeaderboardService_EraseUser_Handler,
+		},
+		{
+			MethodName: "GetProfile",
+			Handler:    _LeaderboardService_GetProfile_Handler,
+		},
+		{
+			MethodName: "PutProfile",
+			Handler:    _LeaderboardService_PutProfile_Handler,
+		},
+		{
+			MethodName: "DeleteProfile",
+			Handler:    _LeaderboardService_DeleteProfile_Handler,
+		},
+		{
+			MethodName: "BatchPutProfiles",
+			Handler:    _LeaderboardService_BatchPutProfiles_Handler,
 		},
 		{
 			MethodName: "ListUserScores",

@@ -367,9 +367,13 @@ type Parameters struct {
 	// The id of an API key.
 	KeyId string `protobuf:"bytes,16,opt,name=key_id,proto3" json:"key_id,omitempty"`
 	// The administrator: "key:" and the id of an API key, or "jwt:" and the subject of a token.
-	Actor         string `protobuf:"bytes,17,opt,name=actor,proto3" json:"actor,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Actor string `protobuf:"bytes,17,opt,name=actor,proto3" json:"actor,omitempty"`
+	// If true, each entry has match_id, metadata and divisions.
+	IncludeMetadata bool `protobuf:"varint,18,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
+	// If true, each entry or result has the profile of its user.
+	IncludeProfile bool `protobuf:"varint,19,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Parameters) Reset() {
@@ -521,6 +525,20 @@ func (x *Parameters) GetActor() string {
 	return ""
 }
 
+func (x *Parameters) GetIncludeMetadata() bool {
+	if x != nil {
+		return x.IncludeMetadata
+	}
+	return false
+}
+
+func (x *Parameters) GetIncludeProfile() bool {
+	if x != nil {
+		return x.IncludeProfile
+	}
+	return false
+}
+
 // Door is how the server treats calls of a method.
 type Door struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -535,7 +553,10 @@ type Door struct {
 	Watch bool     `protobuf:"varint,4,opt,name=watch,proto3" json:"watch,omitempty"`
 	Tag   Door_Tag `protobuf:"varint,5,opt,name=tag,proto3,enum=leaderboard.v1.Door_Tag" json:"tag,omitempty"`
 	// The reasons of errors that concern this method and few others: those without calls in their cause.
-	Reasons       []Error_Reason `protobuf:"varint,6,rep,packed,name=reasons,proto3,enum=leaderboard.v1.Error_Reason" json:"reasons,omitempty"`
+	Reasons []Error_Reason `protobuf:"varint,6,rep,packed,name=reasons,proto3,enum=leaderboard.v1.Error_Reason" json:"reasons,omitempty"`
+	// If true, and with the server's setting profiles.self_edit, callers with a JSON web token and the
+	// scope READ may make the call for the user who is the subject of the token.
+	OwnUser       bool `protobuf:"varint,7,opt,name=own_user,json=ownUser,proto3" json:"own_user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -612,6 +633,13 @@ func (x *Door) GetReasons() []Error_Reason {
 	return nil
 }
 
+func (x *Door) GetOwnUser() bool {
+	if x != nil {
+		return x.OwnUser
+	}
+	return false
+}
+
 var file_leaderboard_v1_options_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
@@ -676,7 +704,7 @@ const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\voutput_only\x18\b \x01(\bR\n" +
 	"outputOnlyB\x06\n" +
 	"\x04_minB\x06\n" +
-	"\x04_max\"\xdc\x04\n" +
+	"\x04_max\"\xb2\x05\n" +
 	"\n" +
 	"Parameters\x12\x1d\n" +
 	"\x05board\x18\x01 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x01R\x05board\x12\x1e\n" +
@@ -699,14 +727,17 @@ const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\x0einclude_linked\x18\x0e \x01(\bR\x0einclude_linked\x12\x18\n" +
 	"\adry_run\x18\x0f \x01(\bR\adry_run\x12\x16\n" +
 	"\x06key_id\x18\x10 \x01(\tR\x06key_id\x12\x14\n" +
-	"\x05actor\x18\x11 \x01(\tR\x05actor\"\xcb\x04\n" +
+	"\x05actor\x18\x11 \x01(\tR\x05actor\x12*\n" +
+	"\x10include_metadata\x18\x12 \x01(\bR\x10include_metadata\x12(\n" +
+	"\x0finclude_profile\x18\x13 \x01(\bR\x0finclude_profile\"\xe6\x04\n" +
 	"\x04Door\x120\n" +
 	"\x05scope\x18\x01 \x01(\x0e2\x1a.leaderboard.v1.Door.ScopeR\x05scope\x120\n" +
 	"\x05reach\x18\x02 \x01(\x0e2\x1a.leaderboard.v1.Door.ReachR\x05reach\x12\x1b\n" +
 	"\tmax_bytes\x18\x03 \x01(\x05R\bmaxBytes\x12\x14\n" +
 	"\x05watch\x18\x04 \x01(\bR\x05watch\x12*\n" +
 	"\x03tag\x18\x05 \x01(\x0e2\x18.leaderboard.v1.Door.TagR\x03tag\x126\n" +
-	"\areasons\x18\x06 \x03(\x0e2\x1c.leaderboard.v1.Error.ReasonR\areasons\"?\n" +
+	"\areasons\x18\x06 \x03(\x0e2\x1c.leaderboard.v1.Error.ReasonR\areasons\x12\x19\n" +
+	"\bown_user\x18\a \x01(\bR\aownUser\"?\n" +
 	"\x05Scope\x12\x15\n" +
 	"\x11SCOPE_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04READ\x10\x01\x12\n" +

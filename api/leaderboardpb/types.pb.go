@@ -1061,7 +1061,10 @@ type Entry struct {
 	Divisions []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	// On DECAY boards: the score before it is rounded to an integer, as a decimal number of up
 	// to 51 digits, such as 99.5 or, for tiny scores, 3.2e-41. Ranks follow this value.
-	ScoreExact    *string `protobuf:"bytes,11,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
+	ScoreExact *string `protobuf:"bytes,11,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
+	// With include_profile: the profile of the user, without user_id, revision and updated_at. Absent
+	// if the user has none.
+	Profile       *Profile `protobuf:"bytes,12,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1173,6 +1176,118 @@ func (x *Entry) GetScoreExact() string {
 	return ""
 }
 
+func (x *Entry) GetProfile() *Profile {
+	if x != nil {
+		return x.Profile
+	}
+	return nil
+}
+
+// What people see of a user, or of another thing that is ranked, such as a product. A user has the
+// same profile on all boards and in all seasons.
+type Profile struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to 128 bytes. In BatchPutProfiles, required. In other requests, absent or the user of the path.
+	UserId *string `protobuf:"bytes,1,opt,name=user_id,proto3,oneof" json:"user_id,omitempty"`
+	// At most 256 bytes of printable UTF-8, as in ids. Emoji are allowed. It must differ from the names
+	// on the server's deny list.
+	DisplayName *string `protobuf:"bytes,2,opt,name=display_name,proto3,oneof" json:"display_name,omitempty"`
+	// An https URL of at most 1,024 bytes, without user and password.
+	AvatarUrl *string `protobuf:"bytes,3,opt,name=avatar_url,proto3,oneof" json:"avatar_url,omitempty"`
+	// An ISO 3166-1 alpha-3 code, such as GBR. Other codes of three capital letters are accepted too.
+	Country *string `protobuf:"bytes,4,opt,name=country,proto3,oneof" json:"country,omitempty"`
+	// A JSON object of at most 2,048 bytes. White space is not counted. Otherwise as the metadata of
+	// a result.
+	Attributes *structpb.Struct `protobuf:"bytes,5,opt,name=attributes,proto3" json:"attributes,omitempty"`
+	// Of two profiles of a user, the one with the higher revision counts. If absent, the profile
+	// replaces the stored one: the server chooses a higher revision. By default, a revision is the
+	// number of microseconds since 1970, and it may be at most a day ahead.
+	Revision *int64 `protobuf:"varint,6,opt,name=revision,proto3,oneof" json:"revision,omitempty"`
+	// When the server received the profile.
+	UpdatedAt     *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=updated_at,proto3" json:"updated_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Profile) Reset() {
+	*x = Profile{}
+	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Profile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Profile) ProtoMessage() {}
+
+func (x *Profile) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Profile.ProtoReflect.Descriptor instead.
+func (*Profile) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Profile) GetUserId() string {
+	if x != nil && x.UserId != nil {
+		return *x.UserId
+	}
+	return ""
+}
+
+func (x *Profile) GetDisplayName() string {
+	if x != nil && x.DisplayName != nil {
+		return *x.DisplayName
+	}
+	return ""
+}
+
+func (x *Profile) GetAvatarUrl() string {
+	if x != nil && x.AvatarUrl != nil {
+		return *x.AvatarUrl
+	}
+	return ""
+}
+
+func (x *Profile) GetCountry() string {
+	if x != nil && x.Country != nil {
+		return *x.Country
+	}
+	return ""
+}
+
+func (x *Profile) GetAttributes() *structpb.Struct {
+	if x != nil {
+		return x.Attributes
+	}
+	return nil
+}
+
+func (x *Profile) GetRevision() int64 {
+	if x != nil && x.Revision != nil {
+		return *x.Revision
+	}
+	return 0
+}
+
+func (x *Profile) GetUpdatedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.UpdatedAt
+	}
+	return nil
+}
+
 // A list of entries of one ranking, in standing order.
 type Leaderboard struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
@@ -1214,7 +1329,7 @@ type Leaderboard struct {
 
 func (x *Leaderboard) Reset() {
 	*x = Leaderboard{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1341,7 @@ func (x *Leaderboard) String() string {
 func (*Leaderboard) ProtoMessage() {}
 
 func (x *Leaderboard) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[5]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1354,7 @@ func (x *Leaderboard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leaderboard.ProtoReflect.Descriptor instead.
 func (*Leaderboard) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{5}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Leaderboard) GetLeaderboard() []*Entry {
@@ -1372,7 +1487,7 @@ type Ban struct {
 
 func (x *Ban) Reset() {
 	*x = Ban{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1384,7 +1499,7 @@ func (x *Ban) String() string {
 func (*Ban) ProtoMessage() {}
 
 func (x *Ban) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[6]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1397,7 +1512,7 @@ func (x *Ban) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ban.ProtoReflect.Descriptor instead.
 func (*Ban) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{6}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Ban) GetUserId() string {
@@ -1479,7 +1594,7 @@ type BanEffect struct {
 
 func (x *BanEffect) Reset() {
 	*x = BanEffect{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1491,7 +1606,7 @@ func (x *BanEffect) String() string {
 func (*BanEffect) ProtoMessage() {}
 
 func (x *BanEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[7]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1504,7 +1619,7 @@ func (x *BanEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanEffect.ProtoReflect.Descriptor instead.
 func (*BanEffect) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{7}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *BanEffect) GetEntries() []*BanEffect_Entry {
@@ -1578,7 +1693,7 @@ type RetractionEffect struct {
 
 func (x *RetractionEffect) Reset() {
 	*x = RetractionEffect{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1590,7 +1705,7 @@ func (x *RetractionEffect) String() string {
 func (*RetractionEffect) ProtoMessage() {}
 
 func (x *RetractionEffect) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[8]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1603,7 +1718,7 @@ func (x *RetractionEffect) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetractionEffect.ProtoReflect.Descriptor instead.
 func (*RetractionEffect) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RetractionEffect) GetEntries() []*RetractionEffect_Entry {
@@ -1660,7 +1775,7 @@ type Board_TieBreaker struct {
 
 func (x *Board_TieBreaker) Reset() {
 	*x = Board_TieBreaker{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1672,7 +1787,7 @@ func (x *Board_TieBreaker) String() string {
 func (*Board_TieBreaker) ProtoMessage() {}
 
 func (x *Board_TieBreaker) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[9]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1720,7 +1835,7 @@ type Board_Schedule struct {
 
 func (x *Board_Schedule) Reset() {
 	*x = Board_Schedule{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1732,7 +1847,7 @@ func (x *Board_Schedule) String() string {
 func (*Board_Schedule) ProtoMessage() {}
 
 func (x *Board_Schedule) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[10]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +1912,7 @@ type Board_Source struct {
 
 func (x *Board_Source) Reset() {
 	*x = Board_Source{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1924,7 @@ func (x *Board_Source) String() string {
 func (*Board_Source) ProtoMessage() {}
 
 func (x *Board_Source) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[11]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +1967,7 @@ type Board_Schedule_Window struct {
 
 func (x *Board_Schedule_Window) Reset() {
 	*x = Board_Schedule_Window{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1864,7 +1979,7 @@ func (x *Board_Schedule_Window) String() string {
 func (*Board_Schedule_Window) ProtoMessage() {}
 
 func (x *Board_Schedule_Window) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[12]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1922,7 +2037,7 @@ type BoardEffect_Season struct {
 
 func (x *BoardEffect_Season) Reset() {
 	*x = BoardEffect_Season{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +2049,7 @@ func (x *BoardEffect_Season) String() string {
 func (*BoardEffect_Season) ProtoMessage() {}
 
 func (x *BoardEffect_Season) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[14]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2143,7 @@ type Outcome_Linked struct {
 
 func (x *Outcome_Linked) Reset() {
 	*x = Outcome_Linked{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2155,7 @@ func (x *Outcome_Linked) String() string {
 func (*Outcome_Linked) ProtoMessage() {}
 
 func (x *Outcome_Linked) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[16]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2242,7 @@ type BanEffect_Entry struct {
 
 func (x *BanEffect_Entry) Reset() {
 	*x = BanEffect_Entry{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2139,7 +2254,7 @@ func (x *BanEffect_Entry) String() string {
 func (*BanEffect_Entry) ProtoMessage() {}
 
 func (x *BanEffect_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[17]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2152,7 +2267,7 @@ func (x *BanEffect_Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BanEffect_Entry.ProtoReflect.Descriptor instead.
 func (*BanEffect_Entry) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{7, 0}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8, 0}
 }
 
 func (x *BanEffect_Entry) GetBoard() string {
@@ -2209,7 +2324,7 @@ type RetractionEffect_Entry struct {
 
 func (x *RetractionEffect_Entry) Reset() {
 	*x = RetractionEffect_Entry{}
-	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2221,7 +2336,7 @@ func (x *RetractionEffect_Entry) String() string {
 func (*RetractionEffect_Entry) ProtoMessage() {}
 
 func (x *RetractionEffect_Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_types_proto_msgTypes[18]
+	mi := &file_leaderboard_v1_types_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2234,7 +2349,7 @@ func (x *RetractionEffect_Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RetractionEffect_Entry.ProtoReflect.Descriptor instead.
 func (*RetractionEffect_Entry) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{8, 0}
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{9, 0}
 }
 
 func (x *RetractionEffect_Entry) GetBoard() string {
@@ -2478,7 +2593,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\a_standsB\v\n" +
 	"\t_board_idB\x12\n" +
 	"\x10_new_score_exactB\t\n" +
-	"\a_method\"\xf3\x03\n" +
+	"\a_method\"\xb7\x04\n" +
 	"\x05Entry\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x03R\x05score\x12\x17\n" +
@@ -2491,13 +2606,37 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\bmetadata\x18\t \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\"\n" +
 	"\tdivisions\x18\n" +
 	" \x03(\tB\x04\x88\xb5\x18\x01R\tdivisions\x12%\n" +
-	"\vscore_exact\x18\v \x01(\tH\x04R\vscore_exact\x88\x01\x01B\a\n" +
+	"\vscore_exact\x18\v \x01(\tH\x04R\vscore_exact\x88\x01\x01\x126\n" +
+	"\aprofile\x18\f \x01(\v2\x17.leaderboard.v1.ProfileH\x05R\aprofile\x88\x01\x01B\a\n" +
 	"\x05_rankB\x12\n" +
 	"\x10_is_current_userB\f\n" +
 	"\n" +
 	"_list_rankB\v\n" +
 	"\t_match_idB\x0e\n" +
-	"\f_score_exact\"\xa6\x04\n" +
+	"\f_score_exactB\n" +
+	"\n" +
+	"\b_profile\"\xbf\x03\n" +
+	"\aProfile\x12#\n" +
+	"\auser_id\x18\x01 \x01(\tB\x04\x9a\xb5\x18\x00H\x00R\auser_id\x88\x01\x01\x120\n" +
+	"\fdisplay_name\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02H\x01R\fdisplay_name\x88\x01\x01\x12>\n" +
+	"\n" +
+	"avatar_url\x18\x03 \x01(\tB\x19\x9a\xb5\x18\x15*\x13^(https://[!-~]+)?$H\x02R\n" +
+	"avatar_url\x88\x01\x01\x122\n" +
+	"\acountry\x18\x04 \x01(\tB\x13\x9a\xb5\x18\x0f*\r^([A-Z]{3})?$H\x03R\acountry\x88\x01\x01\x127\n" +
+	"\n" +
+	"attributes\x18\x05 \x01(\v2\x17.google.protobuf.StructR\n" +
+	"attributes\x12'\n" +
+	"\brevision\x18\x06 \x01(\x03B\x06\x9a\xb5\x18\x02\x10\x01H\x04R\brevision\x88\x01\x01\x12B\n" +
+	"\n" +
+	"updated_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampB\x06\x9a\xb5\x18\x02@\x01R\n" +
+	"updated_atB\n" +
+	"\n" +
+	"\b_user_idB\x0f\n" +
+	"\r_display_nameB\r\n" +
+	"\v_avatar_urlB\n" +
+	"\n" +
+	"\b_countryB\v\n" +
+	"\t_revision\"\xa6\x04\n" +
 	"\vLeaderboard\x127\n" +
 	"\vleaderboard\x18\x01 \x03(\v2\x15.leaderboard.v1.EntryR\vleaderboard\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x19\n" +
@@ -2581,7 +2720,7 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 }
 
 var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_leaderboard_v1_types_proto_goTypes = []any{
 	(Board_Order)(0),               // 0: leaderboard.v1.Board.Order
 	(Board_Policy)(0),              // 1: leaderboard.v1.Board.Policy
@@ -2592,71 +2731,75 @@ var file_leaderboard_v1_types_proto_goTypes = []any{
 	(*Result)(nil),                 // 6: leaderboard.v1.Result
 	(*Outcome)(nil),                // 7: leaderboard.v1.Outcome
 	(*Entry)(nil),                  // 8: leaderboard.v1.Entry
-	(*Leaderboard)(nil),            // 9: leaderboard.v1.Leaderboard
-	(*Ban)(nil),                    // 10: leaderboard.v1.Ban
-	(*BanEffect)(nil),              // 11: leaderboard.v1.BanEffect
-	(*RetractionEffect)(nil),       // 12: leaderboard.v1.RetractionEffect
-	(*Board_TieBreaker)(nil),       // 13: leaderboard.v1.Board.TieBreaker
-	(*Board_Schedule)(nil),         // 14: leaderboard.v1.Board.Schedule
-	(*Board_Source)(nil),           // 15: leaderboard.v1.Board.Source
-	(*Board_Schedule_Window)(nil),  // 16: leaderboard.v1.Board.Schedule.Window
-	nil,                            // 17: leaderboard.v1.Board.Source.MatchEntry
-	(*BoardEffect_Season)(nil),     // 18: leaderboard.v1.BoardEffect.Season
-	nil,                            // 19: leaderboard.v1.Result.AttributesEntry
-	(*Outcome_Linked)(nil),         // 20: leaderboard.v1.Outcome.Linked
-	(*BanEffect_Entry)(nil),        // 21: leaderboard.v1.BanEffect.Entry
-	(*RetractionEffect_Entry)(nil), // 22: leaderboard.v1.RetractionEffect.Entry
-	(*durationpb.Duration)(nil),    // 23: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 24: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),        // 25: google.protobuf.Struct
+	(*Profile)(nil),                // 9: leaderboard.v1.Profile
+	(*Leaderboard)(nil),            // 10: leaderboard.v1.Leaderboard
+	(*Ban)(nil),                    // 11: leaderboard.v1.Ban
+	(*BanEffect)(nil),              // 12: leaderboard.v1.BanEffect
+	(*RetractionEffect)(nil),       // 13: leaderboard.v1.RetractionEffect
+	(*Board_TieBreaker)(nil),       // 14: leaderboard.v1.Board.TieBreaker
+	(*Board_Schedule)(nil),         // 15: leaderboard.v1.Board.Schedule
+	(*Board_Source)(nil),           // 16: leaderboard.v1.Board.Source
+	(*Board_Schedule_Window)(nil),  // 17: leaderboard.v1.Board.Schedule.Window
+	nil,                            // 18: leaderboard.v1.Board.Source.MatchEntry
+	(*BoardEffect_Season)(nil),     // 19: leaderboard.v1.BoardEffect.Season
+	nil,                            // 20: leaderboard.v1.Result.AttributesEntry
+	(*Outcome_Linked)(nil),         // 21: leaderboard.v1.Outcome.Linked
+	(*BanEffect_Entry)(nil),        // 22: leaderboard.v1.BanEffect.Entry
+	(*RetractionEffect_Entry)(nil), // 23: leaderboard.v1.RetractionEffect.Entry
+	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),        // 26: google.protobuf.Struct
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	23, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
-	13, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
-	14, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	23, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	24, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	24, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	14, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
+	15, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
+	24, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	25, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
 	5,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
-	15, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
-	18, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
-	24, // 10: leaderboard.v1.BoardEffect.as_of:type_name -> google.protobuf.Timestamp
-	24, // 11: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	19, // 12: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	25, // 13: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	16, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
+	19, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
+	25, // 10: leaderboard.v1.BoardEffect.as_of:type_name -> google.protobuf.Timestamp
+	25, // 11: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	20, // 12: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	26, // 13: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
 	3,  // 14: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	24, // 15: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	20, // 16: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
-	24, // 17: leaderboard.v1.Outcome.as_of:type_name -> google.protobuf.Timestamp
-	24, // 18: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	25, // 19: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
-	8,  // 20: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	24, // 21: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	24, // 22: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	24, // 23: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	24, // 24: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	21, // 25: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
-	24, // 26: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
-	22, // 27: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
-	24, // 28: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 29: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 30: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	23, // 31: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	16, // 32: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	17, // 33: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
-	24, // 34: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	24, // 35: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	24, // 36: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
-	24, // 37: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
-	24, // 38: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
-	24, // 39: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
-	24, // 40: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
-	41, // [41:41] is the sub-list for method output_type
-	41, // [41:41] is the sub-list for method input_type
-	41, // [41:41] is the sub-list for extension type_name
-	41, // [41:41] is the sub-list for extension extendee
-	0,  // [0:41] is the sub-list for field type_name
+	25, // 15: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	21, // 16: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
+	25, // 17: leaderboard.v1.Outcome.as_of:type_name -> google.protobuf.Timestamp
+	25, // 18: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	26, // 19: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	9,  // 20: leaderboard.v1.Entry.profile:type_name -> leaderboard.v1.Profile
+	26, // 21: leaderboard.v1.Profile.attributes:type_name -> google.protobuf.Struct
+	25, // 22: leaderboard.v1.Profile.updated_at:type_name -> google.protobuf.Timestamp
+	8,  // 23: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
+	25, // 24: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	25, // 25: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	25, // 26: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	25, // 27: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	22, // 28: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	25, // 29: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
+	23, // 30: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
+	25, // 31: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 32: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 33: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	24, // 34: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	17, // 35: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	18, // 36: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
+	25, // 37: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	25, // 38: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	25, // 39: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	25, // 40: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	25, // 41: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	25, // 42: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	25, // 43: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
+	44, // [44:44] is the sub-list for method output_type
+	44, // [44:44] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -2670,18 +2813,19 @@ func file_leaderboard_v1_types_proto_init() {
 	file_leaderboard_v1_types_proto_msgTypes[3].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[5].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[14].OneofWrappers = []any{}
-	file_leaderboard_v1_types_proto_msgTypes[16].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[6].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[11].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[15].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[17].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[18].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[19].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -75,7 +75,7 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 	var err error
 	result.AchievedAt, err = ToTime("achieved_at", r.GetAchievedAt())
 	errs = append(errs, err)
-	result.Metadata, err = toMetadata(r.GetMetadata())
+	result.Metadata, err = toObject("metadata", r.GetMetadata(), leaderboard.MaxMetadataBytes)
 	return result, errors.Join(append(errs, err)...)
 }
 
@@ -85,9 +85,9 @@ const MaxMetadataDepth = 32
 // TooDeep is the Problem of metadata that is nested deeper than MaxMetadataDepth.
 var TooDeep = fmt.Sprintf("is nested more than %d deep", MaxMetadataDepth)
 
-// toMetadata checks s before it encodes s, because encoding large metadata takes much time and
-// memory.
-func toMetadata(s *structpb.Struct) (string, error) {
+// toObject returns the canonical form of s, the value of a field. It checks s before it encodes s,
+// because encoding large metadata takes much time and memory.
+func toObject(field string, s *structpb.Struct, maxBytes int) (string, error) {
 	var problem string
 	switch {
 	case len(s.GetFields()) == 0:
@@ -96,16 +96,16 @@ func toMetadata(s *structpb.Struct) (string, error) {
 		problem = TooDeep
 	// The worst case is a list of zeros: each takes 11 bytes in a message, and 2 in JSON. So a
 	// message above 8 times the limit (11/2 plus a margin) has a JSON above the limit.
-	case proto.Size(s) > 8*leaderboard.MaxMetadataBytes:
-		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", leaderboard.MaxMetadataBytes)
+	case proto.Size(s) > 8*maxBytes:
+		problem = fmt.Sprintf("is longer than the %d bytes of compact JSON that are allowed", maxBytes)
 	default:
 		data, err := s.MarshalJSON()
 		if err == nil {
-			return leaderboard.CanonicalMetadata(data)
+			return leaderboard.CanonicalObject(field, data, maxBytes)
 		}
 		problem = "holds a number that JSON cannot represent" // NaN or infinity, from gRPC
 	}
-	return "", &leaderboard.FieldError{Field: "metadata", Problem: problem}
+	return "", &leaderboard.FieldError{Field: field, Problem: problem}
 }
 
 // MaxNumberBytes limits the length of a JSON number. The time to parse a number exactly grows

@@ -224,6 +224,11 @@ func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminServ
 	err = s.service.Export(ctx, sel, req.GetIncludeEnds(), func(r leaderboard.MatchResult) error {
 		return send(&pb.ExportResultsResponse{Season: string(r.Season), Result: protoconv.FromResult(&b, &r), Retracted: r.Retracted})
 	})
+	if err == nil && req.GetIncludeProfiles() {
+		err = s.service.ExportProfiles(ctx, sel, func(p *leaderboard.Profile) error {
+			return send(&pb.ExportResultsResponse{Profile: protoconv.FromProfile(p)})
+		})
+	}
 	if err == nil && req.GetIncludeVoids() {
 		err = s.service.ExportVoids(ctx, sel, func(m leaderboard.MatchState) error {
 			return send(&pb.ExportResultsResponse{Void: &pb.ExportResultsResponse_Void{Season: string(m.Season), MatchId: string(m.Match), Reason: m.Reason}})

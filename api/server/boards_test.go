@@ -117,6 +117,8 @@ func TestBoundKeysStayOnTheirBoards(t *testing.T) {
 				req.Results = []*pb.BatchRetractResultsRequest_Key{{UserId: "u"}}
 			case *pb.LookupScoresRequest:
 				req.UserIds = []string{"u"}
+			case *pb.BatchPutProfilesRequest:
+				req.Profiles = []*pb.Profile{{}}
 			}
 			err := h.invokeWith("bound admin", method, md, req)
 			switch reach := doorOf(method).reach; {

@@ -17,7 +17,7 @@ const anyOrigin = "*"
 func newCORS(origins []string) *cors.Cors {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
-		AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPatch, http.MethodDelete},
+		AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete},
 		AllowedHeaders: []string{"Authorization", "Cache-Control", "Content-Type", "Last-Event-ID", "Traceparent", "Tracestate", "X-Request-Id"},
 		ExposedHeaders: []string{"Retry-After", "X-Request-Id"},
 		MaxAge:         600,

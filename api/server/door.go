@@ -25,6 +25,7 @@ type door struct {
 	reach    pb.Door_Reach
 	maxBytes int  // of a message or a body
 	watch    bool // see leaderboard.v1.Door
+	ownUser  bool // see leaderboard.v1.Door
 	input    protoreflect.MessageDescriptor
 	streams  bool
 	http     *annotations.HttpRule // nil if the method has no REST form
@@ -71,7 +72,7 @@ func newDoor(m protoreflect.MethodDescriptor) *door {
 	rule, _ := proto.GetExtension(m.Options(), annotations.E_Http).(*annotations.HttpRule)
 	d := &door{
 		method: fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()), name: string(m.Name()), scope: auth.Nobody,
-		reach: cmp.Or(options.GetReach(), pb.Door_EVERY_BOARD), maxBytes: cmp.Or(int(options.GetMaxBytes()), maxBodyBytes), watch: options.GetWatch(),
+		reach: cmp.Or(options.GetReach(), pb.Door_EVERY_BOARD), maxBytes: cmp.Or(int(options.GetMaxBytes()), maxBodyBytes), watch: options.GetWatch(), ownUser: options.GetOwnUser(),
 		input: m.Input(), streams: m.IsStreamingServer(), http: rule,
 	}
 	switch options.GetScope() {

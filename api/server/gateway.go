@@ -24,7 +24,7 @@ import (
 // interceptors return this error.
 type gateway struct {
 	*runtime.ServeMux
-	admission    func(ctx context.Context, authorization []string, required auth.Scope) *admission
+	admission    func(ctx context.Context, authorization []string, d *door) *admission
 	startReceive func(context.Context, *admission) (limit time.Duration, release func(), err error)
 	routes       map[string]*route // by HTTP method and path pattern
 	gzip         func(http.Handler) http.HandlerFunc
@@ -112,6 +112,8 @@ func verbAndPath(rule *annotations.HttpRule) (verb, path string) {
 		return http.MethodGet, p.Get
 	case *annotations.HttpRule_Post:
 		return http.MethodPost, p.Post
+	case *annotations.HttpRule_Put:
+		return http.MethodPut, p.Put
 	case *annotations.HttpRule_Patch:
 		return http.MethodPatch, p.Patch
 	case *annotations.HttpRule_Delete:
@@ -178,7 +180,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	route := gw.routeFinder()
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		rt := route(r)
-		a := gw.admission(r.Context(), r.Header["Authorization"], rt.door.scope)
+		a := gw.admission(r.Context(), r.Header["Authorization"], rt.door)
 		a.request = requestID(r.Header.Values(requestIDHeader))
 		w.Header().Set(requestIDHeader, a.request)
 		connection := http.NewResponseController(w)

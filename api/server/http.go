@@ -207,7 +207,7 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		// http.ServeMux removes ".." and "//", but a path under /v1/ may have an id such as "a//b".
 		if !strings.HasPrefix(r.URL.Path, "/v1/") {
 			if !isProbe(r) {
-				if a := s.admit(r.Context(), r.Header["Authorization"], auth.Public); a.refusal != nil {
+				if a := s.admit(r.Context(), r.Header["Authorization"], &door{scope: auth.Public}); a.refusal != nil {
 					writeError(w, toStatus(a.refusal))
 					return
 				}

@@ -56,8 +56,9 @@ type service interface {
 	UserResults(context.Context, *leaderboard.Board, ranking.ResultsQuery) (ranking.ResultsPage, error)
 
 	Page(context.Context, ranking.PageQuery) (ranking.Page, error)
-	UserToRank(context.Context, ranking.Query, leaderboard.UserID, int, bool, int64) (ranking.UserPage, error)
+	UserToRank(context.Context, ranking.Query, leaderboard.UserID, int, int64) (ranking.UserPage, error)
 	Lookup(context.Context, ranking.Query, []leaderboard.UserID) (ranking.LookupPage, error)
+	Search(context.Context, ranking.SearchQuery) (ranking.SearchPage, error)
 	Stats(context.Context, ranking.StatsQuery) (ranking.Stats, error)
 	Seasons(context.Context, *leaderboard.Board, ranking.SeasonsQuery) (ranking.SeasonsPage, error)
 	Watch(context.Context, ranking.PageQuery, func(*ranking.WatchedPage) error) error
@@ -74,6 +75,11 @@ type service interface {
 	Acts(context.Context, ranking.ActQuery) (ranking.ActPage, error)
 	ExportBans(context.Context, leaderboard.BoardID, func(leaderboard.Ban) error) error
 	Erase(context.Context, leaderboard.UserID) error
+	Profile(context.Context, leaderboard.UserID) (leaderboard.Profile, error)
+	Profiles(context.Context, []leaderboard.UserID) ([]leaderboard.Profile, error)
+	CheckProfile(*leaderboard.Profile) error
+	PutProfiles(context.Context, []leaderboard.Profile) ([]leaderboard.ProfileChange, error)
+	ExportProfiles(context.Context, ranking.Selection, func(*leaderboard.Profile) error) error
 	UserScores(context.Context, leaderboard.UserID, leaderboard.Method) ([]ranking.UserScore, error)
 
 	CheckSelection(context.Context, ranking.Selection) error
@@ -128,7 +134,7 @@ func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb
 		return nil, &leaderboard.FieldError{Field: "start_rank", Problem: "must be at least 1"}
 	}
 	pq := ranking.PageQuery{
-		Query: q, Limit: orDefault(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(), Details: req.GetIncludeMetadata(),
+		Query: q, Limit: orDefault(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(),
 		Scores: ranking.ScoreRange{Min: (*leaderboard.Score)(req.MinScore), Max: (*leaderboard.Score)(req.MaxScore)},
 	}
 	if pq.Scores != (ranking.ScoreRange{}) { // ranges are compared by pointer, so these calls are never equal
@@ -188,7 +194,7 @@ func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) 
 	if req.ToRank != nil && req.GetToRank() < 1 {
 		return nil, &leaderboard.FieldError{Field: "to_rank", Problem: "must be at least 1"}
 	}
-	page, err := s.service.UserToRank(ctx, q, leaderboard.UserID(req.GetUserId()), orDefault(req.Neighbors, defaultNeighbors), req.GetIncludeMetadata(), req.GetToRank())
+	page, err := s.service.UserToRank(ctx, q, leaderboard.UserID(req.GetUserId()), orDefault(req.Neighbors, defaultNeighbors), req.GetToRank())
 	if err != nil {
 		return nil, err
 	}

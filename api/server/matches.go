@@ -143,7 +143,7 @@ func (s *Server) GetMatch(ctx context.Context, req *pb.GetMatchRequest) (*pb.Get
 	for i := range page.Results {
 		res.Results = append(res.Results, fromResultStatus(&b, string(page.Results[i].User), &page.Results[i].ResultStatus))
 	}
-	return res, nil
+	return res, s.addProfiles(ctx, req.GetIncludeProfile(), res.Results...)
 }
 
 func idToken[T ~string](id T) string { return base64.RawURLEncoding.EncodeToString([]byte(id)) }

@@ -95,6 +95,8 @@ func checkCounts(req any) error {
 		field, n, limit = "results", len(req.GetResults()), ranking.MaxBatch
 	case *pb.LookupScoresRequest:
 		field, n, limit = "user_ids", len(req.GetUserIds()), ranking.MaxLookup
+	case *pb.BatchPutProfilesRequest:
+		field, n, limit = "profiles", len(req.GetProfiles()), ranking.MaxProfiles
 	}
 	if n < 1 || n > limit {
 		return &leaderboard.FieldError{Field: field, Problem: fmt.Sprintf("has %d elements, 1 to %d are allowed", n, limit)}

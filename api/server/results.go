@@ -45,7 +45,7 @@ func (s *Server) GetResult(ctx context.Context, req *pb.GetResultRequest) (*pb.G
 			res.History = append(res.History, s.fromAct(ctx, &acts[i]))
 		}
 	}
-	return res, nil
+	return res, s.addProfiles(ctx, req.GetIncludeProfile(), res)
 }
 
 func fromResultStatus(b *leaderboard.Board, user string, r *ranking.ResultStatus) *pb.GetResultResponse {
@@ -81,7 +81,7 @@ func (s *Server) ListUserResults(ctx context.Context, req *pb.ListUserResultsReq
 	for i := range page.Results {
 		res.Results = append(res.Results, fromResultStatus(&b, req.GetUserId(), &page.Results[i]))
 	}
-	return res, nil
+	return res, s.addProfiles(ctx, req.GetIncludeProfile(), res.Results...)
 }
 
 func resultToken(p ranking.ResultPosition) string {

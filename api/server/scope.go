@@ -36,7 +36,11 @@ func admissionFrom(ctx context.Context) *admission {
 
 func (a *admission) anonymous() bool { return a == nil || a.caller.ID == "" }
 
-func (s *Server) admit(ctx context.Context, authorization []string, required auth.Scope) *admission {
+func (s *Server) admit(ctx context.Context, authorization []string, d *door) *admission {
+	required := d.scope
+	if d.ownUser && s.options.SelfEdit {
+		required = auth.Read // the handler calls checkEditor
+	}
 	addr := peerAddr(ctx)
 	caller, err := s.guard.Admit(ctx, addr, authorization, required)
 	return &admission{caller: caller, source: cmp.Or(caller.ID, auth.PeerKey(addr)), refusal: err}
@@ -56,7 +60,7 @@ func (s *Server) enter(ctx context.Context) (context.Context, error) {
 	if a == nil {
 		method, _ := grpc.Method(ctx)
 		md, _ := metadata.FromIncomingContext(ctx)
-		a = s.admit(ctx, md.Get("authorization"), doorOf(method).scope)
+		a = s.admit(ctx, md.Get("authorization"), doorOf(method))
 		a.request = requestID(md.Get(requestIDHeader))
 		_ = grpc.SetHeader(ctx, metadata.Pairs(requestIDHeader, a.request))
 		ctx = context.WithValue(ctx, admissionKey{}, a)

@@ -43,6 +43,10 @@ type Options struct {
 	Insecure bool
 	// PublicRead lets callers without credentials read rankings.
 	PublicRead bool
+	// SelfEdit lets users with JSON web tokens of the read scope change their own profile.
+	SelfEdit bool
+	// DenyName, unless nil, reports whether profiles must not have a name.
+	DenyName func(name string) bool
 	// JWT describes the accepted JSON web tokens. Without JWT.Algorithm, no token is accepted.
 	JWT auth.JWT
 	// TLS is the configuration of both listeners: see [Certificates.Config]. If it is nil,

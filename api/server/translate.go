@@ -32,6 +32,12 @@ func toQuery(ctx context.Context, req ladderRequest) (ranking.Query, error) {
 	if q.Division, err = toDivision(req.GetDivision(), req.GetDivisions()); err != nil {
 		return q, err
 	}
+	if r, ok := req.(interface {
+		GetIncludeMetadata() bool
+		GetIncludeProfile() bool
+	}); ok {
+		q.Include = ranking.Include{Entry: r.GetIncludeMetadata(), Profiles: r.GetIncludeProfile()}
+	}
 	q.Method, err = toMethod(req.GetMethod())
 	return q, err
 }
@@ -77,7 +83,7 @@ func textOrNil(text string) *string {
 func fromLine(l *ranking.Line) *pb.Entry {
 	e := &pb.Entry{
 		UserId: string(l.User), Score: int64(l.Score), ScoreExact: textOrNil(l.Exact), Rank: rankOrNil(l.Rank),
-		AchievedAt: protoconv.Timestamp(l.AchievedAt), TieBreakers: l.TieBreakers,
+		AchievedAt: protoconv.Timestamp(l.AchievedAt), TieBreakers: l.TieBreakers, Profile: displayed(l.Profile),
 	}
 	if l.Entry != nil {
 		match := string(l.Entry.Match)
@@ -124,7 +130,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 	e := fromLine(&p.Line)
 	u := &pb.GetUserScoreResponse_UserScore{
 		UserId: e.UserId, ScoreExact: e.ScoreExact, Rank: e.Rank, AchievedAt: e.AchievedAt, TieBreakers: e.TieBreakers,
-		MatchId: e.MatchId, Metadata: e.Metadata, Divisions: e.Divisions,
+		MatchId: e.MatchId, Metadata: e.Metadata, Divisions: e.Divisions, Profile: e.Profile,
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
 		Total: totalOrNil(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
 		Method: p.Method.String(), AsOf: protoconv.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),

@@ -26,6 +26,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
+	"github.com/open-leaderboard/leaderboard/internal/names"
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/internal/secret"
@@ -58,6 +59,8 @@ type server struct {
 	starting     atomic.Pointer[string]  // what the start waits for; nil after the start
 	startBy      time.Time
 
+	deniedNames *names.DenyList // of profiles
+
 	// newKey is the admin key that this start created, or empty.
 	newKey     secret.Text
 	newKeyFile string // the file with newKey; empty if newKey is printed
@@ -78,6 +81,9 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 		return s, err
 	}
 	if c.ServesAPI() {
+		if s.deniedNames, err = names.ReadDenyList(c.Profiles.DenyList); err != nil {
+			return s, err
+		}
 		if s.certificates, err = (apiserver.TLS{CertFile: c.TLS.Cert, KeyFile: c.TLS.Key, ClientCAFile: c.TLS.ClientCA}).Load(); err != nil {
 			return s, err
 		}
@@ -162,6 +168,8 @@ func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 	options := apiserver.Options{
 		Insecure:   c.Insecure,
 		PublicRead: c.PublicRead,
+		SelfEdit:   c.Profiles.SelfEdit,
+		DenyName:   s.deniedNames.Denies,
 		JWT: auth.JWT{
 			Algorithm: c.JWT.Algorithm, Secret: c.JWT.Secret, PublicKey: c.JWT.PublicKey, JWKS: c.JWT.JWKS,
 			Issuer: c.JWT.Issuer, Audience: c.JWT.Audience, Leeway: c.JWT.Leeway, Refresh: c.JWT.Refresh, MaxLifetime: c.JWT.MaxLifetime,

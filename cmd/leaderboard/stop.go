@@ -53,12 +53,16 @@ func (s *server) reloadOnHangup(load func() (config.Effective, error), level *sl
 	}
 }
 
-// reload reads the settings and certificates again. It applies the log level and the certificates,
-// and logs the other changed settings. If reading fails, nothing changes.
+// reload reads the settings, the certificates and the denied names again. It applies the log level, the
+// certificates and the names, and logs the other changed settings. It ends at the first file that it
+// cannot read.
 func (s *server) reload(load func() (config.Effective, error), level *slog.LevelVar) {
 	loaded, err := load()
 	if err == nil {
 		err = s.certificates.Reload()
+	}
+	if err == nil {
+		err = s.deniedNames.Reload()
 	}
 	if err != nil {
 		s.log.Error("settings not reloaded", "err", err)

@@ -40,6 +40,19 @@ type Limits struct {
 	PeerStreams      int     `key:"peer_streams" unit:"calls" help:"Maximum concurrent streams without keys of each address; unlimited with --insecure."`
 }
 
+// Profiles contains the settings of profiles.
+type Profiles struct {
+	SelfEdit bool   `key:"self_edit" unit:"boolean" help:"Let users with a JSON Web Token change their own profile: the claim sub is the user. Requires jwt.algorithm."`
+	DenyList string `key:"deny_list" unit:"path" help:"File of names that profiles must not have, one per line. Case and accents are ignored. A * at the beginning or end of a line means any text. SIGHUP reloads it."`
+}
+
+func (p *Profiles) validate(v *validator, j *JWT) {
+	if p.SelfEdit && j.Algorithm == "" {
+		v.errorf("profiles.self_edit", "requires tokens; set jwt.algorithm")
+	}
+	v.checkReadable("profiles.deny_list", p.DenyList)
+}
+
 func (j *JWT) validate(v *validator) {
 	v.checkReadable("jwt.public_key", j.PublicKey)
 	j.validateJWKS(v)

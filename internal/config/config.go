@@ -43,7 +43,10 @@ type Config struct {
 	TLS    TLS    `key:"tls"`
 	JWT    JWT    `key:"jwt"`
 	Limits Limits `key:"limits"`
-	Log    Log    `key:"log"`
+
+	Profiles Profiles `key:"profiles"`
+
+	Log Log `key:"log"`
 
 	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call that neither watches nor needs the scope admin."`
 	ReceiveTimeout time.Duration `key:"receive_timeout" unit:"duration" help:"Maximum time to send a request; without a key, 5s at most."`
@@ -111,6 +114,7 @@ func (c *Config) Validate() error {
 	c.validateCluster(&v)
 	c.JWT.validate(&v)
 	c.Limits.validate(&v)
+	c.Profiles.validate(&v, &c.JWT)
 	v.checkOneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.checkOneOf("log.format", c.Log.Format, "auto", "text", "json")
 	v.checkPositive("request_timeout", c.RequestTimeout)

@@ -67,7 +67,10 @@ func (r *Reader) Lookup(ctx context.Context, q Query, users []leaderboard.UserID
 		return nil
 	})
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
-		return r.lookupInStore(ctx, b, q, unique)
+		page, err = r.lookupInStore(ctx, b, q, unique)
+	}
+	if err == nil {
+		err = r.addIncluded(ctx, q.Include, leaderboard.SeasonKey{Board: b.ID, Season: page.Season.ID}, page.Lines)
 	}
 	return page, err
 }

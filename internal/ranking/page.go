@@ -26,10 +26,9 @@ type Page struct {
 // Start.
 type PageQuery struct {
 	Query
-	Limit   int   // 1 to maxLimit
-	Start   int64 // from 1; 0 means 1
-	Token   string
-	Details bool // set the Entry of each line
+	Limit int   // 1 to maxLimit
+	Start int64 // from 1; 0 means 1
+	Token string
 	// Scores selects entries by their scores. It cannot be combined with Start.
 	Scores ScoreRange
 }
@@ -87,8 +86,8 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 	if errors.Is(err, leaderboard.ErrRankUnavailable) && q.Start <= 1 {
 		page, err = r.pageFromStore(ctx, b, q)
 	}
-	if err == nil && q.Details {
-		err = r.addEntries(ctx, leaderboard.SeasonKey{Board: b.ID, Season: page.Season.ID}, page.Lines)
+	if err == nil {
+		err = r.addIncluded(ctx, q.Include, leaderboard.SeasonKey{Board: b.ID, Season: page.Season.ID}, page.Lines)
 	}
 	return page, err
 }

@@ -78,6 +78,7 @@ type Query struct {
 	Season   leaderboard.SeasonID // empty means the current season; SeasonLatest means the newest season with entries
 	Division leaderboard.Division
 	Method   leaderboard.Method
+	Include  Include
 }
 
 // The caller must not change the board.
@@ -122,8 +123,9 @@ type Line struct {
 	Rank        int64
 	// Current is true for the queried user among its neighbors.
 	Current bool
-	// Entry is set if the query requests details.
-	Entry *leaderboard.Entry
+	// Entry and Profile are set if the query includes them. Profile is nil if the user has none.
+	Entry   *leaderboard.Entry
+	Profile *leaderboard.Profile
 }
 
 func seasonOrCurrent(b *leaderboard.Board, id leaderboard.SeasonID, now time.Time) (leaderboard.Season, error) {
@@ -278,17 +280,14 @@ func hasPlace(e *leaderboard.Entry, d leaderboard.Division) bool {
 }
 
 func (r *Reader) addEntries(ctx context.Context, key leaderboard.SeasonKey, lines []Line) error {
-	for i := range lines {
+	return eachRead(ctx, len(lines), func(ctx context.Context, i int) error {
 		e, err := r.store.Entry(ctx, key, lines[i].User)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
+			return nil
 		}
 		lines[i].Entry = &e
-	}
-	return nil
+		return err
+	})
 }
 
 func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, positions []int64) (keys []leaderboard.RankKey, err error) {

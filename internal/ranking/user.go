@@ -53,13 +53,14 @@ type Target struct {
 // rank index cannot answer, Degraded is set and there are no neighbors. Errors:
 // [leaderboard.ErrEntryNotFound].
 func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool) (UserPage, error) {
-	return r.UserToRank(ctx, q, user, neighbors, details, 0)
+	q.Include.Entry = details
+	return r.UserToRank(ctx, q, user, neighbors, 0)
 }
 
 // UserToRank is [Reader.User], with the Target for a rank. Unless the rank is 0, a user without an entry
 // is no error, but [leaderboard.ErrRankUnavailable] is, if the user has no entry and the rank index cannot
 // answer. The rank must not be negative.
-func (r *Reader) UserToRank(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool, rank int64) (UserPage, error) {
+func (r *Reader) UserToRank(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, rank int64) (UserPage, error) {
 	if neighbors < 0 || neighbors > maxNeighbors {
 		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", maxNeighbors, neighbors)}
 	}
@@ -101,12 +102,24 @@ func (r *Reader) UserToRank(ctx context.Context, q Query, user leaderboard.UserI
 	if errors.Is(err, leaderboard.ErrEntryNotFound) {
 		return UserPage{}, noEntryError(b, q, user)
 	}
-	if err == nil && details && !page.NoEntry {
-		lines := []Line{page.Line}
-		err = r.addEntries(ctx, leaderboard.SeasonKey{Board: b.ID, Season: page.Season.ID}, lines)
-		page.Line = lines[0]
+	if err == nil {
+		err = r.addIncludedToUser(ctx, q.Include, &page)
 	}
 	return page, err
+}
+
+func (r *Reader) addIncludedToUser(ctx context.Context, include Include, page *UserPage) error {
+	lines := page.Neighbors
+	if len(lines) == 0 {
+		lines = []Line{page.Line}
+	}
+	err := r.addIncluded(ctx, include, leaderboard.SeasonKey{Board: page.Board.ID, Season: page.Season.ID}, lines)
+	for i := range lines {
+		if lines[i].User == page.User {
+			page.Line = lines[i]
+		}
+	}
+	return err
 }
 
 func noEntryError(b *leaderboard.Board, q Query, user leaderboard.UserID) error {

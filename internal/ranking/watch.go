@@ -142,11 +142,11 @@ func (r *Reader) feed(ctx context.Context, q PageQuery, f *feed) {
 }
 
 // readAfter returns how long the feed waits for a notification before it reads the page again.
-// A page without ranks changes when the index is available, and decayed scores change with the
-// time. This process gets no notification of other processes' seals and bans. So the feed also
+// A page without ranks changes when the index is available, decayed scores change with the time, and
+// profiles change without a notification. This process gets no notification of other processes' seals and bans. So the feed also
 // reads every other page after watchHeartbeat.
 func (r *Reader) readAfter(q *PageQuery, page *Page) time.Duration {
-	if page.Degraded || page.Filling || page.Board.Fades() {
+	if page.Degraded || page.Filling || page.Board.Fades() || q.Include.Profiles {
 		return watchPoll
 	}
 	if end := page.Season.End; q.Season == "" && !end.IsZero() {

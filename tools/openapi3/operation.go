@@ -54,7 +54,7 @@ func (g *generator) addMethod(paths object, md protoreflect.MethodDescriptor) {
 
 func newRoute(md protoreflect.MethodDescriptor, rule protoreflect.Message, several bool) *route {
 	r := &route{MethodDescriptor: md, door: extension(md, apiPackage+"door").Message(), http: rule, body: member(rule, "body").String()}
-	for _, verb := range []string{"get", "post", "patch", "delete"} {
+	for _, verb := range []string{"get", "post", "put", "patch", "delete"} {
 		if path := member(rule, protoreflect.Name(verb)).String(); path != "" {
 			r.verb, r.path = verb, strings.ReplaceAll(path, "{board.board_id}", "{board}")
 		}
@@ -145,14 +145,14 @@ func (g *generator) parameter(fd protoreflect.FieldDescriptor, in string, schema
 }
 
 func (g *generator) requestBody(r *route, examples []*example) object {
-	md, s := r.Input(), input
+	md, s, omit := r.Input(), input, r.inPath
 	if r.body != "*" {
+		omit = nil
 		md = md.Fields().ByName(protoreflect.Name(r.body)).Message()
 	}
 	if r.verb == "patch" && r.body != "*" {
 		s = change
 	}
-	omit := r.inPath
 	if g.hasBoard(r) {
 		omit = append(slices.Clone(omit), "board")
 	}
