@@ -167,6 +167,7 @@ func hostileArguments(t *testing.T) map[string][]string {
 		"board apply": {"-f", board}, "board diff": {"-f", board}, "board clone": {"b", "c"},
 		"match void": {"m", "--reason", "r"}, "match list": {}, "match show": {"m"}, "match restore": {"m", "--reason", "r"}, "submit-batch": {lines}, "retract-batch": {lines},
 		"submit": {"ada", "--points", "1"}, "top": {}, "rank": {"ada"}, "friends": {"ada", "bob"}, "stats": {"--rank", "1", "--score", "2"},
+		"profile get": {"ada"}, "profile set": {"ada", "--name", "Ada"}, "profile delete": {"ada", "--yes"},
 		"user": {"ada"}, "watch": {}, "result": {"ada", "m"}, "results": {"ada"}, "retract": {"ada", "m"}, "purge": {"ada", "--from", "2026-11-20T00:00:00Z"}, "correct": {"ada", "m", "--points", "1"}, "import": {input},
 		"export": {"entries"}, "board list": {}, "board show": {"b"}, "board create": {"b"}, "board update": {"b", "--title", "t"}, "board delete": {"b", "--yes"},
 		"season list": {}, "season show": {"202611"}, "season end": {"202611", "--yes"}, "ban": {"ada", "--yes"}, "ban list": {}, "ban search": {"ada"}, "audit": {}, "unban": {"ada"}, "erase": {"ada", "--yes"},

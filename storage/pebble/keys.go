@@ -20,7 +20,7 @@ import (
 //	b  board id, raw                           number of the board, 4 bytes, and the board as JSON
 //	k  list with length; key, raw              tag with length, and the value of the storage.Register
 //	h  list with length; tag with length; key, raw    nothing; the register has the tag
-//	a  list with length; key, raw              version of the storage.Row, uvarint, and its value; a removed row has no value
+//	a  list with length; key, raw              version of the storage.Row, uvarint, and its value; a row that was removed without Forget has no value
 //	a  list with length                         the version of RemoveRows, uvarint, unless it was storage.Last
 //	i  season                                   the incarnationRow: two uvarints
 //	n  user id, raw                            the user's bans as a JSON array

@@ -9,7 +9,7 @@ import (
 // ScoreCommands returns the commands that submit results and read ranks.
 func ScoreCommands(app *cli.App) []*cobra.Command {
 	return []*cobra.Command{
-		submitCommand(app), submitBatchCommand(app), exportCommand(app), topCommand(app), rankCommand(app), friendsCommand(app), statsCommand(app), userCommand(app),
+		submitCommand(app), submitBatchCommand(app), exportCommand(app), topCommand(app), rankCommand(app), friendsCommand(app), statsCommand(app), userCommand(app), profileCommand(app),
 		watchCommand(app), resultCommand(app), resultsCommand(app), correctCommand(app), retractCommand(app), retractBatchCommand(app), purgeCommand(app), matchCommand(app),
 	}
 }

@@ -39,7 +39,8 @@ func exportCommand(app *cli.App) *cobra.Command {
 
 "export entries" writes the entries in the order of their ranks. "export results" writes
 the current revision of every match result, and every retraction. As NDJSON, it also
-writes the void matches, the early ends of seasons, and the bans that concern the board.
+writes the profiles of the users, the void matches, the early ends of seasons, and the
+bans that concern the board.
 "leaderboard import" can fill a new board from the results: the two boards are then
 equal. Export linked boards too, for their bans and early ends. An import skips their
 results, because they come from the source. After the export, the command notes the
@@ -269,7 +270,7 @@ func ExportHeader(b *pb.Board) []string {
 }
 
 func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (n int64, seasons []string, err error) {
-	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season, IncludeBans: o.format == "ndjson", IncludeVoids: true, IncludeEnds: true})
+	stream, err := c.Admin.ExportResults(ctx, &pb.ExportResultsRequest{Board: BoardName(o.board), Season: o.season, IncludeBans: o.format == "ndjson", IncludeProfiles: o.format == "ndjson", IncludeVoids: true, IncludeEnds: true})
 	if err != nil {
 		return 0, nil, err
 	}
@@ -341,6 +342,8 @@ func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) 
 		return wrapMessage("void", res.GetVoid())
 	case res.GetEnd() != nil:
 		return wrapMessage("end", res.GetEnd())
+	case res.GetProfile() != nil:
+		return wrapMessage("profile", res.GetProfile())
 	}
 	b, err := restjson.Append(nil, res.GetResult())
 	if err != nil {

@@ -232,6 +232,9 @@ func (im *importer) add(c *chunk, r records.Record) error {
 		it, found, err = endItem(r)
 	}
 	if !found {
+		it, found, err = profileItem(r)
+	}
+	if !found {
 		it, err = im.item(r, im.matchPrefix)
 	}
 	var point *pointError

@@ -233,7 +233,7 @@ func (m *mapping) matches(r records.Record) bool {
 	return true
 }
 
-// item is one record as a submit, a retraction, a ban, a void match or an early end.
+// item is one record as a submit, a retraction, a ban, a void match, an early end or a profile.
 type item struct {
 	line    int64
 	raw     string
@@ -247,6 +247,7 @@ type item struct {
 	ban     *pb.Ban
 	void    *pb.ExportResultsResponse_Void
 	end     *pb.ExportResultsResponse_End
+	profile *pb.Profile
 }
 
 func endItem(r records.Record) (it item, ok bool, err error) {

@@ -19,7 +19,7 @@ func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, 
 	outcomes := make([]*pb.Outcome, 0, len(items))
 	for len(items) > 0 {
 		n := 0
-		for n < len(items) && !items[n].retract && items[n].ban == nil && items[n].void == nil && items[n].end == nil {
+		for n < len(items) && !items[n].retract && items[n].ban == nil && items[n].void == nil && items[n].end == nil && items[n].profile == nil {
 			n++
 		}
 		var answer []*pb.Outcome
@@ -30,6 +30,9 @@ func (im *importer) sendLane(ctx context.Context, items []item) ([]*pb.Outcome, 
 		case items[0].ban != nil:
 			n = 1
 			answer, err = im.setBan(ctx, items[0].ban)
+		case items[0].profile != nil:
+			answer, err = im.putProfiles(ctx, items)
+			n = len(answer)
 		case items[0].void != nil:
 			n = 1
 			answer, err = im.voidMatch(ctx, items[0].void)
