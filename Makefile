@@ -23,7 +23,7 @@ test: ## Run the tests that need no server and no network.
 	go test ./...
 
 .PHONY: generate
-generate: ## Generate code from the protos; the tree is clean afterwards.
+generate: ## Generate code from the protos, and the pages from web/; the tree is clean afterwards.
 	go generate ./...
 
 # Some official results must not be redistributed. The nightly run lacks them, and sets 0.

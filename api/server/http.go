@@ -154,15 +154,14 @@ func (s *Server) newMux() http.Handler {
 		addProbes(mux, s.options.Ready, s.options.Metrics)
 	}
 	gzip := newGzip()
-	mux.Handle("GET /{$}", gzip(web.Page(frameAncestors(s.options.FrameAncestors))))
+	for pattern, handler := range web.Handlers(frameAncestors(s.options.FrameAncestors)) {
+		mux.Handle("GET "+pattern, handler)
+	}
 	for path, document := range map[string][]byte{"/openapi.json": api.OpenAPI, "/openapi-v2.json": api.OpenAPIv2} {
 		mux.Handle("GET "+path, gzip(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(document)
 		})))
-	}
-	for _, path := range web.DocsPaths {
-		mux.Handle("GET "+path, web.Docs(frameAncestors(s.options.FrameAncestors)))
 	}
 	addFallback(mux)
 	return mux

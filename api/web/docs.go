@@ -13,11 +13,10 @@ import (
 //go:embed docs/index.html docs/start.js docs/*.gz
 var docs embed.FS
 
-// docsPolicy allows the files of this server only. Unlike the other page, the viewer is not inline.
-const docsPolicy = commonPolicy + "; style-src 'self'; script-src 'self'; frame-ancestors "
+const docsPolicy = commonPolicy + "; img-src data:; frame-ancestors "
 
-// Docs returns a handler that writes the page /docs, which shows openapi.json, and the files below /docs/.
-func Docs(frameAncestors string) http.Handler {
+// docsHandler returns a handler that writes the page /docs, which shows openapi.json, and the files below /docs/.
+func docsHandler(frameAncestors string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name := r.URL.Path[1:]
 		if name == "docs" {
@@ -31,7 +30,7 @@ func Docs(frameAncestors string) http.Handler {
 			return
 		}
 		data, err := docs.ReadFile(name + ".gz")
-		if err != nil { // not one of DocsPaths
+		if err != nil { // not one of docsPaths
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
@@ -47,5 +46,5 @@ func Docs(frameAncestors string) http.Handler {
 	})
 }
 
-// DocsPaths are the paths that [Docs] serves.
-var DocsPaths = []string{"/docs", "/docs/start.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"}
+// docsPaths are the paths that docsHandler serves.
+var docsPaths = []string{"/docs", "/docs/start.js", "/docs/swagger-ui-bundle.js", "/docs/swagger-ui.css"}

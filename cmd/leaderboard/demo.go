@@ -26,8 +26,6 @@ func demoCommand(app *cli.App) *cobra.Command {
 		Long: `Run a server on this machine, without keys, and play real results of men's
 international football from 1990 to 2019 into its boards:
 
-  default            points in the current month: each match counts at the time
-                     when the demo submits it
   football           3 points for a win, 1 for a draw; goal difference and goals
                      break ties
 

@@ -86,9 +86,14 @@ func (b *browser) visit(url string) {
 	b.do(chromedp.Navigate("about:blank"), chromedp.Navigate(url))
 }
 
+// queries are the functions find and all of the expressions. They look into the shadow root of the page or of the
+// embedded element.
+const queries = `const root = document.querySelector("lb-app, leader-board")?.shadowRoot, find = s => root?.querySelector(s) ?? document.querySelector(s),
+	all = s => [...(root ?? document).querySelectorAll(s)];`
+
 func (b *browser) eval(expression string) string {
 	b.t.Helper()
-	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("String("+expression+")"))
+	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[string]("(() => { "+queries+" return String("+expression+") })()"))
 	if err != nil {
 		b.t.Fatalf("%s: %v", expression, err)
 	}
@@ -98,7 +103,7 @@ func (b *browser) eval(expression string) string {
 func (b *browser) waitForText(selector string, parts ...string) {
 	b.t.Helper()
 	b.waitFor(fmt.Sprintf("%s contains %q", selector, parts), func() (string, bool) {
-		text := strings.Join(strings.Fields(b.eval(fmt.Sprintf("document.querySelector(%q)?.innerText", selector))), " ")
+		text := strings.Join(strings.Fields(b.eval(fmt.Sprintf("find(%q)?.innerText", selector))), " ")
 		for _, part := range parts {
 			if !strings.Contains(text, part) {
 				return text, false
@@ -131,24 +136,44 @@ func (b *browser) waitFor(condition string, done func() (string, bool)) {
 // choose also sends the event that a user's choice would send.
 func (b *browser) choose(id, value string) {
 	b.t.Helper()
-	b.waitForValue(fmt.Sprintf("[...document.getElementById(%q).options].some(o => o.value === %q)", id, value), "true")
-	b.eval(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("change", { bubbles: true })); })(document.getElementById(%q))`, value, id))
+	b.waitForValue(fmt.Sprintf("[...(find('#%s')?.options ?? [])].some(o => o.value === %q)", id, value), "true")
+	b.eval(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("change", { bubbles: true })); })(find("#%s"))`, value, id))
 }
 
+func (b *browser) click(selector string) {
+	b.t.Helper()
+	b.waitForValue(fmt.Sprintf("find(%q) !== null", selector), "true")
+	b.eval(fmt.Sprintf("find(%q).click()", selector))
+}
+
+// submit writes text into the input with an id, and submits its form.
 func (b *browser) submit(id, text string) {
 	b.t.Helper()
-	b.eval(fmt.Sprintf(`document.getElementById(%q).value = ""`, id))
-	b.do(chromedp.SendKeys(chromedp.CSS("#"+id), text+"\n"))
+	b.waitForValue(fmt.Sprintf("find('#%s') !== null", id), "true")
+	b.eval(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("input", { bubbles: true })); e.form.requestSubmit(); })(find("#%s"))`, text, id))
 }
 
-// checkFits checks that nothing is wider than the window, and that no rank, score, heading or
-// detail of a user is cut off.
+// search opens the search, and submits text in its input with an id: user or rank.
+func (b *browser) search(id, text string) {
+	b.t.Helper()
+	b.click(".find")
+	b.submit(id, text)
+}
+
+// rows waits for the ranks, names, details and scores of the list and the podium, in the order of the ranking.
+func (b *browser) rows(want string) {
+	b.t.Helper()
+	b.waitForValue(`[...all(".podium .step"), ...all(".rows .row[data-user]").sort((x, y) => x.dataset.index - y.dataset.index)].map(e =>
+		[".rank", ".name", ".ties", ".score"].map(s => e.querySelector(s)?.innerText).filter(Boolean).join(" ")).join(", ")`, want)
+}
+
+// checkFits checks that nothing is wider than the window, and that no rank, score or figure is cut off.
 func (b *browser) checkFits() {
 	b.t.Helper()
 	if got := b.eval("document.documentElement.scrollWidth - innerWidth"); strings.TrimPrefix(got, "-") == got && got != "0" {
 		b.t.Errorf("the page at %s is %s pixels wider than the window, want 0", b.eval("location.href"), got)
 	}
-	if cut := b.eval(`[...document.querySelectorAll("td.rank, td.score, th, dd")].filter(e => e.scrollWidth > e.clientWidth + 1 && e.offsetParent).map(e => e.innerText)`); cut != "" {
+	if cut := b.eval(`all(".rank, .score, dd, .status, button").filter(e => e.scrollWidth > e.clientWidth + 1 && e.clientWidth && !e.closest("[popover]")).map(e => e.className + " " + e.innerText)`); cut != "" {
 		b.t.Errorf("the page at %s cuts off %s, want nothing cut off", b.eval("location.href"), cut)
 	}
 }

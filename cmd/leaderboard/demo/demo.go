@@ -10,9 +10,7 @@ import (
 	"encoding/csv"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -21,7 +19,6 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
@@ -32,7 +29,7 @@ import (
 //go:embed football_1990_2019.csv.gz
 var football []byte
 
-// The boards of the demo, besides the default board. The last three are linked to sourceBoard.
+// The boards of the demo. The last three are linked to sourceBoard.
 const (
 	sourceBoard  = "football"
 	yearlyBoard  = "football-yearly"
@@ -181,35 +178,32 @@ func (r *replayer) submit(ctx context.Context, matches []Match) (applied bool, e
 	if len(matches) == 0 {
 		return false, nil
 	}
-	batches := map[string][]*pb.Result{}
+	results := make([]*pb.Result, 0, 2*len(matches))
 	for i := range matches {
 		m := &matches[i]
-		r.add(batches, m, m.Home, m.HomeGoals, m.AwayGoals)
-		r.add(batches, m, m.Away, m.AwayGoals, m.HomeGoals)
+		results = append(results, m.result(m.Home, m.HomeGoals, m.AwayGoals), m.result(m.Away, m.AwayGoals, m.HomeGoals))
 	}
-	for _, board := range slices.Sorted(maps.Keys(batches)) {
-		var res *pb.BatchSubmitScoresResponse
-		err := client.Retry(ctx, func() (err error) {
-			res, err = r.Scores.BatchSubmitScores(ctx, &pb.BatchSubmitScoresRequest{Board: board, Results: batches[board]})
-			return err
-		})
-		if err != nil {
-			return false, r.WrapError(err)
-		}
-		for _, o := range res.GetOutcomes() {
-			switch o.GetStatus() {
-			case pb.Outcome_APPLIED:
-				applied = true
-			case pb.Outcome_DUPLICATE:
-			default:
-				return false, fmt.Errorf("demo: the server answers %s %s to match %s of %s on board %s; start with an empty --data", o.GetStatus(), o.GetDetail(), o.GetMatchId(), o.GetUserId(), board)
-			}
+	var res *pb.BatchSubmitScoresResponse
+	if err := client.Retry(ctx, func() (err error) {
+		res, err = r.Scores.BatchSubmitScores(ctx, &pb.BatchSubmitScoresRequest{Board: sourceBoard, Results: results})
+		return err
+	}); err != nil {
+		return false, r.WrapError(err)
+	}
+	for _, o := range res.GetOutcomes() {
+		switch o.GetStatus() {
+		case pb.Outcome_APPLIED:
+			applied = true
+		case pb.Outcome_DUPLICATE:
+		default:
+			return false, fmt.Errorf("demo: the server answers %s %s to match %s of %s on board %s; start with an empty --data", o.GetStatus(), o.GetDetail(), o.GetMatchId(), o.GetUserId(), sourceBoard)
 		}
 	}
 	return applied, nil
 }
 
-func (r *replayer) add(batches map[string][]*pb.Result, m *Match, team string, scored, conceded int64) {
+// result returns the result of a team that scored and conceded goals.
+func (m *Match) result(team string, scored, conceded int64) *pb.Result {
 	points, outcome := int64(0), "loss"
 	switch {
 	case scored > conceded:
@@ -219,46 +213,43 @@ func (r *replayer) add(batches map[string][]*pb.Result, m *Match, team string, s
 	}
 	// Different microseconds keep the matches of a day in order.
 	number, _ := strconv.ParseInt(m.ID, 10, 64)
-	for board, result := range map[string]*pb.Result{
-		sourceBoard: {
-			TieBreakers: []int64{scored - conceded, scored},
-			AchievedAt:  timestamppb.New(m.Date.Add(12*time.Hour + time.Duration(number)*time.Microsecond)),
-			Attributes:  map[string]string{"result": outcome},
-			Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
-				"match": structpb.NewStringValue(m.String()), "tournament": structpb.NewStringValue(m.Tournament),
-			}},
-		},
-		string(leaderboard.DefaultBoard): {},
-	} {
-		result.UserId, result.MatchId, result.Points = team, m.ID, &points
-		batches[board] = append(batches[board], result)
+	return &pb.Result{
+		UserId: team, MatchId: m.ID, Points: &points,
+		TieBreakers: []int64{scored - conceded, scored},
+		AchievedAt:  timestamppb.New(m.Date.Add(12*time.Hour + time.Duration(number)*time.Microsecond)),
+		Attributes:  map[string]string{"result": outcome},
+		Metadata: &structpb.Struct{Fields: map[string]*structpb.Value{
+			"match": structpb.NewStringValue(m.String()), "tournament": structpb.NewStringValue(m.Tournament),
+		}},
 	}
 }
 
 func (r *replayer) welcome() {
 	r.Printf(`
-  The demo plays %d real football matches of %d to %d. Watch them here.
+  The demo plays %[7]d real football matches of %[8]d to %[9]d. Watch them here.
   It submits each result to the board football. Boards by year, by month and of
   the wins are linked to this board, and count the result too.
 
-  The web page. The first link shows the points of all matches so far; there,
-  all matches count as played today. The second link shows the points of the
-  newest year:
-    %s/
-    %s/#board=%s&season=latest
+  The web page: all points so far; the points of the newest year; a big screen;
+  and the ranking as a part of other sites:
+    %[1]s/#board=%[2]s
+    %[1]s/#board=%[3]s&season=latest
+    %[1]s/embed?mode=kiosk&board=%[2]s
+    %[1]s/gallery
 
   REST:
-    curl %s/v1/scores
-    curl '%s/v1/boards/%s/scores?season=latest'
+    curl %[1]s/v1/boards/%[2]s/scores
+    curl '%[1]s/v1/boards/%[4]s/scores?season=latest'
 
   The terminal:
-    leaderboard watch --server %s
-    leaderboard top --server %s -b %s -s latest
+    leaderboard watch --server %[6]s -b %[2]s
+    leaderboard top --server %[6]s -b %[5]s -s latest
 
   Press Ctrl-C to stop.
 
-`, len(r.matches), r.matches[0].Date.Year(), r.matches[len(r.matches)-1].Date.Year(),
-		r.url, r.url, yearlyBoard, r.url, r.url, winsBoard, r.Server, r.Server, monthlyBoard)
+`,
+		r.url, sourceBoard, yearlyBoard, winsBoard, monthlyBoard, r.Server,
+		len(r.matches), r.matches[0].Date.Year(), r.matches[len(r.matches)-1].Date.Year())
 }
 
 // draw draws the board of the last match's year on a terminal, and prints the top teams of each year

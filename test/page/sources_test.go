@@ -1,0 +1,131 @@
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/open-leaderboard/leaderboard/test/needs"
+)
+
+const sources = "../../web"
+
+// installModules installs the packages of package-lock.json into the user's cache, unless an earlier run has.
+// It returns the folder node_modules.
+func installModules(t *testing.T) string {
+	t.Helper()
+	needs.Programs(t, "node", "npm")
+	lock, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(cache, "leaderboard-test-page", fmt.Sprintf("%x", sha256.Sum256(lock))[:16])
+	modules := filepath.Join(dir, "node_modules")
+	if _, err := os.Stat(filepath.Join(modules, ".package-lock.json")); err == nil { // npm writes it at the end
+		return modules
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"package.json", "package-lock.json"} {
+		copyFile(t, name, filepath.Join(dir, name))
+	}
+	run(t, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
+	return modules
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func run(t *testing.T, dir, name string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s", filepath.Base(name), strings.Join(args, " "), err, out)
+	}
+}
+
+func TestTypesOfThePages(t *testing.T) {
+	needs.Slow(t, "page")
+	modules, dir := installModules(t), t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(sources)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	run(t, dir, filepath.Join(modules, ".bin", "tsc"), "--project", ".")
+}
+
+// The libraries in web/lib are those of npm.
+func TestLibrariesAreUnchanged(t *testing.T) {
+	needs.Slow(t, "page")
+	modules, lib := installModules(t), os.DirFS(filepath.Join(sources, "lib"))
+	if err := fs.WalkDir(lib, ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		got, err := fs.ReadFile(lib, name)
+		if err != nil {
+			return err
+		}
+		if want, err := os.ReadFile(filepath.Join(modules, name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("web/lib/%s differs from npm's, %v", name, err)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// axe finds no violation on any page, in light and dark colors.
+func TestPagesAreAccessible(t *testing.T) {
+	needs.Slow(t, "page")
+	axe, err := os.ReadFile(filepath.Join(installModules(t), "axe-core", "axe.min.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	race := startRace(t)
+	_, stub := startStub(t)
+	for _, theme := range []string{"light", "dark"} {
+		b := openBrowser(t, 1200, 900)
+		for url, ready := range map[string]string{
+			race + "/#board=race": ".podium", race + "/#board=race&user=ada": ".card .figures", race + "/#board=nope": ".problem", race + "/#board=empty": ".empty",
+			stub.URL + "/#board=b": ".rows .row[data-user]", stub.URL + "/embed?board=b&theme=" + theme: ".podium", stub.URL + "/embed?board=b&mode=kiosk&theme=" + theme: ".podium",
+			stub.URL + "/gallery": "#examples section",
+		} {
+			b.visit(url)
+			b.eval(`(localStorage.setItem("leaderboard.theme", "` + theme + `"), document.documentElement.dataset.theme = "` + theme + `")`)
+			b.waitForValue(fmt.Sprintf("find(%q) !== null", ready), "true")
+			if _, err := chromedp.Run(b.ctx, chromedp.Evaluate[string](string(axe)+`; ""`)); err != nil {
+				t.Fatal(err)
+			}
+			b.eval(`(globalThis.found = "", axe.run({ resultTypes: ["violations"] }).then(r => { globalThis.found = "done: " + r.violations.map(v => v.id + " " + v.nodes.slice(0, 3).map(n => n.html.slice(0, 150) + " " + n.failureSummary)).join("\n") }), 0)`)
+			b.waitFor("axe is done", func() (string, bool) { found := b.eval("globalThis.found"); return found, found != "" })
+			if found := b.eval("globalThis.found"); found != "done: " {
+				t.Errorf("axe found at %s, %s: %s", url, theme, found)
+			}
+		}
+	}
+}
