@@ -261,7 +261,7 @@ func TestEmbeddedElement(t *testing.T) {
 	b.waitForText("h2", "A board")
 	b.waitForText(".facts", "November 2026", "Endet in", "Spieler: 1.000.000")
 	b.waitForText(".podium", "user 1", "user 2", "user 3")
-	b.waitForText(".rows", "4 US user 4 1.999.992 5 US user 5 1.999.990")
+	b.waitForText(".rows", "4 U4 user 4 1.999.992 5 U5 user 5 1.999.990")
 	b.waitForText(".foot", "Ganze Rangliste")
 	b.waitForValue(`find(".foot a").href`, server.URL+"/#board=b")
 	b.waitForValue(`getComputedStyle(find(".frame")).backgroundColor`, "rgb(20, 25, 37)") // dark

@@ -76,6 +76,9 @@ export class Client {
           if (data && !event.startsWith("event: ")) got(JSON.parse(data) as Leaderboard);
         }
       }
+    } catch (error) {
+      if (stop.aborted || error instanceof Problem) throw error;
+      throw new Problem("network", "", String(error)); // the stream broke, or was silent
     } finally {
       clearTimeout(timer);
     }
