@@ -66,7 +66,7 @@ export class Card extends LitElement {
     this.requestUpdate();
   }
 
-  private close = () => { this.dispatchEvent(new CustomEvent("close-card", { bubbles: true })); };
+  private close = () => { this.dispatchEvent(new CustomEvent("close-card", { bubbles: true, composed: true })); };
 
   protected override render(): TemplateResult {
     const { t } = this.format.language, e: { user_id: string; profile?: Profile } = this.score ?? { user_id: this.user };
@@ -94,7 +94,7 @@ export class Card extends LitElement {
         ${board.tie_breakers.map((tie, k) => html`<div><dt>${tie.name.replaceAll("_", " ")}</dt><dd>${format.number(s.tie_breakers?.[k] ?? 0)}</dd></div>`)}
       </dl>
       ${this.stats && this.stats.histogram.length > 1 ? histogram(this.stats, board, format, s.score) : nothing}
-      <p class="actions"><button @click=${() => this.dispatchEvent(new CustomEvent("choose-me", { bubbles: true, detail: mine ? "" : this.user }))}>
+      <p class="actions"><button @click=${() => this.dispatchEvent(new CustomEvent("choose-me", { bubbles: true, composed: true, detail: mine ? "" : this.user }))}>
         ${t(mine ? "notMe" : "thisIsMe")}</button>
         ${s.rank === undefined ? nothing : html`<a class="button" href=${formatLink({ ...ranking.subject!, rank: this.position(s) })}>${t("showInList")}</a>`}</p>`;
   }
