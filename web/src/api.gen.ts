@@ -114,6 +114,7 @@ export type Entry = {
   list_rank?: number;
   match_id?: string;
   metadata?: Record<string, unknown>;
+  profile?: Profile;
   rank?: number;
   score: number;
   score_exact?: string;
@@ -121,12 +122,13 @@ export type Entry = {
   user_id: string;
 };
 
-export type ErrorReason = "INVALID_ARGUMENT" | "METHOD_UNAVAILABLE" | "UNAUTHENTICATED" | "SCOPE_REQUIRED" | "BOARD_DENIED" | "CROSS_ORIGIN" | "BOARD_NOT_FOUND" | "SEASON_NOT_FOUND" | "ENTRY_NOT_FOUND" | "RESULT_NOT_FOUND" | "MATCH_NOT_FOUND" | "API_KEY_NOT_FOUND" | "NO_SUCH_ROUTE" | "EMPTY_ID" | "METHOD_NOT_ALLOWED" | "MESSAGE_TIMEOUT" | "BOARD_EXISTS" | "FLOOR" | "OUT_OF_RANGE" | "SEASON_CLOSED" | "SEASON_ENDED" | "SEASON_LIMIT" | "USER_ERASED" | "DELETED" | "REVISION_CHANGED" | "NOT_SEALED" | "MATCHES_FILLING" | "LAST_ADMIN_KEY" | "BODY_TOO_LARGE" | "HOST_DENIED" | "RATE_LIMITED" | "TOO_MANY_WATCHERS" | "TOO_MANY_MESSAGES" | "INTERNAL" | "FORMAT" | "UNSUPPORTED" | "UNAVAILABLE" | "RANK_UNAVAILABLE" | "SERVER_STOPPING" | "STREAM_EXPIRED" | "TIMEOUT" | "CANCELED" | "INVALID";
+export type ErrorReason = "INVALID_ARGUMENT" | "METHOD_UNAVAILABLE" | "UNAUTHENTICATED" | "SCOPE_REQUIRED" | "BOARD_DENIED" | "CROSS_ORIGIN" | "BOARD_NOT_FOUND" | "SEASON_NOT_FOUND" | "ENTRY_NOT_FOUND" | "RESULT_NOT_FOUND" | "MATCH_NOT_FOUND" | "API_KEY_NOT_FOUND" | "NO_SUCH_ROUTE" | "EMPTY_ID" | "METHOD_NOT_ALLOWED" | "MESSAGE_TIMEOUT" | "BOARD_EXISTS" | "FLOOR" | "OUT_OF_RANGE" | "SEASON_CLOSED" | "SEASON_ENDED" | "SEASON_LIMIT" | "USER_ERASED" | "DELETED" | "REVISION_CHANGED" | "NOT_SEALED" | "MATCHES_FILLING" | "LAST_ADMIN_KEY" | "BODY_TOO_LARGE" | "HOST_DENIED" | "RATE_LIMITED" | "TOO_MANY_WATCHERS" | "TOO_MANY_MESSAGES" | "INTERNAL" | "FORMAT" | "UNSUPPORTED" | "UNAVAILABLE" | "RANK_UNAVAILABLE" | "SERVER_STOPPING" | "STREAM_EXPIRED" | "TIMEOUT" | "CANCELED" | "INVALID" | "PROFILE_NOT_FOUND";
 
 export type GetResultResponse = {
   board: string;
   history?: (Act)[];
   match_id: string;
+  profile?: Profile;
   reason: string;
   result?: Result;
   revision: number;
@@ -204,6 +206,7 @@ export type GetUserScoreUserScore = {
   neighbors_clipped_above: boolean;
   neighbors_clipped_below: boolean;
   percentile?: number;
+  profile?: Profile;
   rank?: number;
   score?: number;
   score_exact?: string;
@@ -309,6 +312,16 @@ export type ListUserScoresUserScores = {
   user_id: string;
 };
 
+export type Profile = {
+  attributes?: Record<string, unknown>;
+  avatar_url?: string;
+  country?: string;
+  display_name?: string;
+  revision?: number;
+  updated_at?: string;
+  user_id?: string;
+};
+
 export type Result = {
   achieved_at?: string;
   attributes?: Record<string, string>;
@@ -328,11 +341,11 @@ export const parameters: Record<string, readonly string[]> = {
   getBoard: [""],
   getSeason: ["checksum"],
   getStats: ["season", "division", "method", "rank", "score", "buckets"],
-  getUserScore: ["season", "division", "method", "neighbors", "include_metadata", "to_rank"],
+  getUserScore: ["season", "division", "method", "neighbors", "include_metadata", "to_rank", "include_profile"],
   listBoards: [""],
-  listScores: ["season", "division", "method", "limit", "page_token", "start_rank", "include_metadata", "min_score", "max_score"],
+  listScores: ["season", "division", "method", "limit", "page_token", "start_rank", "include_metadata", "min_score", "max_score", "include_profile"],
   listSeasons: ["limit", "page_token"],
-  listUserResults: ["season", "limit", "page_token"],
+  listUserResults: ["season", "limit", "page_token", "include_profile"],
   listUserScores: ["method"],
-  watchScores: ["season", "division", "method", "limit"],
+  watchScores: ["season", "division", "method", "limit", "include_metadata", "include_profile"],
 };

@@ -25,7 +25,7 @@ func profileGetCommand(app *cli.App) *cobra.Command {
 		Use: "get USER", Short: "Show the profile of a user", Args: cli.Exactly("USER"),
 		Example: "  leaderboard profile get ada",
 	}
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		res, err := c.Scores.GetProfile(ctx, &pb.GetProfileRequest{UserId: args[0]})
 		if err != nil {
 			return err
@@ -62,7 +62,7 @@ removes a part.`,
 	f.StringVar(&country, "country", "", "`code` of a country (ISO 3166-1 alpha-3), such as GBR")
 	f.StringVar(&attributes, "attributes", "", "`JSON` object; it replaces all attributes")
 	f.StringVar(&reason, "reason", "", "`reason` for the audit log")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		p := &pb.Profile{}
 		res, err := c.Scores.GetProfile(ctx, &pb.GetProfileRequest{UserId: args[0]})
 		if err != nil && status.Code(err) != codes.NotFound {
@@ -107,7 +107,7 @@ func profileDeleteCommand(app *cli.App) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "`reason` for the audit log")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	return jsonCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
+	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		if err := app.Confirm(yes, fmt.Sprintf("Delete the profile of user %s?", args[0]), args[0]); err != nil {
 			return err
 		}
