@@ -52,7 +52,7 @@ func TestReference(t *testing.T) {
 // missing here, so that nobody forgets the cure of a new one.
 var reasonCures = map[string]string{
 	"INVALID_ARGUMENT": "", "METHOD_UNAVAILABLE": "", "METHOD_NOT_ALLOWED": "", "MESSAGE_TIMEOUT": "", "BOARD_EXISTS": "", "RESULT_NOT_FOUND": "",
-	"REVISION_CHANGED": "Read the result, and repeat the change with the next revision if it is still right.", "MATCHES_FILLING": "", "LAST_ADMIN_KEY": "",
+	"REVISION_CHANGED": "Read the result, and repeat the change with the next revision if it is still right.", "MATCHES_FILLING": "", "LAST_ADMIN_KEY": "", "PROFILE_NOT_FOUND": "",
 	"RATE_LIMITED": "", "TOO_MANY_WATCHERS": "", "TOO_MANY_MESSAGES": "", "UNAVAILABLE": "", "RANK_UNAVAILABLE": "", "SERVER_STOPPING": "", "STREAM_EXPIRED": "", "TIMEOUT": "", "INVALID": "",
 	"UNAUTHENTICATED":   "Send `Authorization: Bearer KEY`. `leaderboard key create` creates keys.",
 	"SCOPE_REQUIRED":    "Use a key with the scope that the message names.",

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
@@ -201,7 +200,7 @@ func TestACutListIsAnError(t *testing.T) {
 	if _, err := s.SetBan(ctx, ban); err != nil {
 		t.Fatal(err)
 	}
-	if err := engine.New(s).AppendAct(ctx, leaderboard.Act{ID: "a", At: stepsEpoch}); err != nil {
+	if err := s.AppendAct(ctx, leaderboard.Act{ID: "a", At: stepsEpoch}); err != nil {
 		t.Fatal(err)
 	}
 	for stmt, list := range map[string]func(*testStore) error{
@@ -212,7 +211,7 @@ func TestACutListIsAnError(t *testing.T) {
 			return err
 		},
 		selectListRows: func(s *testStore) (err error) {
-			for _, e := range engine.New(s).Acts(ctx, leaderboard.ActKey{}) {
+			for _, e := range s.Acts(ctx, leaderboard.ActKey{}) {
 				err = e
 			}
 			return err

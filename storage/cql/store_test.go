@@ -28,3 +28,8 @@ func (s *testStore) forgetPages() { s.engineStore = engine.New(s.Store) }
 func (s *testStore) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
 	return s.Store.Erase(ctx, user, at)
 }
+
+// FinishRankChange is ambiguous otherwise.
+func (s *testStore) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
+	return s.engineStore.FinishRankChange(ctx, c, update)
+}

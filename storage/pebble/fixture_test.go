@@ -51,6 +51,11 @@ func (s *testStore) Erase(ctx context.Context, user leaderboard.UserID, at time.
 	return s.engineStore.Erase(ctx, user, at)
 }
 
+// FinishRankChange is ambiguous otherwise.
+func (s *testStore) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
+	return s.engineStore.FinishRankChange(ctx, c, update)
+}
+
 func mustClose(t testing.TB, s *testStore) {
 	t.Helper()
 	if err := s.Close(); err != nil {

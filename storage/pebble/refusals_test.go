@@ -6,7 +6,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
@@ -15,7 +14,7 @@ func TestSeasonLimit(t *testing.T) {
 	fs := vfs.NewMem()
 	s := mustOpen(t, "data", Options{FS: fs})
 	s.maxSeasons = 4
-	storagetest.RunSeasonLimit(t, engine.New(s), s.maxSeasons)
+	storagetest.RunSeasonLimit(t, s.engineStore, s.maxSeasons)
 	b, err := s.Board(t.Context(), "daily")
 	if err != nil {
 		t.Fatal(err)
