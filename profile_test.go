@@ -22,7 +22,7 @@ func TestProfileCheck(t *testing.T) {
 			p.DisplayName = "Zoë 🏳️‍🌈 👩🏽‍🚀 🏴󠁧󠁢󠁥󠁮󠁧󠁿 1️⃣ 🇬🇧"
 		}, ""},
 		{"scripts from right to left", func(p *Profile) { p.DisplayName = "שלום عليكم" }, ""},
-		{"a script that needs joiners", func(p *Profile) { p.DisplayName = "श्री र्‍क می‌خواهم" }, ""},
+		{"a script that needs joiners", func(p *Profile) { p.DisplayName = "श्री र्\u200dक می\u200cخواهم" }, ""},
 		{"the longest name", func(p *Profile) { p.DisplayName = long(256) }, ""},
 		{"a longer name", func(p *Profile) { p.DisplayName = long(257) }, "display_name"},
 		{"a control character", func(p *Profile) { p.DisplayName = "a\nb" }, "display_name"},

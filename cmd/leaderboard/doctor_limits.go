@@ -18,7 +18,7 @@ func openFileLimit() (limit uint64, ok bool) {
 // diskSpace returns the free and the total bytes of the disk with a folder.
 func diskSpace(folder string) (free, total int64, ok bool) {
 	var s unix.Statfs_t
-	if err := unix.Statfs(folder, &s); err != nil || s.Bsize <= 0 || uint64(s.Blocks) > math.MaxInt64/uint64(s.Bsize) {
+	if err := unix.Statfs(folder, &s); err != nil || s.Bsize <= 0 || uint64(s.Blocks) > math.MaxInt64/uint64(s.Bsize) { //nolint:unconvert // as above
 		return 0, 0, false
 	}
 	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), true //nolint:unconvert // the types differ between systems
