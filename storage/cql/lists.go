@@ -171,7 +171,10 @@ func (s *Store) RowRanges(ctx context.Context, ranges ...storage.RowRange) ([][]
 
 // keyAfter returns the least key that is greater than all keys with the prefix.
 func keyAfter(prefix []byte) []byte {
-	end := bytes.TrimRight(slices.Clone(prefix), "\xff")
+	end := slices.Clone(prefix)
+	for end[len(end)-1] == 0xff {
+		end = end[:len(end)-1]
+	}
 	end[len(end)-1]++
 	return end
 }

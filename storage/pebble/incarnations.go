@@ -23,16 +23,21 @@ import (
 type incarnationRow struct {
 	number  uint64
 	removed uint64 // the final standings of smaller incarnations were removed
+	opened  bool   // since the last deletion
 }
 
 func (r *incarnationRow) decode(b []byte) error {
 	d := decoder{b: b}
-	r.number, r.removed = d.uvarint(), d.uvarint()
+	r.number, r.removed, r.opened = d.uvarint(), d.uvarint(), d.byte() != 0
 	return d.checkEnd("incarnation")
 }
 
 func (r *incarnationRow) append(dst []byte) []byte {
-	return binary.AppendUvarint(binary.AppendUvarint(dst, r.number), r.removed)
+	dst = binary.AppendUvarint(binary.AppendUvarint(dst, r.number), r.removed)
+	if r.opened {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
 }
 
 // data is the key prefix of a season or a board. incarnationKey returns the key of the season's
@@ -79,12 +84,15 @@ func (s *Store) Incarnations(ctx context.Context, id leaderboard.BoardID) ([]sto
 		return nil, err
 	}
 	prefix := incarnationKey(boardPrefix(bd.number))
-	if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, _ []byte) (bool, error) {
+	if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
 		_, season, _, ok := parseSeasonKey(key[1:])
-		if !ok {
-			return false, errFormat("key of an incarnation")
+		var row incarnationRow
+		if err := row.decode(value); err != nil || !ok {
+			return false, errFormat("incarnation")
 		}
-		seasons = append(seasons, season)
+		if row.opened {
+			seasons = append(seasons, season)
+		}
 		return true, nil
 	}); err != nil {
 		return nil, err
@@ -113,12 +121,14 @@ func (s *Store) OpenIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 		return storage.Incarnation{}, err
 	}
 	key := incarnationKey(makeSeasonRowKey(bd.number, season))
-	found, err := s.has(key)
-	if err != nil || found {
+	var row incarnationRow
+	_, err = s.get(key, row.decode)
+	if err != nil || row.opened {
 		unlock()
 	} else {
 		batch := s.db.NewBatch()
-		if err = batch.Set(key, (&incarnationRow{}).append(nil), nil); err != nil {
+		row.opened = true
+		if err = batch.Set(key, row.append(nil), nil); err != nil {
 			unlock()
 			return storage.Incarnation{}, errUnavailable("write", err)
 		}
@@ -138,7 +148,7 @@ func (s *Store) endIncarnations(ctx context.Context, batch *pebble.Batch, data [
 		if err := row.decode(value); err != nil {
 			return false, err
 		}
-		row.number++
+		row.number, row.opened = row.number+1, false
 		return true, batch.Set(key, row.append(nil), nil)
 	})
 }

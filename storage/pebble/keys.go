@@ -22,7 +22,7 @@ import (
 //	h  list with length; tag with length; key, raw    nothing; the register has the tag
 //	a  list with length; key, raw              version of the storage.Row, uvarint, and its value; a row that was removed without Forget has no value
 //	a  list with length                         the version of RemoveRows, uvarint, unless it was storage.Last
-//	i  season                                   the incarnationRow: two uvarints
+//	i  season                                   the incarnationRow: two uvarints, and 1 byte
 //	n  user id, raw                            the user's bans as a JSON array
 //	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
 //	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
