@@ -485,7 +485,7 @@ func TestGzip(t *testing.T) {
 		t.Fatalf("batch: %s %s", res.Status, body)
 	}
 	const list = "/v1/scores?limit=100"
-	for _, path := range []string{list, "/openapi.json", "/"} {
+	for _, path := range []string{list, "/openapi.json", "/embed.js"} {
 		_, plain := request(t, "GET", "http://"+rest+path, "")
 		res, zipped := request(t, "GET", "http://"+rest+path, "", "Accept-Encoding", "gzip")
 		r, err := gzip.NewReader(strings.NewReader(zipped))

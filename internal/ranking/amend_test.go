@@ -262,7 +262,7 @@ func TestADamagedUserDoesNotStopAmendments(t *testing.T) {
 	if err := s.Erase(t.Context(), "cyd"); err != nil {
 		t.Errorf("Erase: %v", err)
 	}
-	s.wantList(dayQuery, "dan 5 1")
+	s.wantList(dayQuery, "bad 8 1", "dan 5 2")
 	for m, err := range f.store.FinalMarks(t.Context()) {
 		if err != nil || m.User != "bad" {
 			t.Errorf("a mark of %s remains, error %v; want only the mark of user bad", m.User, err)
