@@ -27,7 +27,9 @@ func TestReplayDeadLetters(t *testing.T) {
 		}
 		broken := &sarama.ProducerMessage{Topic: c.topics.Results(), Key: sarama.StringEncoder("eve"), Value: sarama.StringEncoder("\xff")}
 		large := &sarama.ProducerMessage{Topic: c.topics.Results(), Key: sarama.StringEncoder("big"), Value: sarama.StringEncoder(strings.Repeat("x", 300<<10))}
-		c.send(message(late), asJSON, broken, large)
+		asProtobuf := message(late)
+		asProtobuf.Topic = c.topics.Results()
+		c.send(asProtobuf, asJSON, broken, large)
 		c.read(c.topics.DeadLetters(), 4)
 
 		read := func(q consumer.DeadLetterQuery) map[string]*consumer.DeadLetter {
