@@ -11,6 +11,8 @@ import (
 	"math"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/open-leaderboard/leaderboard"
 )
 
@@ -54,6 +56,19 @@ type Environment struct {
 	// Parallel is how many concurrent calls of the backend one call of the engine may make.
 	Parallel int
 	Now      func() time.Time
+}
+
+// ForEach calls do for each i below n, up to Parallel calls at a time, and returns the first error.
+func (e Environment) ForEach(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+	if n == 1 {
+		return do(ctx, 0)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(e.Parallel)
+	for i := range n {
+		g.Go(func() error { return do(ctx, i) })
+	}
+	return g.Wait() //nolint:wrapcheck // an error of the caller's
 }
 
 // Register is a value that only Swap changes.

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	lru "github.com/hashicorp/golang-lru/v2"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage"
@@ -28,10 +27,9 @@ import (
 // PutProfiles writes the profile, and then reads the time of the user's erasure. Erase writes this
 // time, and then reads the profile. So Erase finds the profile, or PutProfiles finds the erasure.
 const (
-	profileBuckets   = 256
-	maxCached        = 1 << 15 // profiles
-	parallelRequests = 32
-	writeGroups      = 16
+	profileBuckets = 256
+	maxCached      = 1 << 15 // profiles
+	writeGroups    = 16
 )
 
 // A storedProfile is the value of a row.
@@ -129,7 +127,7 @@ func (s *Store) PutProfiles(ctx context.Context, profiles []leaderboard.Profile)
 	if err != nil {
 		return nil, err
 	}
-	err = inParallel(ctx, len(profiles), func(ctx context.Context, i int) error {
+	err = s.Environment().ForEach(ctx, len(profiles), func(ctx context.Context, i int) error {
 		erasedAt, err := s.ErasedAt(ctx, users[i])
 		if err != nil || erasedAt.IsZero() || profiles[i].UpdatedAt.After(erasedAt) {
 			return err
@@ -169,7 +167,7 @@ func (s *Store) putProfiles(ctx context.Context, users []leaderboard.UserID, pro
 
 // writeProfiles makes groups of writes at the same time, and caches the written rows.
 func (s *Store) writeProfiles(ctx context.Context, groups [][]storage.RowWrite, rows []profileRow) error {
-	err := inParallel(ctx, len(groups), func(ctx context.Context, i int) error {
+	err := s.Environment().ForEach(ctx, len(groups), func(ctx context.Context, i int) error {
 		if len(groups[i]) == 0 {
 			return nil
 		}
@@ -311,13 +309,4 @@ func (c *profileCache) add(at time.Time, row profileRow) profileRow {
 func (c *profileCache) get(now time.Time, user leaderboard.UserID) (leaderboard.Profile, bool) {
 	cached, ok := c.rows.Get(user)
 	return cached.Profile, ok && now.Sub(cached.at) < leaderboard.ProfileStaleness
-}
-
-func inParallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallelRequests)
-	for i := range n {
-		group.Go(func() error { return f(ctx, i) })
-	}
-	return group.Wait()
 }

@@ -9,6 +9,7 @@ import (
 	"sort"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // # Final standings in pages
@@ -121,14 +122,14 @@ func (d *directory) append(dst []byte) []byte {
 	}
 	dst = binary.AppendUvarint(append(dst, directoryFormat), uint64(len(generations)))
 	for _, g := range generations {
-		dst = appendString(dst, g)
+		dst = codec.AppendText(dst, g)
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(d.pages)))
 	for i := range d.pages {
 		p := &d.pages[i]
 		g, number := splitPageName(p.name)
 		dst = binary.AppendUvarint(dst, uint64(slices.Index(generations, g)))
-		dst = appendString(appendString(appendString(appendString(dst, number), p.fence), p.first), p.last)
+		dst = codec.AppendText(codec.AppendText(codec.AppendText(codec.AppendText(dst, number), p.fence), p.first), p.last)
 		for _, n := range []int64{p.positions, p.standings, p.keys, p.lastTie} {
 			dst = binary.AppendUvarint(dst, uint64(n))
 		}
@@ -137,27 +138,27 @@ func (d *directory) append(dst []byte) []byte {
 }
 
 func decodeDirectory(b []byte) (*directory, error) {
-	d := decoder{b: b}
-	format := d.byte()
+	d := codec.Decoder{Rest: b}
+	format := d.Byte()
 	var generations []string
-	for n := d.uvarint(); n > 0 && !d.bad; n-- {
-		generations = append(generations, d.string())
+	for n := d.Uvarint(); n > 0 && !d.Bad; n-- {
+		generations = append(generations, d.Text())
 	}
 	var pages []ladderPage
-	for n := d.uvarint(); n > 0 && !d.bad; n-- {
-		g := d.uvarint()
+	for n := d.Uvarint(); n > 0 && !d.Bad; n-- {
+		g := d.Uvarint()
 		if g >= uint64(len(generations)) {
-			d.bad = true
+			d.Bad = true
 			break
 		}
-		p := ladderPage{name: generations[g] + "/" + d.string(), fence: leaderboard.SortKey(d.string()), first: leaderboard.RankKey(d.string()), last: leaderboard.RankKey(d.string())}
+		p := ladderPage{name: generations[g] + "/" + d.Text(), fence: leaderboard.SortKey(d.Text()), first: leaderboard.RankKey(d.Text()), last: leaderboard.RankKey(d.Text())}
 		for _, field := range []*int64{&p.positions, &p.standings, &p.keys, &p.lastTie} {
-			*field = int64(d.uvarint() & math.MaxInt64)
+			*field = int64(d.Uvarint() & math.MaxInt64)
 		}
 		pages = append(pages, p)
 	}
 	dir := newDirectory(pages)
-	if d.bad || len(d.b) > 0 || format != directoryFormat || !bytes.Equal(dir.append(nil), b) {
+	if d.Bad || len(d.Rest) > 0 || format != directoryFormat || !bytes.Equal(dir.append(nil), b) {
 		return nil, errFormat("directory")
 	}
 	return dir, nil

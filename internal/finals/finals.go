@@ -8,12 +8,9 @@ package finals
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"strconv"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage"
@@ -71,58 +68,10 @@ func bucketOf(user leaderboard.UserID) int {
 	return int(leaderboard.UserHash(user) % markBuckets)
 }
 
-func appendString[S ~string](dst []byte, s S) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
-}
-
 func errFormat(what string) error {
 	return fmt.Errorf("final standings: %s: %w", what, leaderboard.ErrFormat)
 }
 
-// forEach calls do for each i below n, some concurrently, and returns the first error.
 func (f *Store) forEach(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
-	if n == 1 {
-		return do(ctx, 0)
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(f.b.Environment().Parallel)
-	for i := range n {
-		g.Go(func() error { return do(ctx, i) })
-	}
-	return g.Wait() //nolint:wrapcheck // an error of this package
+	return f.b.Environment().ForEach(ctx, n, do)
 }
-
-// A decoder reads values. After a failed read, it sets bad and returns zero values.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) next(n uint64) []byte {
-	if n > uint64(len(d.b)) {
-		d.b, d.bad = nil, true
-		return nil
-	}
-	out := d.b[:n]
-	d.b = d.b[n:]
-	return out
-}
-
-func (d *decoder) byte() byte {
-	if b := d.next(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.b, d.bad = nil, true
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) string() string { return string(d.next(d.uvarint())) }

@@ -9,6 +9,7 @@ import (
 	"iter"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
@@ -20,7 +21,7 @@ type mark struct {
 }
 
 func markKey(user leaderboard.UserID, id string) []byte {
-	return append(appendString(nil, user), id...)
+	return append(codec.AppendText(nil, user), id...)
 }
 
 // MarkFinal writes a mark for each user, or returns [leaderboard.ErrNotSealed]. The marks of
@@ -97,10 +98,10 @@ func (f *Store) FinalMarks(ctx context.Context) iter.Seq2[leaderboard.FinalMark,
 }
 
 func decodeMark(row *storage.Row) (leaderboard.FinalMark, error) {
-	d := decoder{b: row.Key}
-	m := leaderboard.FinalMark{User: leaderboard.UserID(d.string()), ID: string(d.b)}
+	d := codec.Decoder{Rest: row.Key}
+	m := leaderboard.FinalMark{User: leaderboard.UserID(d.Text()), ID: string(d.Rest)}
 	var value mark
-	if err := json.Unmarshal(row.Value, &value); err != nil || d.bad {
+	if err := json.Unmarshal(row.Value, &value); err != nil || d.Bad {
 		return m, errFormat("mark")
 	}
 	m.Board, m.Season, m.Reason = value.Board, value.Season, value.Reason

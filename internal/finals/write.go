@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
@@ -54,16 +55,16 @@ type foundPlaces struct {
 
 // writeItem writes a place or a directory. item is a sort key or a generation.
 func writeItem(list, division, item string, value []byte, version int64) storage.RowWrite {
-	return storage.RowWrite{List: list, Row: storage.Row{Key: append(appendString(nil, division), item...), Value: value}, Version: version}
+	return storage.RowWrite{List: list, Row: storage.Row{Key: append(codec.AppendText(nil, division), item...), Value: value}, Version: version}
 }
 
 func splitItem(key []byte) (division, item string, err error) {
-	d := decoder{b: key}
-	division = d.string()
-	if d.bad {
+	d := codec.Decoder{Rest: key}
+	division = d.Text()
+	if d.Bad {
 		err = errFormat("key of a place")
 	}
-	return division, string(d.b), err
+	return division, string(d.Rest), err
 }
 
 func appendRanks(dst []byte, r *leaderboard.Ranks) []byte {
@@ -73,8 +74,8 @@ func appendRanks(dst []byte, r *leaderboard.Ranks) []byte {
 	return dst
 }
 
-func (d *decoder) ranks() leaderboard.Ranks {
-	return leaderboard.Ranks{Ordinal: int64(d.uvarint()), Competition: int64(d.uvarint()), Dense: int64(d.uvarint())}
+func readRanks(d *codec.Decoder) leaderboard.Ranks {
+	return leaderboard.Ranks{Ordinal: int64(d.Uvarint()), Competition: int64(d.Uvarint()), Dense: int64(d.Uvarint())}
 }
 
 func (p *season) readPlaces(ctx context.Context, division, generation string, users []leaderboard.UserID) (foundPlaces, error) {
@@ -91,7 +92,7 @@ func (p *season) readPlaces(ctx context.Context, division, generation string, us
 	if len(lists) == 0 {
 		return found, nil
 	}
-	prefix := appendString(nil, division)
+	prefix := codec.AppendText(nil, division)
 	for row, err := range p.b.ListRows(ctx, slices.Sorted(maps.Keys(lists)), prefix) {
 		if err != nil {
 			return found, err
@@ -99,9 +100,9 @@ func (p *season) readPlaces(ctx context.Context, division, generation string, us
 		user, item := lists[row.List], string(row.Key[len(prefix):])
 		switch {
 		case user != "":
-			d := decoder{b: row.Value}
-			inPage, page := d.ranks(), string(d.b)
-			if d.bad {
+			d := codec.Decoder{Rest: row.Value}
+			inPage, page := readRanks(&d), string(d.Rest)
+			if d.Bad {
 				return found, errFormat("place")
 			}
 			found.places[user] = append(found.places[user], foundPlace{leaderboard.SortKey(item), page, inPage})
@@ -180,9 +181,9 @@ func (p *season) readRows(ctx context.Context, pages []string) (map[string]rowsO
 		if err != nil {
 			return nil, err
 		}
-		d := decoder{b: row.Value}
-		r := pageRow{key: leaderboard.SortKey(row.Key), inPage: d.ranks(), user: leaderboard.UserID(d.b)}
-		if d.bad {
+		d := codec.Decoder{Rest: row.Value}
+		r := pageRow{key: leaderboard.SortKey(row.Key), inPage: readRanks(&d), user: leaderboard.UserID(d.Rest)}
+		if d.Bad {
 			return nil, errFormat("row of a page")
 		}
 		page := names[row.List]

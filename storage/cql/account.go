@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // # Why bans and erasures need no lock
@@ -105,12 +106,12 @@ func newBanElement(epoch int64, b *leaderboard.Ban) (element, error) {
 }
 
 func decodeBanElement(value []byte) (epoch int64, b leaderboard.Ban, err error) {
-	d := decoder{b: value}
-	format := d.byte()
-	if epoch = int64(d.uvarint()); d.bad || format != codecFormat {
+	d := codec.Decoder{Rest: value}
+	format := d.Byte()
+	if epoch = int64(d.Uvarint()); d.Bad || format != codecFormat {
 		return 0, b, errFormat("ban")
 	}
-	return epoch, b, decodeBan(d.b, &b)
+	return epoch, b, decodeBan(d.Rest, &b)
 }
 
 // The field base is the account's new base minus step, and minus the steps of all erasures
@@ -126,10 +127,10 @@ func (e *erasure) element() element {
 }
 
 func decodeErasure(value []byte) (erasure, error) {
-	d := decoder{b: value}
-	format := d.byte()
-	e := erasure{d.time(), d.uvarint(), d.uvarint()}
-	if d.bad || len(d.b) > 0 || format != codecFormat {
+	d := codec.Decoder{Rest: value}
+	format := d.Byte()
+	e := erasure{d.Time(), d.Uvarint(), d.Uvarint()}
+	if d.Bad || len(d.Rest) > 0 || format != codecFormat {
 		return erasure{}, errFormat("erasure")
 	}
 	return e, nil

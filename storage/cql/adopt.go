@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // # How a store continues the summary of another store
@@ -125,15 +126,15 @@ func (s *Store) storeSummary(key *userKey, sum *summary) op {
 
 func (sum *summary) append(dst []byte) []byte {
 	dst = binary.AppendUvarint(append(dst, codecFormat), uint64(sum.rules))
-	dst = appendString(dst, string(sum.account.append(nil)))
+	dst = codec.AppendText(dst, string(sum.account.append(nil)))
 	dst = binary.AppendUvarint(dst, uint64(sum.raises))
 	dst = binary.AppendUvarint(dst, sum.version)
 	dst = binary.AppendUvarint(dst, uint64(sum.matches))
 	tally, _ := sum.tally.AppendBinary(nil) // never fails
-	dst = appendString(dst, string(tally))
+	dst = codec.AppendText(dst, string(tally))
 	dst = binary.AppendUvarint(dst, uint64(len(sum.last)))
 	for i := range sum.last {
-		dst = append(appendString(dst, sum.last[i].id), sum.last[i].result[:]...)
+		dst = append(codec.AppendText(dst, sum.last[i].id), sum.last[i].result[:]...)
 	}
 	return dst
 }
@@ -144,19 +145,19 @@ func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	if !st.registered || len(value) <= headBytes || claim(value) != st.claim {
 		return summary{}, false
 	}
-	d := decoder{b: value[headBytes:]}
-	format := d.byte()
-	sum.rules = int(d.uvarint())
-	acc, err := decodeAccount(d.next(d.uvarint()))
-	raises := int(d.uvarint())
-	sum.size = size{d.uvarint(), int64(d.uvarint())}
-	tallyErr := sum.tally.UnmarshalBinary(d.next(d.uvarint()))
-	for n := d.uvarint(); n > 0 && !d.bad; n-- {
-		m := listedMatch{id: leaderboard.MatchID(d.string())}
-		copy(m.result[:], d.next(uint64(len(m.result))))
+	d := codec.Decoder{Rest: value[headBytes:]}
+	format := d.Byte()
+	sum.rules = int(d.Uvarint())
+	acc, err := decodeAccount(d.Next(d.Uvarint()))
+	raises := int(d.Uvarint())
+	sum.size = size{d.Uvarint(), int64(d.Uvarint())}
+	tallyErr := sum.tally.UnmarshalBinary(d.Next(d.Uvarint()))
+	for n := d.Uvarint(); n > 0 && !d.Bad; n-- {
+		m := listedMatch{id: leaderboard.MatchID(d.Text())}
+		copy(m.result[:], d.Next(uint64(len(m.result))))
 		sum.last = append(sum.last, m)
 	}
-	if d.bad || len(d.b) > 0 || format != codecFormat || err != nil || tallyErr != nil {
+	if d.Bad || len(d.Rest) > 0 || format != codecFormat || err != nil || tallyErr != nil {
 		return summary{}, false
 	}
 	sum.statics, sum.unchecked = *st, true

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // # Write timestamps
@@ -114,13 +115,13 @@ func (a *account) append(dst []byte) []byte {
 }
 
 func decodeAccount(b []byte) (account, error) {
-	d := decoder{b: b}
-	format, flags := d.byte(), d.byte()
-	a := account{Serial: d.uvarint(), Hidden: flags&flagHidden != 0, Epoch: int64(d.uvarint()), Base: d.uvarint()}
+	d := codec.Decoder{Rest: b}
+	format, flags := d.Byte(), d.Byte()
+	a := account{Serial: d.Uvarint(), Hidden: flags&flagHidden != 0, Epoch: int64(d.Uvarint()), Base: d.Uvarint()}
 	if flags&flagErased != 0 {
-		a.ErasedAt = d.time()
+		a.ErasedAt = d.Time()
 	}
-	if d.bad || len(d.b) > 0 || format != codecFormat || !bytes.Equal(a.append(nil), b) {
+	if d.Bad || len(d.Rest) > 0 || format != codecFormat || !bytes.Equal(a.append(nil), b) {
 		return account{}, errFormat("account")
 	}
 	return a, nil
@@ -133,35 +134,35 @@ func appendEntry(dst []byte, e *leaderboard.Entry) []byte {
 	}
 	dst = append(dst, codecFormat, flags)
 	dst = binary.AppendUvarint(dst, e.Version)
-	dst = appendString(dst, e.Key)
+	dst = codec.AppendText(dst, e.Key)
 	if e.Key == "" {
 		return dst
 	}
 	dst = binary.AppendVarint(dst, e.AchievedAt.UnixMicro())
-	dst = appendString(dst, e.Match)
-	dst = appendString(dst, e.Metadata)
+	dst = codec.AppendText(dst, e.Match)
+	dst = codec.AppendText(dst, e.Metadata)
 	dst = binary.AppendUvarint(dst, uint64(e.Results))
 	dst = binary.AppendUvarint(dst, uint64(len(e.Divisions)))
 	for _, div := range e.Divisions {
-		dst = appendString(appendString(dst, div.Attribute), div.Value)
+		dst = codec.AppendText(codec.AppendText(dst, div.Attribute), div.Value)
 	}
 	return dst
 }
 
 func decodeEntry(seasonKey leaderboard.SeasonKey, user leaderboard.UserID, b []byte) (leaderboard.Entry, error) {
-	d := decoder{b: b}
-	format, flags := d.byte(), d.byte()
-	e := leaderboard.Entry{SeasonKey: seasonKey, User: user, Hidden: flags&flagHidden != 0, Version: d.uvarint()}
-	if e.Key = leaderboard.RankKey(d.string()); e.Key != "" {
-		e.AchievedAt = d.time()
-		e.Match = leaderboard.MatchID(d.string())
-		e.Metadata = d.string()
-		e.Results = int64(d.uvarint())
-		for n := d.uvarint(); n > 0 && !d.bad; n-- {
-			e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: d.string(), Value: d.string()})
+	d := codec.Decoder{Rest: b}
+	format, flags := d.Byte(), d.Byte()
+	e := leaderboard.Entry{SeasonKey: seasonKey, User: user, Hidden: flags&flagHidden != 0, Version: d.Uvarint()}
+	if e.Key = leaderboard.RankKey(d.Text()); e.Key != "" {
+		e.AchievedAt = d.Time()
+		e.Match = leaderboard.MatchID(d.Text())
+		e.Metadata = d.Text()
+		e.Results = int64(d.Uvarint())
+		for n := d.Uvarint(); n > 0 && !d.Bad; n-- {
+			e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: d.Text(), Value: d.Text()})
 		}
 	}
-	if d.bad || len(d.b) > 0 || format != codecFormat || !bytes.Equal(appendEntry(nil, &e), b) {
+	if d.Bad || len(d.Rest) > 0 || format != codecFormat || !bytes.Equal(appendEntry(nil, &e), b) {
 		return leaderboard.Entry{}, errFormat("entry")
 	}
 	return e, nil
@@ -224,55 +225,6 @@ func userHash(user leaderboard.UserID) []byte {
 func bucketOf(user leaderboard.UserID, n int) int {
 	return int(leaderboard.UserHash(user) % uint64(n))
 }
-
-func appendString[S ~string](dst []byte, s S) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
-}
-
-// After a failed read, a decoder sets bad and returns zero values.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) next(n uint64) []byte {
-	if n > uint64(len(d.b)) {
-		d.b, d.bad = nil, true
-		return nil
-	}
-	out := d.b[:n]
-	d.b = d.b[n:]
-	return out
-}
-
-func (d *decoder) byte() byte {
-	if b := d.next(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.b, d.bad = nil, true
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) time() time.Time {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.b, d.bad = nil, true
-		return time.Time{}
-	}
-	d.b = d.b[n:]
-	return time.UnixMicro(v).UTC()
-}
-
-func (d *decoder) string() string { return string(d.next(d.uvarint())) }
 
 func errFormat(what string) error {
 	return fmt.Errorf("cql: %s: %w", what, leaderboard.ErrFormat)

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // # Why no lock is needed
@@ -153,7 +154,7 @@ const raisePrefix = "\traise "
 // writes it. When the element arrives in another data center, stores there drop their
 // summaries of the user.
 func (k *userKey) noteRaise(st *state, match leaderboard.MatchID, kind int8, item []byte) op {
-	text := append(appendString([]byte{byte(kind)}, string(match)), item...)
+	text := append(codec.AppendText([]byte{byte(kind)}, string(match)), item...)
 	sum := sha256.Sum256(text)
 	return op{setOwner, k.args(st.account.Epoch<<epochShift|1, raisePrefix+hex.EncodeToString(sum[:8]), []byte{codecFormat})}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 func (s *Store) bansOf(user leaderboard.UserID) (bans []leaderboard.Ban, err error) {
@@ -65,7 +66,7 @@ func banEndsBefore(t time.Time) []byte {
 }
 
 func banEndKey(b *leaderboard.Ban) []byte {
-	return append(appendString(banEndsBefore(b.Until), b.User), b.Board...)
+	return append(codec.AppendText(banEndsBefore(b.Until), b.User), b.Board...)
 }
 
 func hasEnd(b *leaderboard.Ban) bool { return !b.Until.IsZero() }
@@ -74,16 +75,16 @@ func hasEnd(b *leaderboard.Ban) bool { return !b.Until.IsZero() }
 func (s *Store) BansEnding(ctx context.Context, before time.Time) iter.Seq2[leaderboard.Ban, error] {
 	return func(yield func(leaderboard.Ban, error) bool) {
 		err := s.scan(ctx, []byte{kindBanEnd}, banEndsBefore(leaderboard.Truncate(before)), func(key, _ []byte) (bool, error) {
-			d := decoder{b: key[len(banEndsBefore(before)):]}
-			user := leaderboard.UserID(d.string())
-			if d.bad {
+			d := codec.Decoder{Rest: key[len(banEndsBefore(before)):]}
+			user := leaderboard.UserID(d.Text())
+			if d.Bad {
 				return false, errFormat("key of a ban's end")
 			}
 			bans, err := s.bansOf(user)
 			if errors.Is(err, leaderboard.ErrFormat) {
 				return yield(leaderboard.Ban{}, fmt.Errorf("bans of user %q: %w", user, err)), nil
 			}
-			i := slices.IndexFunc(bans, func(b leaderboard.Ban) bool { return b.Board == leaderboard.BoardID(d.b) })
+			i := slices.IndexFunc(bans, func(b leaderboard.Ban) bool { return b.Board == leaderboard.BoardID(d.Rest) })
 			if err != nil || i < 0 {
 				return true, err // i < 0: the user was erased after the scan began
 			}

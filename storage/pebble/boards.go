@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // A board is an immutable copy of a stored board.
@@ -82,10 +83,10 @@ func (s *Store) loadBoards() error {
 	}
 	prefix := []byte{kindBoard}
 	err := s.scan(context.Background(), prefix, keyAfter(prefix), func(_, value []byte) (bool, error) {
-		d := decoder{b: value}
-		number := d.uint32()
+		d := codec.Decoder{Rest: value}
+		number := d.Uint32()
 		var b leaderboard.Board
-		if err := decodeJSON(d.readRest(), &b); err != nil {
+		if err := decodeJSON(d.Next(uint64(len(d.Rest))), &b); err != nil {
 			return false, err
 		}
 		bd := newBoard(b, number)

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 	"github.com/open-leaderboard/leaderboard/test/needs"
 	testseed "github.com/open-leaderboard/leaderboard/test/seed"
 )
@@ -271,8 +272,8 @@ func TestCrashDuringAmendKeepsPreviousStandings(t *testing.T) {
 		}
 		rows := map[string]int{} // by the first part of the list's name
 		if err := s.scan(t.Context(), []byte{kindRow}, []byte{kindRow + 1}, func(key, _ []byte) (bool, error) {
-			d := decoder{b: key[1:]}
-			name, _, _ := strings.Cut(d.string(), "/")
+			d := codec.Decoder{Rest: key[1:]}
+			name, _, _ := strings.Cut(d.Text(), "/")
 			rows[name]++
 			return true, nil
 		}); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
@@ -27,9 +28,9 @@ type incarnationRow struct {
 }
 
 func (r *incarnationRow) decode(b []byte) error {
-	d := decoder{b: b}
-	r.number, r.removed, r.opened = d.uvarint(), d.uvarint(), d.byte() != 0
-	return d.checkEnd("incarnation")
+	d := codec.Decoder{Rest: b}
+	r.number, r.removed, r.opened = d.Uvarint(), d.Uvarint(), d.Byte() != 0
+	return checkEnd(&d, "incarnation")
 }
 
 func (r *incarnationRow) append(dst []byte) []byte {
@@ -48,9 +49,12 @@ func incarnationOf(board uint32, key leaderboard.SeasonKey, number uint64) stora
 	return storage.Incarnation{SeasonKey: key, ID: fmt.Sprintf("%d\t%s\t%d", board, key.Season, number)}
 }
 
+// parallel is how many calls of the engine's share a sync of the disk.
+const parallel = 16
+
 // Environment implements [storage.Backend].
 func (s *Store) Environment() storage.Environment {
-	return storage.Environment{Parallel: 1, Now: s.now}
+	return storage.Environment{Parallel: parallel, Now: s.now}
 }
 
 // UseFinals implements [storage.Incarnations].

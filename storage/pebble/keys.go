@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
@@ -81,36 +82,34 @@ var (
 	keyBoards = []byte("mboards")
 )
 
-func appendString[S ~string | ~[]byte](dst []byte, s S) []byte {
-	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
-}
-
 func boardKey(id leaderboard.BoardID) []byte { return append([]byte{kindBoard}, id...) }
 
 func registerKey(list, key string) []byte {
-	return append(appendString([]byte{kindRegister}, list), key...)
+	return append(codec.AppendText([]byte{kindRegister}, list), key...)
 }
 
 func tagKey(list string, r *storage.Register) []byte {
-	return append(appendString(appendString([]byte{kindTag}, list), r.Tag), r.Key...)
+	return append(codec.AppendText(codec.AppendText([]byte{kindTag}, list), r.Tag), r.Key...)
 }
 
 func rowKey(list string, key []byte) []byte {
-	return append(appendString([]byte{kindRow}, list), key...)
+	return append(codec.AppendText([]byte{kindRow}, list), key...)
 }
 
 func banKey(user leaderboard.UserID) []byte { return append([]byte{kindBan}, user...) }
 
 func deletedKey(s leaderboard.SeasonKey) []byte {
-	return append(appendString([]byte{kindDeleted}, s.Board), s.Season...)
+	return append(codec.AppendText([]byte{kindDeleted}, s.Board), s.Season...)
 }
 
 func erasedKey(hash [32]byte) []byte { return append([]byte{kindErased}, hash[:]...) }
 
-func seasonsPrefix(user leaderboard.UserID) []byte { return appendString([]byte{kindSeasons}, user) }
+func seasonsPrefix(user leaderboard.UserID) []byte {
+	return codec.AppendText([]byte{kindSeasons}, user)
+}
 
 func appendSeasonKey(dst []byte, board uint32, season leaderboard.SeasonID) []byte {
-	return appendString(binary.BigEndian.AppendUint32(dst, board), season)
+	return codec.AppendText(binary.BigEndian.AppendUint32(dst, board), season)
 }
 
 func seasonsKey(user leaderboard.UserID, board uint32, season leaderboard.SeasonID) []byte {
@@ -118,10 +117,10 @@ func seasonsKey(user leaderboard.UserID, board uint32, season leaderboard.Season
 }
 
 func parseSeasonKey(b []byte) (board uint32, season leaderboard.SeasonID, rest []byte, ok bool) {
-	d := decoder{b: b}
-	board = d.uint32()
-	season = leaderboard.SeasonID(d.string())
-	return board, season, d.b, !d.bad
+	d := codec.Decoder{Rest: b}
+	board = d.Uint32()
+	season = leaderboard.SeasonID(d.Text())
+	return board, season, d.Rest, !d.Bad
 }
 
 func boardPrefix(board uint32) []byte {
@@ -141,7 +140,7 @@ func (k seasonRowKey) kind(kind byte) []byte { return append(k, kind) }
 func (k seasonRowKey) user(user leaderboard.UserID) []byte { return append(k.kind(dataUser), user...) }
 
 func (k seasonRowKey) records(user leaderboard.UserID) []byte {
-	return appendString(k.kind(dataRecord), user)
+	return codec.AppendText(k.kind(dataRecord), user)
 }
 
 func (k seasonRowKey) record(user leaderboard.UserID, match leaderboard.MatchID) []byte {
@@ -149,7 +148,7 @@ func (k seasonRowKey) record(user leaderboard.UserID, match leaderboard.MatchID)
 }
 
 func (k seasonRowKey) matchUsers(match leaderboard.MatchID) []byte {
-	return appendString(k.kind(dataMatch), match)
+	return codec.AppendText(k.kind(dataMatch), match)
 }
 
 func (k seasonRowKey) matchUser(match leaderboard.MatchID, user leaderboard.UserID) []byte {
@@ -167,16 +166,16 @@ func (k seasonRowKey) matchState(match leaderboard.MatchID) []byte {
 func (k seasonRowKey) ladder(slot []byte) []byte { return append(k.kind(dataLadder), slot...) }
 
 func divisionSlot(attribute int, value string) []byte {
-	return appendString([]byte{slotDivision, byte(attribute)}, value)
+	return codec.AppendText([]byte{slotDivision, byte(attribute)}, value)
 }
 
 func cutSlot(b []byte) (slot, rest []byte, ok bool) {
-	d := decoder{b: b}
-	if d.byte() == slotDivision {
-		d.byte()
-		d.string()
+	d := codec.Decoder{Rest: b}
+	if d.Byte() == slotDivision {
+		d.Byte()
+		d.Text()
 	}
-	return b[:len(b)-len(d.b)], d.b, !d.bad
+	return b[:len(b)-len(d.Rest)], d.Rest, !d.Bad
 }
 
 // keyAfter returns the least key that is greater than every key with the prefix.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
@@ -85,9 +86,9 @@ func (s *Store) register(list, key string) (storage.Register, error) {
 }
 
 func decodeRegister(b []byte, r *storage.Register) error {
-	d := decoder{b: b}
-	r.Tag, r.Value = []byte(d.string()), bytes.Clone(d.b)
-	if d.bad {
+	d := codec.Decoder{Rest: b}
+	r.Tag, r.Value = []byte(d.Text()), bytes.Clone(d.Rest)
+	if d.Bad {
 		return errFormat("register")
 	}
 	return nil
@@ -137,7 +138,7 @@ func (s *Store) Swap(ctx context.Context, list string, old []byte, r storage.Reg
 	if err == nil && r.Value == nil {
 		err = batch.Delete(registerKey(list, r.Key), nil)
 	} else if err == nil {
-		err = batch.Set(registerKey(list, r.Key), append(appendString(nil, r.Tag), r.Value...), nil)
+		err = batch.Set(registerKey(list, r.Key), append(codec.AppendText(nil, r.Tag), r.Value...), nil)
 	}
 	if err == nil && r.Value != nil && r.Tag != nil {
 		err = batch.Set(tagKey(list, &r), nil, nil)
@@ -158,14 +159,14 @@ type cell struct {
 }
 
 func decodeCell(b []byte) (cell, error) {
-	d := decoder{b: b}
-	version := d.uvarint()
-	if d.bad {
+	d := codec.Decoder{Rest: b}
+	version := d.Uvarint()
+	if d.Bad {
 		return cell{}, errFormat("row")
 	}
 	c := cell{version: int64(version)}
-	if len(d.b) > 0 {
-		c.value = d.b
+	if len(d.Rest) > 0 {
+		c.value = d.Rest
 	}
 	return c, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // # Why every result gets the latest state of its match
@@ -196,14 +197,14 @@ func (s *Store) eraseMatches(ctx context.Context, batch *pebble.Batch, st *userS
 func appendMatchState(dst []byte, m *leaderboard.MatchState) []byte {
 	dst = binary.AppendUvarint(append(dst, rowFormat), uint64(m.Voids))
 	dst = binary.AppendUvarint(dst, uint64(m.Applied))
-	return appendString(appendString(appendTime(dst, m.At), m.Reason), m.Actor)
+	return codec.AppendText(codec.AppendText(appendTime(dst, m.At), m.Reason), m.Actor)
 }
 
 func decodeMatchState(key leaderboard.MatchKey, b []byte) (leaderboard.MatchState, error) {
-	d := decoder{b: b}
-	if d.byte() != rowFormat {
-		d.bad = true
+	d := codec.Decoder{Rest: b}
+	if d.Byte() != rowFormat {
+		d.Bad = true
 	}
-	m := leaderboard.MatchState{MatchKey: key, Voids: int64(d.uvarint()), Applied: int64(d.uvarint()), At: d.time(), Reason: d.string(), Actor: d.string()}
-	return m, d.checkEnd("state of a match")
+	m := leaderboard.MatchState{MatchKey: key, Voids: int64(d.Uvarint()), Applied: int64(d.Uvarint()), At: d.Time(), Reason: d.Text(), Actor: d.Text()}
+	return m, checkEnd(&d, "state of a match")
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // Recent refusals are in rows outside of the seasons. The key of a row begins with the period of the
@@ -26,11 +27,11 @@ func (s *Store) periods() (oldest, present uint32) {
 }
 
 func refusalsOf(period uint32, user leaderboard.UserID) []byte {
-	return appendString(binary.BigEndian.AppendUint32([]byte{kindRefusals}, period), user)
+	return codec.AppendText(binary.BigEndian.AppendUint32([]byte{kindRefusals}, period), user)
 }
 
 func refusalsPrefix(period, board uint32, user leaderboard.UserID, match leaderboard.MatchID) []byte {
-	return appendString(binary.BigEndian.AppendUint32(refusalsOf(period, user), board), match)
+	return codec.AppendText(binary.BigEndian.AppendUint32(refusalsOf(period, user), board), match)
 }
 
 func refusalsKey(period, board uint32, key *leaderboard.ResultKey) []byte {

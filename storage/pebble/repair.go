@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // OrphanRows implements [leaderboard.Store]. It reads one consistent state of the store.
@@ -50,11 +51,11 @@ func (s *Store) RemoveOrphanRows(ctx context.Context, _ time.Duration) (int64, e
 }
 
 func (bd *board) divisionOf(slot []byte) leaderboard.Division {
-	d := decoder{b: slot}
-	if d.byte() != slotDivision {
+	d := codec.Decoder{Rest: slot}
+	if d.Byte() != slotDivision {
 		return leaderboard.Division{}
 	}
-	i, value := int(d.byte()), d.string()
+	i, value := int(d.Byte()), d.Text()
 	name, _ := bd.division(i) // i may be out of range in a damaged row
 	return leaderboard.Division{Attribute: name, Value: value}
 }

@@ -6,6 +6,7 @@ import (
 	"iter"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
@@ -127,8 +128,8 @@ func (s *Store) unregisteredIn(ctx context.Context, seasonKey leaderboard.Season
 	for lower, end := prefix, keyAfter(prefix); ; {
 		var user leaderboard.UserID
 		err := s.scan(ctx, lower, end, func(k, _ []byte) (bool, error) {
-			d := decoder{b: k[len(prefix):]}
-			if user = leaderboard.UserID(d.string()); d.bad {
+			d := codec.Decoder{Rest: k[len(prefix):]}
+			if user = leaderboard.UserID(d.Text()); d.Bad {
 				return false, errFormat("record key")
 			}
 			return false, nil

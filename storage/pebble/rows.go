@@ -10,66 +10,11 @@ import (
 	"time"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
-// After a failed read, bad is true and every read returns a zero value.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) next(n uint64) []byte {
-	if n > uint64(len(d.b)) {
-		d.b, d.bad = nil, true
-		return nil
-	}
-	out := d.b[:n]
-	d.b = d.b[n:]
-	return out
-}
-
-func (d *decoder) byte() byte {
-	if b := d.next(1); b != nil {
-		return b[0]
-	}
-	return 0
-}
-
-func (d *decoder) uint32() uint32 {
-	if b := d.next(4); b != nil {
-		return binary.BigEndian.Uint32(b)
-	}
-	return 0
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.b, d.bad = nil, true
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) time() time.Time {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.b, d.bad = nil, true
-		return time.Time{}
-	}
-	d.b = d.b[n:]
-	return time.UnixMicro(v).UTC()
-}
-
-func (d *decoder) bytes() []byte { return d.next(d.uvarint()) }
-
-func (d *decoder) string() string { return string(d.bytes()) }
-
-func (d *decoder) readRest() []byte { return d.next(uint64(len(d.b))) }
-
-func (d *decoder) checkEnd(kind string) error {
-	if d.bad || len(d.b) > 0 {
+func checkEnd(d *codec.Decoder, kind string) error {
+	if d.Bad || len(d.Rest) > 0 {
 		return errFormat(kind)
 	}
 	return nil
@@ -125,17 +70,17 @@ func (r *userRow) append(dst []byte) ([]byte, error) {
 }
 
 func (r *userRow) decode(b []byte) error {
-	d := decoder{b: b}
-	format, flags := d.byte(), d.byte()
-	out := userRow{version: d.uvarint(), hidden: flags&flagHidden != 0}
+	d := codec.Decoder{Rest: b}
+	format, flags := d.Byte(), d.Byte()
+	out := userRow{version: d.Uvarint(), hidden: flags&flagHidden != 0}
 	if flags&flagErased != 0 {
-		out.erasedAt = d.time()
+		out.erasedAt = d.Time()
 	}
 	if flags&flagRules != 0 {
-		out.rules = int(d.uvarint())
+		out.rules = int(d.Uvarint())
 	}
-	err := out.tally.UnmarshalBinary(d.readRest())
-	if d.bad || format != rowFormat || flags&^(flagHidden|flagErased|flagRules) != 0 || err != nil {
+	err := out.tally.UnmarshalBinary(d.Next(uint64(len(d.Rest))))
+	if d.Bad || format != rowFormat || flags&^(flagHidden|flagErased|flagRules) != 0 || err != nil {
 		return errors.Join(errFormat("user row"), err)
 	}
 	*r = out
@@ -152,13 +97,13 @@ func (e erasure) append(dst []byte) []byte {
 }
 
 func (e *erasure) decode(b []byte) error {
-	d := decoder{b: b}
-	format := d.byte()
-	out := erasure{d.time(), d.uvarint()}
+	d := codec.Decoder{Rest: b}
+	format := d.Byte()
+	out := erasure{d.Time(), d.Uvarint()}
 	if format != rowFormat {
-		d.bad = true
+		d.Bad = true
 	}
-	if err := d.checkEnd("erasure"); err != nil {
+	if err := checkEnd(&d, "erasure"); err != nil {
 		return err
 	}
 	*e = out
@@ -181,13 +126,13 @@ func appendRecord(dst []byte, r *leaderboard.Record) []byte {
 		dst = append(dst, 0)
 	} else {
 		dst = binary.AppendUvarint(append(dst, 1), uint64(r.Result.Revision))
-		dst = appendString(dst, string(r.Result.AppendPayload(nil)))
+		dst = codec.AppendText(dst, string(r.Result.AppendPayload(nil)))
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(r.Refusals)))
 	for i := range r.Refusals {
 		f := &r.Refusals[i]
 		dst = binary.AppendUvarint(dst, uint64(f.Revision))
-		dst = appendString(dst, f.Reason)
+		dst = codec.AppendText(dst, f.Reason)
 		dst = append(dst, f.Content[:]...)
 		dst = appendTime(dst, f.ReceivedAt)
 	}
@@ -198,39 +143,39 @@ func appendRecord(dst []byte, r *leaderboard.Record) []byte {
 }
 
 func decodeRecord(key leaderboard.ResultKey, b []byte) (leaderboard.Record, error) {
-	d := decoder{b: b}
+	d := codec.Decoder{Rest: b}
 	var r leaderboard.Record
-	format := d.byte()
+	format := d.Byte()
 	if format != rowFormat && format != rowFormatVoids {
-		d.bad = true
+		d.Bad = true
 	}
-	switch d.byte() {
+	switch d.Byte() {
 	case 0:
 	case 1:
-		revision := d.uvarint()
-		result, err := leaderboard.DecodePayload(key, int64(revision), d.bytes())
+		revision := d.Uvarint()
+		result, err := leaderboard.DecodePayload(key, int64(revision), d.Bytes())
 		if err != nil {
 			return leaderboard.Record{}, fmt.Errorf("pebble: record: %w", err)
 		}
 		r.Result = &result
 	default:
-		d.bad = true
+		d.Bad = true
 	}
-	for n := d.uvarint(); n > 0 && !d.bad; n-- {
-		f := leaderboard.Refusal{Revision: int64(d.uvarint()), Reason: leaderboard.Reason(d.string())}
-		copy(f.Content[:], d.next(uint64(len(f.Content))))
-		f.ReceivedAt = d.time()
+	for n := d.Uvarint(); n > 0 && !d.Bad; n-- {
+		f := leaderboard.Refusal{Revision: int64(d.Uvarint()), Reason: leaderboard.Reason(d.Text())}
+		copy(f.Content[:], d.Next(uint64(len(f.Content))))
+		f.ReceivedAt = d.Time()
 		r.Refusals = append(r.Refusals, f)
 	}
 	if format == rowFormatVoids {
-		voids := int64(d.uvarint())
+		voids := int64(d.Uvarint())
 		if r.Result == nil || voids < 1 {
-			d.bad = true
+			d.Bad = true
 		} else {
 			r.Result.Voids = voids
 		}
 	}
-	if err := d.checkEnd("record"); err != nil {
+	if err := checkEnd(&d, "record"); err != nil {
 		return leaderboard.Record{}, err
 	}
 	return r, nil
@@ -252,13 +197,13 @@ func (bd *board) placements(rowKey seasonRowKey, e *leaderboard.Entry) []placeme
 	}
 	value := binary.AppendUvarint([]byte{rowFormat}, e.Version)
 	value = binary.AppendUvarint(value, uint64(e.Results))
-	value = appendString(value, e.Match)
-	value = appendString(value, e.Metadata)
+	value = codec.AppendText(value, e.Match)
+	value = codec.AppendText(value, e.Metadata)
 	slots := [][]byte{{slotOverall}}
 	value = binary.AppendUvarint(value, uint64(len(e.Divisions)))
 	for _, d := range e.Divisions {
 		i := bd.indexOf(d.Attribute)
-		value = appendString(append(value, byte(i)), d.Value)
+		value = codec.AppendText(append(value, byte(i)), d.Value)
 		slots = append(slots, divisionSlot(i, d.Value))
 	}
 	if e.Hidden {
@@ -278,29 +223,29 @@ func (bd *board) decodeEntry(season leaderboard.SeasonID, slot, sortKey, value [
 	if e.Key, e.AchievedAt, e.User, err = leaderboard.SortKey(sortKey).Split(bd.RankKeyBytes()); err != nil {
 		return leaderboard.Entry{}, fmt.Errorf("pebble: ladder row: %w", err)
 	}
-	d := decoder{b: value}
-	if d.byte() != rowFormat {
-		d.bad = true
+	d := codec.Decoder{Rest: value}
+	if d.Byte() != rowFormat {
+		d.Bad = true
 	}
-	e.Version, e.Results = d.uvarint(), int64(d.uvarint())
-	e.Match, e.Metadata = leaderboard.MatchID(d.string()), d.string()
-	for n := d.uvarint(); n > 0 && !d.bad; n-- {
-		i, v := int(d.byte()), d.string()
+	e.Version, e.Results = d.Uvarint(), int64(d.Uvarint())
+	e.Match, e.Metadata = leaderboard.MatchID(d.Text()), d.Text()
+	for n := d.Uvarint(); n > 0 && !d.Bad; n-- {
+		i, v := int(d.Byte()), d.Text()
 		name, ok := bd.division(i)
 		if !ok {
-			d.bad = true
+			d.Bad = true
 			break
 		}
 		e.Divisions = append(e.Divisions, leaderboard.Division{Attribute: name, Value: v})
 	}
-	if err := d.checkEnd("ladder row"); err != nil {
+	if err := checkEnd(&d, "ladder row"); err != nil {
 		return leaderboard.Entry{}, err
 	}
 	return e, nil
 }
 
 func decodeUvarint(b []byte) (uint64, error) {
-	d := decoder{b: b}
-	v := d.uvarint()
-	return v, d.checkEnd("number")
+	d := codec.Decoder{Rest: b}
+	v := d.Uvarint()
+	return v, checkEnd(&d, "number")
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
 // seasonsUnder returns the seasons below the key prefix of a board or a season, ordered by id. It
@@ -119,10 +120,10 @@ func (s *Store) deletedAt(seasonKey leaderboard.SeasonKey) time.Time {
 func (s *Store) loadDeletions() error {
 	prefix := []byte{kindDeleted}
 	return s.scan(context.Background(), prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
-		d := decoder{b: key[1:]}
-		board := leaderboard.BoardID(d.string())
-		season := leaderboard.SeasonID(d.readRest())
-		if d.bad || len(value) != 8 {
+		d := codec.Decoder{Rest: key[1:]}
+		board := leaderboard.BoardID(d.Text())
+		season := leaderboard.SeasonID(d.Next(uint64(len(d.Rest))))
+		if d.Bad || len(value) != 8 {
 			return false, errFormat("deletion")
 		}
 		at := time.UnixMicro(int64(binary.BigEndian.Uint64(value))).UTC()
