@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/schema"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/needs"
@@ -38,17 +39,19 @@ func TestTheDriverNeverLeavesTheDataCenter(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unfiltered.Close()
-	s, err := Open(t.Context(), o)
+	local, err := Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	s := engine.New(local)
 	defer s.Close()
 	remote := o
 	remote.DataCenter = "dc2"
-	other, err := Open(t.Context(), remote)
+	distant, err := Open(t.Context(), remote)
 	if err != nil {
 		t.Fatal(err)
 	}
+	other := engine.New(distant)
 	defer other.Close()
 	b := stepsBoard(leaderboard.Sum)
 	if err := s.CreateBoard(t.Context(), b); err != nil {
