@@ -148,10 +148,10 @@ func (st *statics) storedSummary(value []byte) (sum summary, ok bool) {
 	d := codec.Decoder{Rest: value[headBytes:]}
 	format := d.Byte()
 	sum.rules = int(d.Uvarint())
-	acc, err := decodeAccount(d.Next(d.Uvarint()))
+	acc, err := decodeAccount(d.Bytes())
 	raises := int(d.Uvarint())
 	sum.size = size{d.Uvarint(), int64(d.Uvarint())}
-	tallyErr := sum.tally.UnmarshalBinary(d.Next(d.Uvarint()))
+	tallyErr := sum.tally.UnmarshalBinary(d.Bytes())
 	for n := d.Uvarint(); n > 0 && !d.Bad; n-- {
 		m := listedMatch{id: leaderboard.MatchID(d.Text())}
 		copy(m.result[:], d.Next(uint64(len(m.result))))
