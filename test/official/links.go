@@ -270,24 +270,31 @@ func (r *linkedRun) checkTable(step string, i int, results []Result) (seasons, r
 			}
 		}
 	}
-	var answer struct {
-		Seasons []struct {
-			ID       string
-			Entrants int
-		}
-	}
-	if err := r.callData(r.t.Context(), http.MethodGet, boardPath(b)+"/seasons", url.Values{"limit": {"1000"}}, nil, &answer); err != nil {
-		r.t.Fatal(err)
-	}
 	want, got := map[string]int{}, map[string]int{}
 	for season, results := range bySeason {
 		want[season] = len(table.recount(results))
 		rows += want[season]
 	}
-	for _, s := range answer.Seasons {
-		if s.Entrants > 0 {
-			got[s.ID] = s.Entrants
+	for page := (url.Values{"limit": {"1000"}}); ; {
+		var answer struct {
+			Seasons []struct {
+				ID       string
+				Entrants int
+			}
+			Next string `json:"next_page_token"`
 		}
+		if err := r.callData(r.t.Context(), http.MethodGet, boardPath(b)+"/seasons", page, nil, &answer); err != nil {
+			r.t.Fatal(err)
+		}
+		for _, s := range answer.Seasons {
+			if s.Entrants > 0 {
+				got[s.ID] = s.Entrants
+			}
+		}
+		if answer.Next == "" {
+			break
+		}
+		page.Set("page_token", answer.Next)
 	}
 	if diff := gocmp.Diff(want, got); diff != "" {
 		r.t.Errorf("%s: %s: entries by season (-recount +board):\n%.2000s", step, b, diff)
