@@ -67,6 +67,7 @@ func (b *Board) fields() map[string]string {
 	if len(b.AcceptedAttributes) > 0 {
 		fields["attributes"] = strings.Join(b.AcceptedAttributes, ",")
 	}
+	maps.Copy(fields, b.Season.starts())
 	var ties, windows, match []string
 	for _, tie := range b.TieBreakers {
 		ties = append(ties, tie.Name+" "+tie.Order.String())
@@ -108,6 +109,24 @@ func (b *Board) fields() map[string]string {
 	return fields
 }
 
+// starts has the settings that say when seasons begin, without those that have their default.
+func (s *Schedule) starts() map[string]string {
+	fields := map[string]string{}
+	if s.DayStart != 0 {
+		fields["season.day_start"] = s.DayStart.String()
+	}
+	if s.WeekStart != Monday {
+		fields["season.week_start"] = s.WeekStart.String()
+	}
+	if s.YearStart != 0 {
+		fields["season.year_start"] = s.YearStart.String()
+	}
+	if s.Kind == Every {
+		fields["season.every"], fields["season.from"] = s.Every.String(), s.From.UTC().Format(time.RFC3339)
+	}
+	return fields
+}
+
 // normalForm replaces equivalent settings by equal values, for [reflect.DeepEqual].
 func (b Board) normalForm() Board {
 	if len(b.TieBreakers) == 0 {
@@ -123,6 +142,7 @@ func (b Board) normalForm() Board {
 	if b.Season.TimeZone == "" {
 		b.Season.TimeZone = "UTC"
 	}
+	b.Season.From = b.Season.From.UTC()
 	if b.Source != nil {
 		source := &Source{Board: b.Source.Board} // without TieBreakers, which LinkTo computes
 		if len(b.Source.Match) > 0 {
@@ -228,7 +248,7 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	amended.Season.Windows, amended.Season.Ends = proposal.Season.Windows, proposal.Season.Ends
 	proposal.CreatedAt, proposal.Divisions, proposal.AcceptedAttributes = b.CreatedAt, amended.Divisions, amended.AcceptedAttributes
 	if !amended.SameAs(&proposal) {
-		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule, days and time_zone, floor and source are fixed, and matches cannot be switched off; create a new board instead")
+		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule with its time_zone, days, starts and length, floor and source are fixed, and matches cannot be switched off; create a new board instead")
 	}
 	return amended, amended.Validate()
 }

@@ -21,13 +21,16 @@ type (
 // SeasonID identifies a season within its board: 1 to 64 bytes of printable UTF-8. The
 // board's schedule determines its form:
 //
-//	None      all       [SeasonAll]
-//	Daily     20261120  year, month, day
-//	Weekly    2026W47   ISO 8601 week
-//	Monthly   202611    year, month
-//	Yearly    2026      year
-//	Explicit            the window's own id
-//	Rolling   20261120  the window's last day
+//	None      all            [SeasonAll]
+//	Hourly    2026112013     year, month, day, hour
+//	Daily     20261120       year, month, day
+//	Weekly    2026W47        ISO 8601 week
+//	Monthly   202611         year, month
+//	Quarterly 2026Q4         year, quarter
+//	Yearly    2026           year
+//	Every     20261120T0400  the season's start
+//	Explicit                 the window's own id
+//	Rolling   20261120       the window's last day
 //
 // Years are 1 to 9999.
 type SeasonID string

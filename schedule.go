@@ -10,26 +10,37 @@ import (
 	"time"
 )
 
-// The bounds of [Schedule].Days.
+// The bounds of [Schedule].Days and [Schedule].Every.
 const (
-	MinDays = 2
-	MaxDays = 31
+	MinDays  = 2
+	MaxDays  = 31
+	MinEvery = time.Minute
+	MaxEvery = 10 * 366 * 24 * time.Hour
 )
 
 // Schedule divides time into a board's seasons. Only rolling seasons overlap. Only explicit
 // seasons may have gaps between them. Rolling and explicit seasons are called windows.
 //
-// A daily, weekly, monthly or yearly season begins at the first instant at which the
-// calendar in TimeZone shows the season's first day or a later day. It ends when the next
-// season begins. Therefore:
-//   - If clocks skip midnight, the season begins when the clocks skip.
-//   - If clocks show midnight twice, the season begins at the first midnight.
-//   - If a time zone skipped a day, that day has no season.
+// Every other season begins at the first instant at which clocks in TimeZone show the season's
+// start or a later time. It ends when the next season begins. Therefore:
+//   - If clocks skip the start, the season begins when the clocks skip.
+//   - If clocks show the start twice, the season begins at the first time.
+//   - If clocks skipped a whole season, such as an hour or a day, it does not exist.
 type Schedule struct {
 	Kind     ScheduleKind `json:"schedule"`
 	TimeZone string       `json:"time_zone,omitempty"` // an IANA name; empty is UTC
 	// Grace is how long a season accepts results after its end.
 	Grace time.Duration `json:"grace,omitempty"`
+	// DayStart is when the days of all but hourly schedules begin.
+	DayStart TimeOfDay `json:"day_start,omitempty"`
+	// WeekStart is the first day of a weekly season. The season has the number of the ISO 8601 week
+	// of its Thursday.
+	WeekStart Weekday `json:"week_start,omitempty"`
+	// YearStart is the first day of a yearly season. The season's id is the year of this day.
+	YearStart MonthDay `json:"year_start,omitempty"`
+	// Every is the length of a season on the clock, in whole minutes. From is when the first one begins.
+	Every time.Duration `json:"every,omitempty"`
+	From  time.Time     `json:"from,omitzero"`
 	// Days is the length of a rolling window, including days that the time zone skipped.
 	Days int `json:"days,omitempty"`
 	// Windows are the seasons of an explicit schedule, in order of time.
@@ -50,12 +61,15 @@ type EarlyEnd struct {
 // Validate returns all faults of s, joined by [errors.Join], each a [FieldError].
 func (s Schedule) Validate() error {
 	var errs []error
-	if s.Kind < None || s.Kind > Rolling {
+	if s.Kind < None || int(s.Kind) >= len(scheduleNames) {
 		errs = append(errs, fieldErrorf("season.schedule", "must be one of %s", strings.Join(scheduleNames, ", ")))
 	}
-	if _, err := location(s.TimeZone); err != nil {
+	if loc, err := location(s.TimeZone); err != nil {
 		errs = append(errs, err)
+	} else if s.Kind == Every {
+		errs = append(errs, s.validateEvery(loc)...)
 	}
+	errs = append(errs, s.validateStarts()...)
 	if s.Grace < 0 {
 		errs = append(errs, fieldErrorf("season.grace", "%v is negative", s.Grace))
 	}
@@ -94,6 +108,49 @@ func (s Schedule) Validate() error {
 	return errors.Join(errs...)
 }
 
+// validateStarts refuses settings that the schedule does not use.
+func (s *Schedule) validateStarts() []error {
+	var errs []error
+	only := func(set bool, field string, kinds ...ScheduleKind) {
+		if set && !slices.Contains(kinds, s.Kind) {
+			errs = append(errs, fieldErrorf(field, "is not allowed in %s schedules; it is for %s", s.Kind, strings.Trim(fmt.Sprint(kinds), "[]")))
+		}
+	}
+	only(s.DayStart != 0, "season.day_start", Daily, Weekly, Monthly, Quarterly, Yearly, Rolling)
+	only(s.WeekStart != Monday, "season.week_start", Weekly)
+	only(s.YearStart != 0, "season.year_start", Yearly)
+	only(s.Every != 0, "season.every", Every)
+	only(!s.From.IsZero(), "season.from", Every)
+	if s.DayStart < 0 || s.DayStart >= 24*60 {
+		errs = append(errs, fieldErrorf("season.day_start", "must be 00:00 to 23:59"))
+	}
+	if s.YearStart < 0 || s.YearStart > 364 {
+		errs = append(errs, fieldErrorf("season.year_start", "must be 01-01 to 12-31"))
+	}
+	if s.WeekStart < Monday || s.WeekStart > Sunday {
+		errs = append(errs, fieldErrorf("season.week_start", "must be one of %s", strings.Join(weekdayNames, ", ")))
+	}
+	return errs
+}
+
+func (s *Schedule) validateEvery(loc *time.Location) []error {
+	var errs []error
+	if s.Every < MinEvery || s.Every > MaxEvery || s.Every%time.Minute != 0 {
+		errs = append(errs, fieldErrorf("season.every", "must be whole minutes from %v to %v in an EVERY schedule, not %v", MinEvery, MaxEvery, s.Every))
+	}
+	reading := readingOf(s.From, loc)
+	switch {
+	case s.From.IsZero():
+		errs = append(errs, fieldErrorf("season.from", "is required for an EVERY schedule"))
+	case reading.Year() < 1 || reading.Year() > 9999 || !reading.Truncate(time.Minute).Equal(reading):
+		errs = append(errs, fieldErrorf("season.from", "%v must be a whole minute in the years 1 to 9999", s.From.UTC().Format(time.RFC3339Nano)))
+	case !firstInstant(reading, loc).Equal(s.From):
+		errs = append(errs, fieldErrorf("season.from", "is the second time at which clocks in %s show %s; the first is %s",
+			s.TimeZone, reading.Format("15:04"), firstInstant(reading, loc).Format(time.RFC3339)))
+	}
+	return errs
+}
+
 // validateNew checks the ids of the windows that previous does not have.
 func (s Schedule) validateNew(previous Schedule) error {
 	var errs []error
@@ -130,26 +187,37 @@ func (s Schedule) scheduledAt(t time.Time) (Season, error) {
 		}
 		return s.Windows[i].inUTC(), nil
 	}
-	loc, err := location(s.TimeZone)
+	c, err := s.calendar()
 	if err != nil {
 		return Season{}, err
 	}
-	local := t.In(loc)
-	if year := local.Year(); year < 0 || year > 10_000 {
+	if year := t.In(c.loc).Year(); year < 0 || year > 10_000 {
 		return Season{}, outsideYearsError(t)
 	}
-	first := s.Kind.firstDay(time.Date(local.Year(), local.Month(), local.Day(), 0, 0, 0, 0, time.UTC))
-	season := s.Kind.season(first, loc)
-	// If clocks go back across midnight, local may be on the previous day again. But the new
-	// day began at the first midnight, so t belongs to the new day.
+	if s.Kind == Every && t.Before(s.From) {
+		return Season{}, fmt.Errorf("no season at %s, the first season begins at %s: %w", t.UTC().Format(time.RFC3339), s.From.UTC().Format(time.RFC3339), ErrSeasonNotFound)
+	}
+	first := c.first(readingOf(t, c.loc))
+	season := c.season(first)
+	// If clocks go back across the start of a season, the reading may be in the previous season
+	// again. But the new season began when clocks first showed its start, so t belongs to it.
 	for !t.Before(season.End) {
-		first = s.Kind.nextFirstDay(first)
-		season = s.Kind.season(first, loc)
+		first = c.next(first)
+		season = c.season(first)
 	}
-	if year := s.Kind.year(first); year < 1 || year > 9999 {
+	if year := c.year(first); year < 1 || year > 9999 {
 		return Season{}, outsideYearsError(t)
 	}
-	return s.widen(season, first, loc), nil
+	return s.widen(season, first, c.loc), nil
+}
+
+func (s *Schedule) calendar() (calendar, error) {
+	loc, err := location(s.TimeZone)
+	c := calendar{kind: s.Kind, dayStart: s.DayStart.duration(), weekStart: s.WeekStart, yearStart: s.YearStart, every: s.Every, loc: loc}
+	if err == nil && s.Kind == Every {
+		c.from = readingOf(s.From, loc)
+	}
+	return c, err
 }
 
 // If s is rolling, widen moves the start of season back, so that the window has s.Days days
@@ -158,9 +226,9 @@ func (s Schedule) widen(season Season, day time.Time, loc *time.Location) Season
 	if s.Kind == Rolling {
 		first := day.AddDate(0, 0, 1-s.Days)
 		if first.Year() < 1 {
-			first = time.Time{}
+			first = time.Time{}.Add(s.DayStart.duration())
 		}
-		season.Start = dayStart(first, loc)
+		season.Start = firstInstant(first, loc)
 	}
 	return season
 }
@@ -208,19 +276,19 @@ func (s Schedule) scheduledByID(id SeasonID) (Season, error) {
 		}
 		return Season{}, s.noWindowError(id)
 	}
-	loc, err := location(s.TimeZone)
+	c, err := s.calendar()
 	if err != nil {
 		return Season{}, err
 	}
-	first, ok := s.Kind.parse(id)
+	first, ok := c.parse(id)
 	if !ok {
-		return Season{}, notFoundError(id, seasonForms[s.Kind])
+		return Season{}, notFoundError(id, ids[s.Kind].form)
 	}
-	season := s.Kind.season(first, loc)
+	season := c.season(first)
 	if !season.Start.Before(season.End) {
-		return Season{}, fmt.Errorf("season %q is a day that does not exist in time zone %s: %w", id, s.TimeZone, ErrSeasonNotFound)
+		return Season{}, fmt.Errorf("season %q does not exist, as clocks in time zone %s skipped it: %w", id, s.TimeZone, ErrSeasonNotFound)
 	}
-	return s.widen(season, first, loc), nil
+	return s.widen(season, first, c.loc), nil
 }
 
 func (s Schedule) noWindowError(id SeasonID) error {
@@ -269,12 +337,15 @@ func (s *Schedule) withEarlyEnd(season Season) Season {
 // Begins returns the start of the season, or in a rolling schedule the start of its last
 // day.
 func (s Schedule) Begins(season Season) time.Time {
-	day, ok := s.Kind.parse(season.ID)
-	loc, err := location(s.TimeZone)
-	if s.Kind != Rolling || !ok || err != nil {
+	c, err := s.calendar()
+	if s.Kind != Rolling || err != nil {
 		return season.Start
 	}
-	return dayStart(day, loc)
+	day, ok := c.parse(season.ID)
+	if !ok {
+		return season.Start
+	}
+	return firstInstant(day, c.loc)
 }
 
 // Previous returns the season before the given one; in a rolling schedule, the window
@@ -307,6 +378,9 @@ func (s *Schedule) After(t time.Time) (Season, bool) {
 			}
 		}
 		return Season{}, false
+	}
+	if s.Kind == Every && t.Before(s.From) {
+		t = s.From
 	}
 	season, err := s.scheduledAt(t)
 	if err == nil && !season.End.IsZero() && !season.Start.Equal(t) {

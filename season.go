@@ -2,12 +2,7 @@ package leaderboard
 
 import (
 	"errors"
-	"fmt"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
-	_ "time/tzdata" // for machines without a time zone database
 )
 
 // ErrSeasonNotFound means that a board has no season at a time or with an id.
@@ -50,9 +45,12 @@ const (
 	Explicit // the seasons listed in Schedule.Windows
 	Yearly
 	Rolling // a season for each day: this day and the days before it, Schedule.Days in all
+	Hourly
+	Quarterly
+	Every // seasons of the length Schedule.Every, from Schedule.From on
 )
 
-var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING"}
+var scheduleNames = []string{"NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING", "HOURLY", "QUARTERLY", "EVERY"}
 
 func (k ScheduleKind) String() string { return enumString(scheduleNames, int(k)) }
 
@@ -65,144 +63,3 @@ func (k *ScheduleKind) UnmarshalText(text []byte) error {
 }
 
 func (s Season) inUTC() Season { return Season{s.ID, s.Start.UTC(), s.End.UTC()} }
-
-// In the functions below, a day is a calendar day in no particular time zone, represented
-// by its midnight in UTC. The parameter first is a season's first day, but a rolling
-// window's last day.
-
-func (k ScheduleKind) firstDay(day time.Time) time.Time {
-	switch k {
-	case Yearly:
-		return day.AddDate(0, 0, 1-day.YearDay())
-	case Monthly:
-		return day.AddDate(0, 0, 1-day.Day())
-	case Weekly:
-		return day.AddDate(0, 0, -((int(day.Weekday()) + 6) % 7))
-	default:
-		return day
-	}
-}
-
-func (k ScheduleKind) nextFirstDay(first time.Time) time.Time {
-	switch k {
-	case Yearly:
-		return first.AddDate(1, 0, 0)
-	case Monthly:
-		return first.AddDate(0, 1, 0)
-	case Weekly:
-		return first.AddDate(0, 0, 7)
-	default:
-		return first.AddDate(0, 0, 1)
-	}
-}
-
-func (k ScheduleKind) season(first time.Time, loc *time.Location) Season {
-	return Season{k.id(first), dayStart(first, loc), dayStart(k.nextFirstDay(first), loc)}
-}
-
-// The year of an ISO 8601 week may differ from the year of its first day.
-func (k ScheduleKind) year(first time.Time) int {
-	if k == Weekly {
-		year, _ := first.ISOWeek()
-		return year
-	}
-	return first.Year()
-}
-
-var seasonForms = map[ScheduleKind]string{
-	Daily:   "a day as YYYYMMDD",
-	Weekly:  "an ISO week as YYYYWnn",
-	Monthly: "a month as YYYYMM",
-	Yearly:  "a year as YYYY",
-	Rolling: "the last day of a window as YYYYMMDD",
-}
-
-const (
-	yearLayout  = "2006"
-	monthLayout = "200601"
-	dayLayout   = "20060102"
-)
-
-func (k ScheduleKind) id(first time.Time) SeasonID {
-	switch k {
-	case Yearly:
-		return SeasonID(first.Format(yearLayout))
-	case Monthly:
-		return SeasonID(first.Format(monthLayout))
-	case Weekly:
-		year, week := first.ISOWeek()
-		return SeasonID(fmt.Sprintf("%04dW%02d", year, week))
-	default:
-		return SeasonID(first.Format(dayLayout))
-	}
-}
-
-// parse returns false if no season in the years 1 to 9999 has the id.
-func (k ScheduleKind) parse(id SeasonID) (first time.Time, ok bool) {
-	switch k {
-	case Yearly:
-		first, _ = time.Parse(yearLayout, string(id))
-	case Monthly:
-		first, _ = time.Parse(monthLayout, string(id))
-	case Weekly:
-		yyyy, ww, _ := strings.Cut(string(id), "W")
-		year, _ := strconv.Atoi(yyyy)
-		week, _ := strconv.Atoi(ww)
-		if year > 9999 || week > 53 { // avoid dates that overflow
-			return first, false
-		}
-		// The fourth of January is always in week 1.
-		first = k.firstDay(time.Date(year, time.January, 4+7*(week-1), 0, 0, 0, 0, time.UTC))
-	case Daily, Rolling:
-		first, _ = time.Parse(dayLayout, string(id))
-	}
-	// Reject other spellings of an id, such as 2026W5 for 2026W05.
-	return first, k.year(first) >= 1 && k.id(first) == id
-}
-
-// maxOffset is greater than every offset from UTC that a time zone has had.
-const maxOffset = 25 * time.Hour
-
-// dayStart returns the first instant, in UTC, at which the calendar in loc shows the
-// given day or a later day. It examines one period of constant offset after another, until
-// a period contains the day's midnight or begins after it. dayStart does not use
-// [time.Date], because the result for a skipped or repeated midnight is unspecified.
-func dayStart(day time.Time, loc *time.Location) time.Time {
-	start := day.Add(-maxOffset).In(loc)
-	for {
-		_, offset := start.Zone()
-		midnight := day.Add(-time.Duration(offset) * time.Second)
-		if midnight.Before(start) {
-			midnight = start // the clocks jumped past midnight when this period started
-		}
-		_, end := start.ZoneBounds()
-		if !end.IsZero() && !end.After(start) {
-			// After the last change in the zone's data, ZoneBounds gives every year 365
-			// days. In leap years, the last period therefore lacks December 31, in UTC.
-			end = start.Truncate(24 * time.Hour).Add(24 * time.Hour)
-		}
-		if end.IsZero() || midnight.Before(end) {
-			return midnight.UTC()
-		}
-		start = end
-	}
-}
-
-var locations sync.Map // string to *time.Location
-
-// location rejects the machine's local zone ("Local", "localtime"), and zones with leap
-// seconds ("right/…"), which some machines lack.
-func location(name string) (*time.Location, error) {
-	if name == "" || name == "UTC" {
-		return time.UTC, nil
-	}
-	if loc, ok := locations.Load(name); ok {
-		return loc.(*time.Location), nil
-	}
-	loc, err := time.LoadLocation(name)
-	if err != nil || name == "Local" || name == "localtime" || strings.HasPrefix(name, "right/") {
-		return nil, fieldErrorf("season.time_zone", "%.64q is not in the IANA time zone database; use a name such as Europe/Berlin", name)
-	}
-	locations.Store(name, loc)
-	return loc, nil
-}

@@ -147,34 +147,46 @@ const (
 	Board_Schedule_KIND_UNSPECIFIED Board_Schedule_Kind = 0
 	// One season, "all", without end.
 	Board_Schedule_NONE Board_Schedule_Kind = 1
-	// From midnight to midnight; seasons are named 20261120.
+	// From day_start to the next day_start; seasons are named 20261120.
 	Board_Schedule_DAILY Board_Schedule_Kind = 2
-	// From Monday to Monday, ISO 8601 weeks; seasons are named 2026W47.
+	// From week_start to the next week_start. Seasons are named after the ISO 8601 week
+	// of their Thursday, such as 2026W47.
 	Board_Schedule_WEEKLY Board_Schedule_Kind = 3
 	// From the first day of a month to the first day of the next month; seasons are
 	// named 202611.
 	Board_Schedule_MONTHLY Board_Schedule_Kind = 4
 	// The seasons are those in the field windows.
 	Board_Schedule_EXPLICIT Board_Schedule_Kind = 5
-	// From January 1 to the next January 1; seasons are named 2026.
+	// From year_start to the next year_start. Seasons are named after the year of their
+	// first day, such as 2026.
 	Board_Schedule_YEARLY Board_Schedule_Kind = 6
 	// On linked boards only. Each day has a season, which consists of this day and the
 	// days before it. The field days is the length of a season. Seasons are named after
 	// their last day, such as 20261120. The board must have days and retention.
 	Board_Schedule_ROLLING Board_Schedule_Kind = 7
+	// From one full hour to the next; seasons are named 2026112013.
+	Board_Schedule_HOURLY Board_Schedule_Kind = 8
+	// From the first days of January, April, July and October; seasons are named 2026Q4.
+	Board_Schedule_QUARTERLY Board_Schedule_Kind = 9
+	// Seasons of the length `every`, from the time `from` on. Seasons are named after their
+	// start on clocks in time_zone, such as 20261120T0400.
+	Board_Schedule_EVERY Board_Schedule_Kind = 10
 )
 
 // Enum value maps for Board_Schedule_Kind.
 var (
 	Board_Schedule_Kind_name = map[int32]string{
-		0: "KIND_UNSPECIFIED",
-		1: "NONE",
-		2: "DAILY",
-		3: "WEEKLY",
-		4: "MONTHLY",
-		5: "EXPLICIT",
-		6: "YEARLY",
-		7: "ROLLING",
+		0:  "KIND_UNSPECIFIED",
+		1:  "NONE",
+		2:  "DAILY",
+		3:  "WEEKLY",
+		4:  "MONTHLY",
+		5:  "EXPLICIT",
+		6:  "YEARLY",
+		7:  "ROLLING",
+		8:  "HOURLY",
+		9:  "QUARTERLY",
+		10: "EVERY",
 	}
 	Board_Schedule_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
@@ -185,6 +197,9 @@ var (
 		"EXPLICIT":         5,
 		"YEARLY":           6,
 		"ROLLING":          7,
+		"HOURLY":           8,
+		"QUARTERLY":        9,
+		"EVERY":            10,
 	}
 )
 
@@ -213,6 +228,79 @@ func (x Board_Schedule_Kind) Number() protoreflect.EnumNumber {
 // Deprecated: Use Board_Schedule_Kind.Descriptor instead.
 func (Board_Schedule_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{0, 1, 0}
+}
+
+// The first day of a week.
+type Board_Schedule_Weekday int32
+
+const (
+	// The default: MONDAY.
+	Board_Schedule_WEEKDAY_UNSPECIFIED Board_Schedule_Weekday = 0
+	// Monday.
+	Board_Schedule_MONDAY Board_Schedule_Weekday = 1
+	// Tuesday.
+	Board_Schedule_TUESDAY Board_Schedule_Weekday = 2
+	// Wednesday.
+	Board_Schedule_WEDNESDAY Board_Schedule_Weekday = 3
+	// Thursday.
+	Board_Schedule_THURSDAY Board_Schedule_Weekday = 4
+	// Friday.
+	Board_Schedule_FRIDAY Board_Schedule_Weekday = 5
+	// Saturday.
+	Board_Schedule_SATURDAY Board_Schedule_Weekday = 6
+	// Sunday.
+	Board_Schedule_SUNDAY Board_Schedule_Weekday = 7
+)
+
+// Enum value maps for Board_Schedule_Weekday.
+var (
+	Board_Schedule_Weekday_name = map[int32]string{
+		0: "WEEKDAY_UNSPECIFIED",
+		1: "MONDAY",
+		2: "TUESDAY",
+		3: "WEDNESDAY",
+		4: "THURSDAY",
+		5: "FRIDAY",
+		6: "SATURDAY",
+		7: "SUNDAY",
+	}
+	Board_Schedule_Weekday_value = map[string]int32{
+		"WEEKDAY_UNSPECIFIED": 0,
+		"MONDAY":              1,
+		"TUESDAY":             2,
+		"WEDNESDAY":           3,
+		"THURSDAY":            4,
+		"FRIDAY":              5,
+		"SATURDAY":            6,
+		"SUNDAY":              7,
+	}
+)
+
+func (x Board_Schedule_Weekday) Enum() *Board_Schedule_Weekday {
+	p := new(Board_Schedule_Weekday)
+	*p = x
+	return p
+}
+
+func (x Board_Schedule_Weekday) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Board_Schedule_Weekday) Descriptor() protoreflect.EnumDescriptor {
+	return file_leaderboard_v1_types_proto_enumTypes[3].Descriptor()
+}
+
+func (Board_Schedule_Weekday) Type() protoreflect.EnumType {
+	return &file_leaderboard_v1_types_proto_enumTypes[3]
+}
+
+func (x Board_Schedule_Weekday) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Board_Schedule_Weekday.Descriptor instead.
+func (Board_Schedule_Weekday) EnumDescriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{0, 1, 1}
 }
 
 // The outcome of a result.
@@ -274,11 +362,11 @@ func (x Outcome_Status) String() string {
 }
 
 func (Outcome_Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_leaderboard_v1_types_proto_enumTypes[3].Descriptor()
+	return file_leaderboard_v1_types_proto_enumTypes[4].Descriptor()
 }
 
 func (Outcome_Status) Type() protoreflect.EnumType {
-	return &file_leaderboard_v1_types_proto_enumTypes[3]
+	return &file_leaderboard_v1_types_proto_enumTypes[4]
 }
 
 func (x Outcome_Status) Number() protoreflect.EnumNumber {
@@ -1828,7 +1916,19 @@ type Board_Schedule struct {
 	// The seasons of an EXPLICIT schedule, in order of time, without overlap.
 	Windows []*Board_Schedule_Window `protobuf:"bytes,4,rep,name=windows,proto3" json:"windows,omitempty"`
 	// The number of days in a season of a ROLLING schedule, 2 to 31.
-	Days          *int32 `protobuf:"varint,5,opt,name=days,proto3,oneof" json:"days,omitempty"`
+	Days *int32 `protobuf:"varint,5,opt,name=days,proto3,oneof" json:"days,omitempty"`
+	// When days begin on clocks in time_zone, as HH:MM; "00:00" if absent. Not allowed in NONE,
+	// HOURLY, EXPLICIT and EVERY schedules.
+	DayStart *string `protobuf:"bytes,6,opt,name=day_start,proto3,oneof" json:"day_start,omitempty"`
+	// The first day of the weeks of a WEEKLY schedule.
+	WeekStart *Board_Schedule_Weekday `protobuf:"varint,7,opt,name=week_start,proto3,enum=leaderboard.v1.Board_Schedule_Weekday,oneof" json:"week_start,omitempty"`
+	// The first day of the years of a YEARLY schedule, as MM-DD; "01-01" if absent.
+	YearStart *string `protobuf:"bytes,8,opt,name=year_start,proto3,oneof" json:"year_start,omitempty"`
+	// The length of the seasons of an EVERY schedule on clocks in time_zone: whole minutes, at
+	// most ten years, such as "1209600s" or "336h".
+	Every *durationpb.Duration `protobuf:"bytes,9,opt,name=every,proto3" json:"every,omitempty"`
+	// When the first season of an EVERY schedule begins, a whole minute.
+	From          *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=from,proto3" json:"from,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1896,6 +1996,41 @@ func (x *Board_Schedule) GetDays() int32 {
 		return *x.Days
 	}
 	return 0
+}
+
+func (x *Board_Schedule) GetDayStart() string {
+	if x != nil && x.DayStart != nil {
+		return *x.DayStart
+	}
+	return ""
+}
+
+func (x *Board_Schedule) GetWeekStart() Board_Schedule_Weekday {
+	if x != nil && x.WeekStart != nil {
+		return *x.WeekStart
+	}
+	return Board_Schedule_WEEKDAY_UNSPECIFIED
+}
+
+func (x *Board_Schedule) GetYearStart() string {
+	if x != nil && x.YearStart != nil {
+		return *x.YearStart
+	}
+	return ""
+}
+
+func (x *Board_Schedule) GetEvery() *durationpb.Duration {
+	if x != nil {
+		return x.Every
+	}
+	return nil
+}
+
+func (x *Board_Schedule) GetFrom() *timestamppb.Timestamp {
+	if x != nil {
+		return x.From
+	}
+	return nil
 }
 
 // The source of a linked board.
@@ -2405,7 +2540,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\x99\x11\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xad\x15\n" +
 	"\x05Board\x12'\n" +
 	"\bboard_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bboard_id\x12\x1d\n" +
 	"\x05title\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02R\x05title\x121\n" +
@@ -2442,19 +2577,29 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"TieBreaker\x124\n" +
 	"\x04name\x18\x01 \x01(\tB \x9a\xb5\x18\x1c\b\x01\x10\x01\x18@*\x14^[a-z][A-Za-z0-9_]*$R\x04name\x121\n" +
-	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x1a\xb4\x04\n" +
+	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x1a\xc8\b\n" +
 	"\bSchedule\x12?\n" +
 	"\bschedule\x18\x01 \x01(\x0e2#.leaderboard.v1.Board.Schedule.KindR\bschedule\x12)\n" +
 	"\ttime_zone\x18\x02 \x01(\tB\v\x9a\xb5\x18\a2\x05\"UTC\"R\ttime_zone\x12?\n" +
 	"\x05grace\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\x0e\x9a\xb5\x18\n" +
 	"2\b\"86400s\"R\x05grace\x12E\n" +
 	"\awindows\x18\x04 \x03(\v2%.leaderboard.v1.Board.Schedule.WindowB\x04\x88\xb5\x18\x01R\awindows\x12!\n" +
-	"\x04days\x18\x05 \x01(\x05B\b\x9a\xb5\x18\x04\x10\x02\x18\x1fH\x00R\x04days\x88\x01\x01\x1a\x94\x01\n" +
+	"\x04days\x18\x05 \x01(\x05B\b\x9a\xb5\x18\x04\x10\x02\x18\x1fH\x00R\x04days\x88\x01\x01\x12H\n" +
+	"\tday_start\x18\x06 \x01(\tB%\x9a\xb5\x18!*\x1f^([01][0-9]|2[0-3]):[0-5][0-9]$H\x01R\tday_start\x88\x01\x01\x12K\n" +
+	"\n" +
+	"week_start\x18\a \x01(\x0e2&.leaderboard.v1.Board.Schedule.WeekdayH\x02R\n" +
+	"week_start\x88\x01\x01\x12G\n" +
+	"\n" +
+	"year_start\x18\b \x01(\tB\"\x9a\xb5\x18\x1e*\x1c^(0[1-9]|1[0-2])-[0-3][0-9]$H\x03R\n" +
+	"year_start\x88\x01\x01\x12/\n" +
+	"\x05every\x18\t \x01(\v2\x19.google.protobuf.DurationR\x05every\x12.\n" +
+	"\x04from\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x1a\x94\x01\n" +
 	"\x06Window\x12\x1a\n" +
 	"\x02id\x18\x01 \x01(\tB\n" +
 	"\x9a\xb5\x18\x06\b\x01\x10\x01\x18@R\x02id\x128\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampB\x06\x9a\xb5\x18\x02\b\x01R\x05start\x124\n" +
-	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x06\x9a\xb5\x18\x02\b\x01R\x03end\"q\n" +
+	"\x03end\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampB\x06\x9a\xb5\x18\x02\b\x01R\x03end\"\x97\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04NONE\x10\x01\x12\t\n" +
@@ -2465,8 +2610,29 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\bEXPLICIT\x10\x05\x12\n" +
 	"\n" +
 	"\x06YEARLY\x10\x06\x12\v\n" +
-	"\aROLLING\x10\aB\a\n" +
-	"\x05_days\x1a\xaa\x01\n" +
+	"\aROLLING\x10\a\x12\n" +
+	"\n" +
+	"\x06HOURLY\x10\b\x12\r\n" +
+	"\tQUARTERLY\x10\t\x12\t\n" +
+	"\x05EVERY\x10\n" +
+	"\"~\n" +
+	"\aWeekday\x12\x17\n" +
+	"\x13WEEKDAY_UNSPECIFIED\x10\x00\x12\n" +
+	"\n" +
+	"\x06MONDAY\x10\x01\x12\v\n" +
+	"\aTUESDAY\x10\x02\x12\r\n" +
+	"\tWEDNESDAY\x10\x03\x12\f\n" +
+	"\bTHURSDAY\x10\x04\x12\n" +
+	"\n" +
+	"\x06FRIDAY\x10\x05\x12\f\n" +
+	"\bSATURDAY\x10\x06\x12\n" +
+	"\n" +
+	"\x06SUNDAY\x10\aB\a\n" +
+	"\x05_daysB\f\n" +
+	"\n" +
+	"_day_startB\r\n" +
+	"\v_week_startB\r\n" +
+	"\v_year_start\x1a\xaa\x01\n" +
 	"\x06Source\x12'\n" +
 	"\bboard_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bboard_id\x12=\n" +
 	"\x05match\x18\x02 \x03(\v2'.leaderboard.v1.Board.Source.MatchEntryR\x05match\x1a8\n" +
@@ -2719,87 +2885,91 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_types_proto_rawDescData
 }
 
-var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
 var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_leaderboard_v1_types_proto_goTypes = []any{
 	(Board_Order)(0),               // 0: leaderboard.v1.Board.Order
 	(Board_Policy)(0),              // 1: leaderboard.v1.Board.Policy
 	(Board_Schedule_Kind)(0),       // 2: leaderboard.v1.Board.Schedule.Kind
-	(Outcome_Status)(0),            // 3: leaderboard.v1.Outcome.Status
-	(*Board)(nil),                  // 4: leaderboard.v1.Board
-	(*BoardEffect)(nil),            // 5: leaderboard.v1.BoardEffect
-	(*Result)(nil),                 // 6: leaderboard.v1.Result
-	(*Outcome)(nil),                // 7: leaderboard.v1.Outcome
-	(*Entry)(nil),                  // 8: leaderboard.v1.Entry
-	(*Profile)(nil),                // 9: leaderboard.v1.Profile
-	(*Leaderboard)(nil),            // 10: leaderboard.v1.Leaderboard
-	(*Ban)(nil),                    // 11: leaderboard.v1.Ban
-	(*BanEffect)(nil),              // 12: leaderboard.v1.BanEffect
-	(*RetractionEffect)(nil),       // 13: leaderboard.v1.RetractionEffect
-	(*Board_TieBreaker)(nil),       // 14: leaderboard.v1.Board.TieBreaker
-	(*Board_Schedule)(nil),         // 15: leaderboard.v1.Board.Schedule
-	(*Board_Source)(nil),           // 16: leaderboard.v1.Board.Source
-	(*Board_Schedule_Window)(nil),  // 17: leaderboard.v1.Board.Schedule.Window
-	nil,                            // 18: leaderboard.v1.Board.Source.MatchEntry
-	(*BoardEffect_Season)(nil),     // 19: leaderboard.v1.BoardEffect.Season
-	nil,                            // 20: leaderboard.v1.Result.AttributesEntry
-	(*Outcome_Linked)(nil),         // 21: leaderboard.v1.Outcome.Linked
-	(*BanEffect_Entry)(nil),        // 22: leaderboard.v1.BanEffect.Entry
-	(*RetractionEffect_Entry)(nil), // 23: leaderboard.v1.RetractionEffect.Entry
-	(*durationpb.Duration)(nil),    // 24: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 25: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),        // 26: google.protobuf.Struct
+	(Board_Schedule_Weekday)(0),    // 3: leaderboard.v1.Board.Schedule.Weekday
+	(Outcome_Status)(0),            // 4: leaderboard.v1.Outcome.Status
+	(*Board)(nil),                  // 5: leaderboard.v1.Board
+	(*BoardEffect)(nil),            // 6: leaderboard.v1.BoardEffect
+	(*Result)(nil),                 // 7: leaderboard.v1.Result
+	(*Outcome)(nil),                // 8: leaderboard.v1.Outcome
+	(*Entry)(nil),                  // 9: leaderboard.v1.Entry
+	(*Profile)(nil),                // 10: leaderboard.v1.Profile
+	(*Leaderboard)(nil),            // 11: leaderboard.v1.Leaderboard
+	(*Ban)(nil),                    // 12: leaderboard.v1.Ban
+	(*BanEffect)(nil),              // 13: leaderboard.v1.BanEffect
+	(*RetractionEffect)(nil),       // 14: leaderboard.v1.RetractionEffect
+	(*Board_TieBreaker)(nil),       // 15: leaderboard.v1.Board.TieBreaker
+	(*Board_Schedule)(nil),         // 16: leaderboard.v1.Board.Schedule
+	(*Board_Source)(nil),           // 17: leaderboard.v1.Board.Source
+	(*Board_Schedule_Window)(nil),  // 18: leaderboard.v1.Board.Schedule.Window
+	nil,                            // 19: leaderboard.v1.Board.Source.MatchEntry
+	(*BoardEffect_Season)(nil),     // 20: leaderboard.v1.BoardEffect.Season
+	nil,                            // 21: leaderboard.v1.Result.AttributesEntry
+	(*Outcome_Linked)(nil),         // 22: leaderboard.v1.Outcome.Linked
+	(*BanEffect_Entry)(nil),        // 23: leaderboard.v1.BanEffect.Entry
+	(*RetractionEffect_Entry)(nil), // 24: leaderboard.v1.RetractionEffect.Entry
+	(*durationpb.Duration)(nil),    // 25: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),        // 27: google.protobuf.Struct
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	24, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
-	14, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
-	15, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	24, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	25, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
-	5,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
-	16, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
-	19, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
-	25, // 10: leaderboard.v1.BoardEffect.as_of:type_name -> google.protobuf.Timestamp
-	25, // 11: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	20, // 12: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	26, // 13: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
-	3,  // 14: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	25, // 15: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	21, // 16: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
-	25, // 17: leaderboard.v1.Outcome.as_of:type_name -> google.protobuf.Timestamp
-	25, // 18: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	26, // 19: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
-	9,  // 20: leaderboard.v1.Entry.profile:type_name -> leaderboard.v1.Profile
-	26, // 21: leaderboard.v1.Profile.attributes:type_name -> google.protobuf.Struct
-	25, // 22: leaderboard.v1.Profile.updated_at:type_name -> google.protobuf.Timestamp
-	8,  // 23: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	25, // 24: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	25, // 25: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	25, // 26: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	25, // 27: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	22, // 28: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
-	25, // 29: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
-	23, // 30: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
-	25, // 31: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
+	25, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	15, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
+	16, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
+	25, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	26, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	6,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
+	17, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
+	20, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
+	26, // 10: leaderboard.v1.BoardEffect.as_of:type_name -> google.protobuf.Timestamp
+	26, // 11: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	21, // 12: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	27, // 13: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	4,  // 14: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
+	26, // 15: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	22, // 16: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
+	26, // 17: leaderboard.v1.Outcome.as_of:type_name -> google.protobuf.Timestamp
+	26, // 18: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	27, // 19: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	10, // 20: leaderboard.v1.Entry.profile:type_name -> leaderboard.v1.Profile
+	27, // 21: leaderboard.v1.Profile.attributes:type_name -> google.protobuf.Struct
+	26, // 22: leaderboard.v1.Profile.updated_at:type_name -> google.protobuf.Timestamp
+	9,  // 23: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
+	26, // 24: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	26, // 25: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	26, // 26: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	26, // 27: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	23, // 28: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	26, // 29: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
+	24, // 30: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
+	26, // 31: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
 	0,  // 32: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
 	2,  // 33: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	24, // 34: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	17, // 35: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	18, // 36: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
-	25, // 37: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	25, // 38: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	25, // 39: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
-	25, // 40: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
-	25, // 41: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
-	25, // 42: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
-	25, // 43: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	25, // 34: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	18, // 35: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	3,  // 36: leaderboard.v1.Board.Schedule.week_start:type_name -> leaderboard.v1.Board.Schedule.Weekday
+	25, // 37: leaderboard.v1.Board.Schedule.every:type_name -> google.protobuf.Duration
+	26, // 38: leaderboard.v1.Board.Schedule.from:type_name -> google.protobuf.Timestamp
+	19, // 39: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
+	26, // 40: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	26, // 41: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	26, // 42: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	26, // 43: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	26, // 44: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	26, // 45: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	26, // 46: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
+	47, // [47:47] is the sub-list for method output_type
+	47, // [47:47] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -2824,7 +2994,7 @@ func file_leaderboard_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
-			NumEnums:      4,
+			NumEnums:      5,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -40,6 +40,7 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 		MinScore: (*leaderboard.Score)(b.MinScore), MaxScore: (*leaderboard.Score)(b.MaxScore), Floor: (*leaderboard.Score)(b.Floor),
 		Retention: retention, Private: b.GetPrivate(), AcceptedAttributes: b.GetAttributes(), Matches: b.GetMatches(), Shards: int(b.GetShards()),
 	}
+	errs = append(errs, setStarts(&board.Season, b.GetSeason()))
 	if source := b.GetSource(); source != nil {
 		board.Source = &leaderboard.Source{Board: leaderboard.BoardID(source.GetBoardId()), Match: source.GetMatch()}
 	}
@@ -55,6 +56,34 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 		board.Season.Windows = append(board.Season.Windows, leaderboard.Season{ID: leaderboard.SeasonID(w.GetId()), Start: start, End: end})
 	}
 	return board, errors.Join(errs...)
+}
+
+func setStarts(s *leaderboard.Schedule, m *pb.Board_Schedule) error {
+	var errs []error
+	if m.GetDayStart() != "" {
+		errs = append(errs, s.DayStart.UnmarshalText([]byte(m.GetDayStart())))
+	}
+	if m.GetYearStart() != "" {
+		errs = append(errs, s.YearStart.UnmarshalText([]byte(m.GetYearStart())))
+	}
+	weekStart, err1 := toEnum("season.week_start", m.GetWeekStart())
+	every, err2 := toDuration("season.every", m.GetEvery())
+	from, err3 := ToTime("season.from", m.GetFrom())
+	s.WeekStart, s.Every, s.From = leaderboard.Weekday(weekStart), every, from
+	return errors.Join(append(errs, err1, err2, err3)...)
+}
+
+func fromStarts(m *pb.Board_Schedule, s *leaderboard.Schedule) {
+	if s.DayStart != 0 {
+		m.DayStart = new(s.DayStart.String())
+	}
+	if s.YearStart != 0 {
+		m.YearStart = new(s.YearStart.String())
+	}
+	if s.WeekStart != leaderboard.Monday {
+		m.WeekStart = new(pb.Board_Schedule_MONDAY + pb.Board_Schedule_Weekday(s.WeekStart))
+	}
+	m.Every, m.From = duration(s.Every), Timestamp(s.From)
 }
 
 // toEnum converts an enum value of a message to the same value in the root package. The first
@@ -88,6 +117,7 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 	if b.Season.Days != 0 {
 		board.Season.Days = new(int32(b.Season.Days))
 	}
+	fromStarts(board.Season, &b.Season)
 	if b.Source != nil {
 		board.Source = &pb.Board_Source{BoardId: string(b.Source.Board), Match: b.Source.Match}
 	}

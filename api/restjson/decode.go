@@ -8,6 +8,7 @@ import (
 	"math/big"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
@@ -117,7 +118,7 @@ func (d *decoder) readMessage(k kind, m protoreflect.Message) error {
 	case *timestamppb.Timestamp:
 		return d.readWellKnown(k, m, `must be a time such as "2026-11-20T10:00:00Z"`)
 	case *durationpb.Duration:
-		return d.readWellKnown(k, m, `must be a duration in seconds such as "3600s"`)
+		return d.readWellKnown(k, m, `must be a duration such as "3600s" or "1h"`)
 	}
 	if k != '{' {
 		return d.fault(mustBeObject)
@@ -162,10 +163,17 @@ func (d *decoder) readWellKnown(k kind, m proto.Message, problem string) error {
 	if _, bad := d.readText(); bad == badSyntax || bad == badUTF8 {
 		return d.textError(bad)
 	}
-	if protojson.Unmarshal(d.data[start:d.pos], m) != nil {
-		return d.fault(problem)
+	text := d.data[start:d.pos]
+	if protojson.Unmarshal(text, m) == nil {
+		return nil
 	}
-	return nil
+	if duration, ok := m.(*durationpb.Duration); ok {
+		if value, err := time.ParseDuration(string(text[1 : len(text)-1])); err == nil {
+			proto.Merge(duration, durationpb.New(value))
+			return nil
+		}
+	}
+	return d.fault(problem)
 }
 
 // null leaves the field unset.

@@ -199,9 +199,14 @@ func TestBoards(t *testing.T) {
 			t.Errorf("policy %v has the name %v in the API, want the same name", p, got)
 		}
 	}
-	for k := leaderboard.None; k <= leaderboard.Rolling; k++ {
+	for k := leaderboard.None; k <= leaderboard.Every; k++ {
 		if got := (pb.Board_Schedule_NONE + pb.Board_Schedule_Kind(k)).String(); got != k.String() {
 			t.Errorf("schedule %v has the name %v in the API, want the same name", k, got)
+		}
+	}
+	for day := leaderboard.Monday; day <= leaderboard.Sunday; day++ {
+		if got := (pb.Board_Schedule_MONDAY + pb.Board_Schedule_Weekday(day)).String(); got != day.String() {
+			t.Errorf("weekday %v has the name %v in the API, want the same name", day, got)
 		}
 	}
 	windows := `{"board_id":"cup","policy":"SUM","floor":-5,"retention":"3600s","season":{"schedule":"EXPLICIT","time_zone":"UTC","grace":"0s","windows":[
@@ -569,5 +574,43 @@ func TestSealedSeason(t *testing.T) {
 	}
 	if a := h.do("read", "GET", "/v1/boards/d/scores?season=2026W47", nil); a.status != http.StatusNotFound || a.reason() != "SEASON_NOT_FOUND" {
 		t.Errorf("list of a season that the board does not have: %d %s, want 404 with SEASON_NOT_FOUND", a.status, a.raw)
+	}
+}
+
+func TestSchedulesOverREST(t *testing.T) {
+	h := newHarness(t, Options{})
+	for i, tt := range []struct{ settings, want string }{
+		{`"schedule":"HOURLY"`, `"schedule":"HOURLY"`},
+		{`"schedule":"QUARTERLY","time_zone":"Asia/Tokyo"`, `"schedule":"QUARTERLY"`},
+		{`"schedule":"DAILY","day_start":"04:00"`, `"day_start":"04:00"`},
+		{`"schedule":"WEEKLY","week_start":"SUNDAY"`, `"week_start":"SUNDAY"`},
+		{`"schedule":"YEARLY","year_start":"04-01"`, `"year_start":"04-01"`},
+		{`"schedule":"EVERY","every":"336h","from":"2026-10-19T02:00:00Z","time_zone":"Europe/Berlin"`, `"every":"1209600s"`},
+	} {
+		body := fmt.Sprintf(`{"board_id":"s%d","season":{%s}}`, i, tt.settings)
+		a := h.do("admin", "POST", "/v1/boards", body)
+		if a.status != http.StatusOK || !strings.Contains(strings.ReplaceAll(a.raw, " ", ""), tt.want) {
+			t.Errorf("create %s: %d %s, want it as in the request", body, a.status, a.raw)
+		}
+		stored, err := json.Marshal(get(h.must("read", "GET", fmt.Sprintf("/v1/boards/s%d", i), nil), "season"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A board that was read can be created again; a board with other starts is another one.
+		if a := h.do("admin", "POST", "/v1/boards", fmt.Sprintf(`{"board_id":"s%d","season":%s}`, i, stored)); a.status != http.StatusOK {
+			t.Errorf("create board s%d again with %s: %d %s, want 200", i, stored, a.status, a.raw)
+		}
+		if a := h.do("admin", "PATCH", fmt.Sprintf("/v1/boards/s%d", i), `{"season":{"time_zone":"Africa/Cairo"}}`); a.status != http.StatusBadRequest {
+			t.Errorf("another time zone for board s%d: %d %s, want 400", i, a.status, a.raw)
+		}
+	}
+	for _, path := range []string{`{"day_start":"05:00"}`, `{"day_start":null}`} {
+		if a := h.do("admin", "PATCH", "/v1/boards/s2", `{"season":`+path+`}`); a.status != http.StatusBadRequest {
+			t.Errorf("PATCH %s: %d %s, want 400, as starts of seasons are fixed", path, a.status, a.raw)
+		}
+	}
+	a := h.do("admin", "POST", "/v1/boards", `{"board_id":"s3","season":{"schedule":"WEEKLY"}}`)
+	if a.status != http.StatusConflict || !strings.Contains(a.raw, "season.week_start") {
+		t.Errorf("create the board with another first day: %d %s, want 409 naming season.week_start", a.status, a.raw)
 	}
 }

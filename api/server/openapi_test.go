@@ -316,6 +316,12 @@ func tryObject(h *harness, t *testing.T, call [3]string, schema any, prefix []st
 			l.body = regexp.MustCompile(`"points":\d`).ReplaceAllString(strings.ReplaceAll(l.body, `"default"`, `"x"`), `"score":1`)
 		case name == "floor" && call[0] == "POST":
 			l.body = `{"board_id":"floor","policy":"SUM"}`
+		case name == "week_start":
+			l.body = `{"board_id":"weekly","season":{"schedule":"WEEKLY"}}`
+		case name == "day_start":
+			l.body = `{"board_id":"daily","season":{"schedule":"DAILY"}}`
+		case name == "year_start":
+			l.body = `{"board_id":"yearly","season":{"schedule":"YEARLY"}}`
 		case name == "days" && call[0] == "POST":
 			l.body = `{"board_id":"rolling","season":{"schedule":"ROLLING"},"retention":"2592000s","source":{"board_id":"x"}}`
 		}
@@ -325,7 +331,7 @@ func tryObject(h *harness, t *testing.T, call [3]string, schema any, prefix []st
 				t.Errorf("%s %s without %v, which is required: %d %s, want 400 naming the field", call[0], call[1], field, a.status, a.raw)
 			}
 		}
-		if name != "floor" && name != "days" || call[0] == "POST" {
+		if !slices.Contains([]string{"floor", "days", "day_start", "week_start", "year_start"}, name) || call[0] == "POST" {
 			l.tryField(value)
 		}
 		tried += l.tried

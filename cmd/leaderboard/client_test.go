@@ -120,6 +120,13 @@ func TestBoards(t *testing.T) {
 		"DECAY", "24h0m0s", "Europe/Berlin")
 	checkContains(t, s.ok(t, "board", "create", "women", "--policy", "best", "--source", "marathon", "--match", "gender=F"), "marathon", "gender=F", "filling")
 	checkContains(t, s.ok(t, "board", "show", "marathon"), "linked boards", "women")
+	checkContains(t, s.ok(t, "board", "create", "fortnights", "--season", "every", "--every", "336h", "--from", "2026-10-19T02:00:00Z", "--time-zone", "Europe/Berlin"),
+		"EVERY", "336h0m0s", "2026-10-19 02:00:00", "Europe/Berlin")
+	checkContains(t, s.ok(t, "board", "create", "weeks", "--season", "weekly", "--week-start", "sunday", "--day-start", "04:00"), "SUNDAY", "04:00")
+	checkContains(t, s.ok(t, "board", "create", "years", "--season", "yearly", "--year-start", "04-01"), "YEARLY", "04-01")
+	s.fails(t, exitUsage, []string{"--week-start", "sunday"}, "board", "create", "bad", "--season", "weekly", "--week-start", "someday")
+	s.fails(t, exitUsage, []string{"--from", "soon"}, "board", "create", "bad", "--season", "every", "--every", "1h", "--from", "soon")
+	s.fails(t, exitFailure, []string{"season.every"}, "board", "create", "bad", "--season", "every", "--every", "90s", "--from", "2026-01-01")
 	checkContains(t, s.ok(t, "board", "create", "week", "--season", "rolling", "--days", "7", "--retention", "720h", "--order", "lower-first", "--source", "marathon"), "ROLLING", "days", "7", "720h0m0s")
 	s.fails(t, exitFailure, []string{"season.days", "2 to 31"}, "board", "create", "bad", "--season", "rolling", "--retention", "720h", "--source", "marathon")
 	linked := parseObject(t, s.ok(t, "board", "show", "week", "--json"))

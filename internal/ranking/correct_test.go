@@ -56,7 +56,7 @@ func TestMatchIsSoughtInTheNewestSeasons(t *testing.T) {
 	find := func(match leaderboard.MatchID) (leaderboard.SeasonID, error) {
 		return f.SeasonOfMatch(t.Context(), f.board("b"), "u", match)
 	}
-	if season, err := find("m31"); err != nil || season != naiveSeason(leaderboard.Daily, start.AddDate(0, 0, -32)) {
+	if season, err := find("m31"); err != nil || season != naiveSeason(leaderboard.Schedule{Kind: leaderboard.Daily}, start.AddDate(0, 0, -32)) {
 		t.Errorf("the match of 32 days ago: season %q, %v; want the season of that day", season, err)
 	}
 	var field *leaderboard.FieldError

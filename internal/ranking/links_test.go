@@ -36,7 +36,9 @@ func lapBoards(sourceSchedule leaderboard.ScheduleKind) (source leaderboard.Boar
 		{ID: "all", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: sourceOf(nil)},
 		{ID: "month", Policy: leaderboard.Sum, Season: schedule(leaderboard.Monthly), Source: sourceOf(nil),
 			TieBreakers: []leaderboard.TieBreaker{{Name: "faults"}, {Name: "wins", Order: leaderboard.LowerFirst}}},
-		{ID: "year", Policy: leaderboard.Sum, Season: schedule(leaderboard.Yearly), Source: sourceOf(nil)},
+		{ID: "year", Policy: leaderboard.Sum, Season: leaderboard.Schedule{Kind: leaderboard.Yearly, YearStart: 90, Grace: century}, Source: sourceOf(nil)},
+		{ID: "shift", Policy: leaderboard.Sum, Source: sourceOf(nil), Season: leaderboard.Schedule{Kind: leaderboard.Every, Every: 9 * time.Hour,
+			From: time.Date(2020, 1, 1, 4, 0, 0, 0, time.UTC), Grace: century}},
 		{ID: "day", Policy: leaderboard.Best, Order: leaderboard.LowerFirst, Season: schedule(leaderboard.Daily), Source: sourceOf(nil)},
 		{ID: "ranked", Policy: leaderboard.Sum, Season: schedule(leaderboard.None), Source: sourceOf(map[string]string{"mode": "ranked"})},
 		{ID: "last", Policy: leaderboard.Latest, Season: schedule(leaderboard.Daily), Source: sourceOf(map[string]string{"mode": "ranked", "team": "red"}),
@@ -129,7 +131,7 @@ func (f *linkedFixture) isVoid(r *leaderboard.MatchResult) bool {
 // call, or leaves the match to finishVoids.
 func (f *linkedFixture) setRandomVoid(rng *rand.Rand) {
 	r := lap(rng)
-	r.Season = naiveSeason(f.source.Season.Kind, r.AchievedAt)
+	r.Season = naiveSeason(f.source.Season, r.AchievedAt)
 	key := leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: f.source.ID, Season: r.Season}, Match: r.Match}
 	void := rng.IntN(3) > 0
 	for {

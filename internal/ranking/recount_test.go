@@ -13,10 +13,16 @@ import (
 )
 
 // naiveSeason computes the season of t without the code under test.
-func naiveSeason(k leaderboard.ScheduleKind, t time.Time) leaderboard.SeasonID {
-	switch k {
-	case leaderboard.Yearly:
-		return leaderboard.SeasonID(t.UTC().Format("2006"))
+func naiveSeason(s leaderboard.Schedule, t time.Time) leaderboard.SeasonID {
+	switch s.Kind {
+	case leaderboard.Yearly: // from April 1
+		return leaderboard.SeasonID(t.UTC().AddDate(0, -3, 0).Format("2006"))
+	case leaderboard.Every: // nine hours
+		begin := s.From
+		for !t.Before(begin.Add(9 * time.Hour)) {
+			begin = begin.Add(9 * time.Hour)
+		}
+		return leaderboard.SeasonID(begin.Format("20060102T1504"))
 	case leaderboard.Monthly:
 		return leaderboard.SeasonID(t.UTC().Format("200601"))
 	case leaderboard.Daily:
@@ -147,7 +153,7 @@ func recount(source, b *leaderboard.Board, results []leaderboard.MatchResult, hi
 		if hidden(r) || !counts(b, r) {
 			continue
 		}
-		season := naiveSeason(b.Season.Kind, r.AchievedAt)
+		season := naiveSeason(b.Season, r.AchievedAt)
 		if seasons[season] == nil {
 			seasons[season] = map[leaderboard.UserID]*naiveEntry{}
 		}

@@ -111,7 +111,7 @@ func wellKnown(name protoreflect.FullName) object {
 	case "google.protobuf.Timestamp":
 		return object{"type": "string", "format": "date-time"}
 	case "google.protobuf.Duration":
-		return object{"type": "string", "pattern": `^-?[0-9]+(\.[0-9]{1,9})?s$`}
+		return object{"type": "string", "pattern": `^-?([0-9]+(\.[0-9]{1,9})?(h|m|s|ms|us|ns))+$`}
 	case "google.protobuf.Struct":
 		return object{"type": "object", "additionalProperties": true}
 	case "google.protobuf.FieldMask":

@@ -82,14 +82,21 @@ export type BoardOrder = "HIGHER_FIRST" | "LOWER_FIRST";
 export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY";
 
 export type BoardSchedule = {
+  day_start?: string;
   days?: number;
+  every?: string;
+  from?: string;
   grace?: string;
   schedule: BoardScheduleKind;
   time_zone: string;
+  week_start?: BoardScheduleWeekday;
   windows?: (BoardScheduleWindow)[];
+  year_start?: string;
 };
 
-export type BoardScheduleKind = "NONE" | "DAILY" | "WEEKLY" | "MONTHLY" | "EXPLICIT" | "YEARLY" | "ROLLING";
+export type BoardScheduleKind = "NONE" | "DAILY" | "WEEKLY" | "MONTHLY" | "EXPLICIT" | "YEARLY" | "ROLLING" | "HOURLY" | "QUARTERLY" | "EVERY";
+
+export type BoardScheduleWeekday = "MONDAY" | "TUESDAY" | "WEDNESDAY" | "THURSDAY" | "FRIDAY" | "SATURDAY" | "SUNDAY";
 
 export type BoardScheduleWindow = {
   end?: string;

@@ -56,13 +56,19 @@ export class Format {
     return new Intl.DateTimeFormat(this.language.locale, { ...options, timeZone: zone }).format(new Date(at));
   }
 
+  /** A time span without its end. */
+  private range(options: Intl.DateTimeFormatOptions, start: string, end: string, zone: string): string {
+    const last = new Date(Date.parse(end) - 1000);
+    return new Intl.DateTimeFormat(this.language.locale, { ...options, timeZone: zone }).formatRange(new Date(start), last);
+  }
+
   /** The last day of a season that ends at a time. */
   lastDay = (end: string): string => this.day(new Date(Date.parse(end) - 1000).toISOString());
   day = (at: string): string => new Intl.DateTimeFormat(this.language.locale, { dateStyle: "medium" }).format(new Date(at));
   moment = (at: string): string => new Intl.DateTimeFormat(this.language.locale, { dateStyle: "medium", timeStyle: "short" }).format(new Date(at));
   clock = (at: string): string => new Intl.DateTimeFormat(this.language.locale, { timeStyle: "medium" }).format(new Date(at));
 
-  /** The name of a season: its month or day where the schedule has one, else its id. */
+  /** The name of a season by its time where the schedule has one, else its id. */
   season(board: Board, season: Pick<Season, "id" | "start" | "end">): string {
     const schedule = board.season?.schedule ?? "NONE", zone = board.season?.time_zone ?? "UTC";
     if (schedule === "NONE") return this.language.t("allTime");
@@ -70,12 +76,10 @@ export class Format {
     switch (schedule) {
       // These seasons follow the Gregorian calendar in every language.
       case "MONTHLY": return this.date({ month: "long", year: "numeric", calendar: "gregory" }, season.start, zone);
-      case "YEARLY": return this.date({ year: "numeric", calendar: "gregory" }, season.start, zone);
+      case "YEARLY": if (!board.season?.year_start) return this.date({ year: "numeric", calendar: "gregory" }, season.start, zone); // falls through
+      case "WEEKLY": case "ROLLING": case "QUARTERLY": return this.range({ dateStyle: "medium" }, season.start, season.end, zone);
       case "DAILY": return this.date({ dateStyle: "medium" }, season.start, zone);
-      case "WEEKLY": case "ROLLING": {
-        const last = new Date(Date.parse(season.end) - 1000);
-        return new Intl.DateTimeFormat(this.language.locale, { dateStyle: "medium", timeZone: zone }).formatRange(new Date(season.start), last);
-      }
+      case "HOURLY": case "EVERY": return this.range({ dateStyle: "medium", timeStyle: "short" }, season.start, season.end, zone);
       default: return season.id;
     }
   }

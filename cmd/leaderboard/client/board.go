@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -83,6 +84,7 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	if b.GetSeason().GetDays() != 0 {
 		row("days", b.GetSeason().GetDays())
 	}
+	writeStarts(b.GetSeason(), row)
 	row("time zone", b.GetSeason().GetTimeZone())
 	row("grace", b.GetSeason().GetGrace().AsDuration())
 	for _, win := range b.GetSeason().GetWindows() {
@@ -125,6 +127,22 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	cli.WriteTable(w, t)
 }
 
+func writeStarts(s *pb.Board_Schedule, row func(name string, value any)) {
+	if s.DayStart != nil {
+		row("day start", s.GetDayStart())
+	}
+	if s.WeekStart != nil {
+		row("week start", s.GetWeekStart())
+	}
+	if s.YearStart != nil {
+		row("year start", s.GetYearStart())
+	}
+	if s.GetEvery() != nil {
+		row("every", s.GetEvery().AsDuration())
+		row("from", formatTime(s.GetFrom()))
+	}
+}
+
 func writeSource(source *pb.Board_Source, row func(name string, value any)) {
 	if source == nil {
 		return
@@ -140,7 +158,8 @@ type boardFlags struct {
 	title, order, policy, unit, season, timeZone string
 	tieBreakers, divisions, windows, attributes  []string
 	decimals, days, shards                       int32
-	halfLife, grace, retention                   time.Duration
+	halfLife, grace, retention, every            time.Duration
+	dayStart, weekStart, yearStart, from         string
 	min, max, floor                              int64
 	private, matches                             bool
 	source                                       string
@@ -154,9 +173,15 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	cli.Enum(fs, "order", enumNames(pb.Board_Order_value)...)
 	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: `duration` after which points count half")
 	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat the flag for more, the most important first")
-	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, daily, weekly, monthly, yearly, rolling with --days, or explicit with --window")
+	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, hourly, daily, weekly, monthly, quarterly, yearly, every with --every and --from, rolling with --days, or explicit with --window")
 	cli.Enum(fs, "season", enumNames(pb.Board_Schedule_Kind_value)...)
 	fs.Int32Var(&f.days, "days", 0, "with --season rolling: `number` of days in each season, 2 to 31; needs --source and --retention")
+	fs.StringVar(&f.dayStart, "day-start", "00:00", "`time` at which the days of seasons begin, such as 04:00")
+	fs.StringVar(&f.weekStart, "week-start", "monday", "with --season weekly: first `day` of a week")
+	cli.Enum(fs, "week-start", enumNames(pb.Board_Schedule_Weekday_value)...)
+	fs.StringVar(&f.yearStart, "year-start", "01-01", "with --season yearly: first `day` of a year, as month-day, such as 04-01")
+	fs.DurationVar(&f.every, "every", 0, "with --season every: length of a season, such as 336h")
+	fs.StringVar(&f.from, "from", "", "with --season every: `time` at which the first season begins, such as 2026-11-20T10:00:00Z")
 	fs.StringVar(&f.timeZone, "time-zone", "UTC", "IANA time `zone` of the schedule")
 	fs.StringVar(&f.source, "source", "", "link the new board to this `board`, whose results then count on both")
 	annotate(fs, "source", boardValues)
@@ -200,14 +225,11 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("min", "min_score", func() { b.MinScore = &f.min })
 	set("max", "max_score", func() { b.MaxScore = &f.max })
 	set("floor", "floor", func() { b.Floor = &f.floor })
-	set("grace", "season.grace", func() { b.Season.Grace = durationpb.New(f.grace) })
 	set("retention", "retention", func() { b.Retention = durationpb.New(f.retention) })
 	set("private", "private", func() { b.Private = f.private })
 	set("shards", "shards", func() { b.Shards = &f.shards })
 	set("matches", "matches", func() { b.Matches = &f.matches })
 	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
-	set("days", "season.days", func() { b.Season.Days = &f.days })
-	set("time-zone", "season.time_zone", func() { b.Season.TimeZone = f.timeZone })
 	set("division", "divisions", func() {
 		b.Divisions = slices.DeleteFunc(f.divisions, func(name string) bool { return name == "" }) // --division "" means none
 	})
@@ -218,9 +240,6 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	}
 	set("policy", "policy", func() { b.Policy, err = parseEnum[pb.Board_Policy](err, "policy", f.policy, pb.Board_Policy_value) })
 	set("order", "order", func() { b.Order, err = parseEnum[pb.Board_Order](err, "order", f.order, pb.Board_Order_value) })
-	set("season", "season.schedule", func() {
-		b.Season.Schedule, err = parseEnum[pb.Board_Schedule_Kind](err, "season", f.season, pb.Board_Schedule_Kind_value)
-	})
 	set("tie-breaker", "tie_breakers", func() {
 		for _, tb := range f.tieBreakers {
 			name, order, _ := strings.Cut(tb, ":")
@@ -231,16 +250,40 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 			b.TieBreakers = append(b.TieBreakers, column)
 		}
 	})
+	return b, paths, errors.Join(err, f.setSeason(b.Season, set))
+}
+
+func (f *boardFlags) setSeason(season *pb.Board_Schedule, set func(flag, path string, assign func())) (err error) {
+	set("grace", "season.grace", func() { season.Grace = durationpb.New(f.grace) })
+	set("days", "season.days", func() { season.Days = &f.days })
+	set("day-start", "season.day_start", func() { season.DayStart = &f.dayStart })
+	set("year-start", "season.year_start", func() { season.YearStart = &f.yearStart })
+	set("every", "season.every", func() { season.Every = durationpb.New(f.every) })
+	set("time-zone", "season.time_zone", func() { season.TimeZone = f.timeZone })
+	set("season", "season.schedule", func() {
+		season.Schedule, err = parseEnum[pb.Board_Schedule_Kind](err, "season", f.season, pb.Board_Schedule_Kind_value)
+	})
+	set("week-start", "season.week_start", func() {
+		var day pb.Board_Schedule_Weekday
+		day, err = parseEnum[pb.Board_Schedule_Weekday](err, "week-start", f.weekStart, pb.Board_Schedule_Weekday_value)
+		season.WeekStart = &day
+	})
+	set("from", "season.from", func() {
+		from, ferr := parseTime(f.from)
+		if season.From = timestamppb.New(from); err == nil && ferr != nil {
+			err = cli.Usagef("--from: %v", ferr)
+		}
+	})
 	set("window", "season.windows", func() {
 		for _, text := range f.windows {
 			window, werr := parseWindow(text)
 			if err == nil {
 				err = werr
 			}
-			b.Season.Windows = append(b.Season.Windows, window)
+			season.Windows = append(season.Windows, window)
 		}
 	})
-	return b, paths, err
+	return err
 }
 
 // enumNames returns the values of flags for an enum whose value 0 means that none is given.
