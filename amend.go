@@ -198,7 +198,7 @@ func (b *Board) NoteWidening(before *Board, now time.Time) {
 //   - Title, Unit, Decimals, MinScore, MaxScore, Season.Grace, Retention, Private and Shards
 //   - Divisions and AcceptedAttributes
 //   - Matches, from false to true
-//   - Season.Windows: windows can be added
+//   - Season.Windows: windows can be added, and can end at another time
 //   - Season.Ends: early ends can be added, or moved to an earlier time
 //   - Links, FillLease, Rolling, Unfilled, RecountLease, UnfilledMatches and WidenedAt, which the
 //     service sets
@@ -237,9 +237,9 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	}
 	for _, w := range b.Season.Windows {
 		if !slices.ContainsFunc(proposal.Season.Windows, func(p Season) bool {
-			return p.ID == w.ID && p.Start.Equal(w.Start) && p.End.Equal(w.End)
+			return p.ID == w.ID && p.Start.Equal(w.Start)
 		}) {
-			return Board{}, fieldErrorf("season.windows", "window %q cannot be changed or removed; only add windows", w.ID)
+			return Board{}, fieldErrorf("season.windows", "window %q cannot be removed or start at another time; only add windows, or change their ends", w.ID)
 		}
 	}
 	if err := errors.Join(b.Season.checkEnds(&proposal.Season), proposal.Season.validateNew(b.Season)); err != nil {

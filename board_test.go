@@ -178,6 +178,11 @@ func TestAmend(t *testing.T) {
 		{"an additional window", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("2027", 2027)) }, true},
 		{"an additional window with the id .., which HTTP clients remove from the path of a URL", func(b *Board) { b.Season.Windows = append(b.Season.Windows, window("..", 2027)) }, false},
 		{"a removed window", func(b *Board) { b.Season.Windows = nil }, false},
+		{"a later end of a window", func(b *Board) { b.Season.Windows[0].End = b.Season.Windows[0].End.AddDate(0, 1, 0) }, true},
+		{"an earlier end of a window", func(b *Board) { b.Season.Windows[0].End = b.Season.Windows[0].End.AddDate(0, -1, 0) }, true},
+		{"a window that ends after the next one begins", func(b *Board) {
+			b.Season.Windows = []Season{{"2026", b.Season.Windows[0].Start, b.Season.Windows[0].End.Add(1)}, window("2027", 2027)}
+		}, false},
 		{"a moved window", func(b *Board) { b.Season.Windows = []Season{window("2026", 2025)} }, false},
 		{"order", func(b *Board) { b.Order = HigherFirst }, false},
 		{"policy", func(b *Board) { b.Policy = Latest }, false},

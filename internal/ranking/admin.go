@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -102,8 +103,9 @@ func (a *Admin) EnsureDefaultBoard(ctx context.Context) error {
 
 // AmendBoard changes settings of a board. It calls the function change with a copy of the stored
 // board. Errors: [leaderboard.ErrBoardNotFound]; the errors of [leaderboard.Board.Amend]; a
-// [leaderboard.FieldError] if a sealed season would accept results again, or if a season with
-// results would close at once.
+// [leaderboard.FieldError] if a sealed season would accept results again, if a season with
+// results would close at once, or if a window would end less than MaxAhead from now and earlier
+// than before.
 func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change func(*leaderboard.Board) error) (leaderboard.Board, error) {
 	seasons, err := a.store.Seasons(ctx, id)
 	if err != nil {
@@ -135,7 +137,7 @@ func (a *Admin) acceptOnSource(ctx context.Context, b *leaderboard.Board) error 
 	return err
 }
 
-// New windows of a linked board start a fill, because the source may have results in these windows.
+// Changed windows of a linked board start a fill, because the source may have results in these windows.
 // New divisions start a recount of all users.
 func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*leaderboard.Board) error) func(*leaderboard.Board) error {
 	return func(b *leaderboard.Board) error {
@@ -149,7 +151,10 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 		} else if amended.Rules() != before.Rules() {
 			b.RecountLease = leaderboard.Truncate(a.now())
 		}
-		if b.Source != nil && len(b.Season.Windows) > len(before.Season.Windows) {
+		if err := checkWindowEnds(&before, b, a.now()); err != nil {
+			return err
+		}
+		if b.Source != nil && !slices.EqualFunc(b.Season.Windows, before.Season.Windows, sameWindow) {
 			b.FillLease = leaderboard.Truncate(a.now()) // a fill in progress loses its lease
 		}
 		for i := range seasons {
@@ -159,6 +164,23 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 		}
 		return nil
 	}
+}
+
+func sameWindow(a, b leaderboard.Season) bool { return a.ID == b.ID && a.End.Equal(b.End) }
+
+// checkWindowEnds refuses an earlier end of a window before which results may be stored already.
+func checkWindowEnds(before, after *leaderboard.Board, now time.Time) error {
+	earliest := now.Add(leaderboard.MaxAhead)
+	for i, w := range after.Season.Windows {
+		old, err := before.Season.ByID(w.ID)
+		if err != nil || !w.End.Before(old.End) || !w.End.Before(earliest) {
+			continue
+		}
+		return &leaderboard.FieldError{Field: fmt.Sprintf("season.windows[%d].end", i), Problem: fmt.Sprintf(
+			"must be %s or later, as window %q may have results until then; to end it at once, call POST /v1/boards/%s/seasons/%s:end",
+			earliest.UTC().Format(time.RFC3339), w.ID, after.ID, w.ID)}
+	}
+	return nil
 }
 
 func checkOpenOrSealed(before, after *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) error {
