@@ -5682,6 +5682,8 @@ type GetUserScoreResponse_UserScore struct {
 	Total  *int64 `protobuf:"varint,10,opt,name=total,proto3,oneof" json:"total,omitempty"`
 	Board  string `protobuf:"bytes,11,opt,name=board,proto3" json:"board,omitempty"`
 	Season string `protobuf:"bytes,12,opt,name=season,proto3" json:"season,omitempty"`
+	// When the season ends: its next reset. Absent if the season has no end.
+	SeasonEnd *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=season_end,proto3" json:"season_end,omitempty"`
 	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,13,opt,name=division,proto3" json:"division,omitempty"`
 	// competition, dense or ordinal.
@@ -5827,6 +5829,13 @@ func (x *GetUserScoreResponse_UserScore) GetSeason() string {
 		return x.Season
 	}
 	return ""
+}
+
+func (x *GetUserScoreResponse_UserScore) GetSeasonEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SeasonEnd
+	}
+	return nil
 }
 
 func (x *GetUserScoreResponse_UserScore) GetDivision() string {
@@ -6041,6 +6050,8 @@ type GetStatsResponse_Stats struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
+	// When the season ends: its next reset. Absent if the season has no end.
+	SeasonEnd *timestamppb.Timestamp `protobuf:"bytes,17,opt,name=season_end,proto3" json:"season_end,omitempty"`
 	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,3,opt,name=division,proto3" json:"division,omitempty"`
 	// competition, dense or ordinal.
@@ -6113,6 +6124,13 @@ func (x *GetStatsResponse_Stats) GetSeason() string {
 		return x.Season
 	}
 	return ""
+}
+
+func (x *GetStatsResponse_Stats) GetSeasonEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SeasonEnd
+	}
+	return nil
 }
 
 func (x *GetStatsResponse_Stats) GetDivision() string {
@@ -7123,8 +7141,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"_neighborsB\n" +
 	"\n" +
-	"\b_to_rank\"\xec\n" +
-	"\n" +
+	"\b_to_rank\"\xa8\v\n" +
 	"\x14GetUserScoreResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12B\n" +
 	"\x04data\x18\x02 \x01(\v2..leaderboard.v1.GetUserScoreResponse.UserScoreR\x04data\x1a\x97\x01\n" +
@@ -7135,7 +7152,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\vscore_exact\x18\x04 \x01(\tH\x02R\vscore_exact\x88\x01\x01B\b\n" +
 	"\x06_scoreB\x06\n" +
 	"\x04_gapB\x0e\n" +
-	"\f_score_exact\x1a\xdd\b\n" +
+	"\f_score_exact\x1a\x99\t\n" +
 	"\tUserScore\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x19\n" +
 	"\x05score\x18\x02 \x01(\x03H\x00R\x05score\x88\x01\x01\x12\x17\n" +
@@ -7151,7 +7168,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05total\x18\n" +
 	" \x01(\x03H\x03R\x05total\x88\x01\x01\x12\x14\n" +
 	"\x05board\x18\v \x01(\tR\x05board\x12\x16\n" +
-	"\x06season\x18\f \x01(\tR\x06season\x12\x1a\n" +
+	"\x06season\x18\f \x01(\tR\x06season\x12:\n" +
+	"\n" +
+	"season_end\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"season_end\x12\x1a\n" +
 	"\bdivision\x18\r \x01(\tR\bdivision\x12\x16\n" +
 	"\x06method\x18\x0e \x01(\tR\x06method\x120\n" +
 	"\x05as_of\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12\x1a\n" +
@@ -7216,7 +7236,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05_rankB\b\n" +
 	"\x06_scoreB\n" +
 	"\n" +
-	"\b_buckets\"\xf1\a\n" +
+	"\b_buckets\"\xad\b\n" +
 	"\x10GetStatsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12:\n" +
 	"\x04data\x18\x02 \x01(\v2&.leaderboard.v1.GetStatsResponse.StatsR\x04data\x1aJ\n" +
@@ -7229,10 +7249,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"percentile\x18\x01 \x01(\x01R\n" +
 	"percentile\x12\x14\n" +
-	"\x05score\x18\x02 \x01(\x03R\x05score\x1a\xf8\x05\n" +
+	"\x05score\x18\x02 \x01(\x03R\x05score\x1a\xb4\x06\n" +
 	"\x05Stats\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
-	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
+	"\x06season\x18\x02 \x01(\tR\x06season\x12:\n" +
+	"\n" +
+	"season_end\x18\x11 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"season_end\x12\x1a\n" +
 	"\bdivision\x18\x03 \x01(\tR\bdivision\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12\x14\n" +
 	"\x05total\x18\x05 \x01(\x03R\x05total\x120\n" +
@@ -7689,106 +7712,108 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	85,  // 68: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
 	88,  // 69: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
 	100, // 70: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	88,  // 71: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	88,  // 72: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	92,  // 73: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	75,  // 74: leaderboard.v1.GetUserScoreResponse.UserScore.to_rank:type_name -> leaderboard.v1.GetUserScoreResponse.ToRank
-	94,  // 75: leaderboard.v1.GetUserScoreResponse.UserScore.profile:type_name -> leaderboard.v1.Profile
-	88,  // 76: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	77,  // 77: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	78,  // 78: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	88,  // 79: leaderboard.v1.GetStatsResponse.Stats.scored_at:type_name -> google.protobuf.Timestamp
-	88,  // 80: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	88,  // 81: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	88,  // 82: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	88,  // 83: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	80,  // 84: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	88,  // 85: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	88,  // 86: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	88,  // 87: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	88,  // 88: leaderboard.v1.ListSeasonsResponse.Season.as_of:type_name -> google.protobuf.Timestamp
-	81,  // 89: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	1,   // 90: leaderboard.v1.BatchPutProfilesResponse.Outcome.status:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome.Status
-	88,  // 91: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	88,  // 92: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	88,  // 93: leaderboard.v1.ListUserScoresResponse.BoardScore.scored_at:type_name -> google.protobuf.Timestamp
-	84,  // 94: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	98,  // 95: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	4,   // 96: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	6,   // 97: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	8,   // 98: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	10,  // 99: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	12,  // 100: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	14,  // 101: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	16,  // 102: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	19,  // 103: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
-	21,  // 104: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
-	23,  // 105: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	25,  // 106: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	27,  // 107: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	33,  // 108: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	35,  // 109: leaderboard.v1.LeaderboardService.SearchUsers:input_type -> leaderboard.v1.SearchUsersRequest
-	37,  // 110: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	39,  // 111: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	41,  // 112: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	43,  // 113: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	45,  // 114: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	47,  // 115: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	49,  // 116: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	51,  // 117: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	53,  // 118: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	55,  // 119: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	57,  // 120: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	59,  // 121: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	61,  // 122: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	63,  // 123: leaderboard.v1.LeaderboardService.GetProfile:input_type -> leaderboard.v1.GetProfileRequest
-	65,  // 124: leaderboard.v1.LeaderboardService.PutProfile:input_type -> leaderboard.v1.PutProfileRequest
-	67,  // 125: leaderboard.v1.LeaderboardService.DeleteProfile:input_type -> leaderboard.v1.DeleteProfileRequest
-	69,  // 126: leaderboard.v1.LeaderboardService.BatchPutProfiles:input_type -> leaderboard.v1.BatchPutProfilesRequest
-	71,  // 127: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,   // 128: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	31,  // 129: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	29,  // 130: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	5,   // 131: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	7,   // 132: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	9,   // 133: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	11,  // 134: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	13,  // 135: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	15,  // 136: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	17,  // 137: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	20,  // 138: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
-	22,  // 139: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
-	24,  // 140: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	26,  // 141: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	28,  // 142: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	34,  // 143: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	36,  // 144: leaderboard.v1.LeaderboardService.SearchUsers:output_type -> leaderboard.v1.SearchUsersResponse
-	38,  // 145: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	40,  // 146: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	42,  // 147: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	44,  // 148: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	46,  // 149: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	48,  // 150: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	50,  // 151: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	52,  // 152: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	54,  // 153: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	56,  // 154: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	58,  // 155: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	60,  // 156: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	62,  // 157: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	64,  // 158: leaderboard.v1.LeaderboardService.GetProfile:output_type -> leaderboard.v1.GetProfileResponse
-	66,  // 159: leaderboard.v1.LeaderboardService.PutProfile:output_type -> leaderboard.v1.PutProfileResponse
-	68,  // 160: leaderboard.v1.LeaderboardService.DeleteProfile:output_type -> leaderboard.v1.DeleteProfileResponse
-	70,  // 161: leaderboard.v1.LeaderboardService.BatchPutProfiles:output_type -> leaderboard.v1.BatchPutProfilesResponse
-	72,  // 162: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	3,   // 163: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	32,  // 164: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	30,  // 165: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	131, // [131:166] is the sub-list for method output_type
-	96,  // [96:131] is the sub-list for method input_type
-	96,  // [96:96] is the sub-list for extension type_name
-	96,  // [96:96] is the sub-list for extension extendee
-	0,   // [0:96] is the sub-list for field type_name
+	88,  // 71: leaderboard.v1.GetUserScoreResponse.UserScore.season_end:type_name -> google.protobuf.Timestamp
+	88,  // 72: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	88,  // 73: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	92,  // 74: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	75,  // 75: leaderboard.v1.GetUserScoreResponse.UserScore.to_rank:type_name -> leaderboard.v1.GetUserScoreResponse.ToRank
+	94,  // 76: leaderboard.v1.GetUserScoreResponse.UserScore.profile:type_name -> leaderboard.v1.Profile
+	88,  // 77: leaderboard.v1.GetStatsResponse.Stats.season_end:type_name -> google.protobuf.Timestamp
+	88,  // 78: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	77,  // 79: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	78,  // 80: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	88,  // 81: leaderboard.v1.GetStatsResponse.Stats.scored_at:type_name -> google.protobuf.Timestamp
+	88,  // 82: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	88,  // 83: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	88,  // 84: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	88,  // 85: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	80,  // 86: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	88,  // 87: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	88,  // 88: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	88,  // 89: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	88,  // 90: leaderboard.v1.ListSeasonsResponse.Season.as_of:type_name -> google.protobuf.Timestamp
+	81,  // 91: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	1,   // 92: leaderboard.v1.BatchPutProfilesResponse.Outcome.status:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome.Status
+	88,  // 93: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	88,  // 94: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	88,  // 95: leaderboard.v1.ListUserScoresResponse.BoardScore.scored_at:type_name -> google.protobuf.Timestamp
+	84,  // 96: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	98,  // 97: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	4,   // 98: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	6,   // 99: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	8,   // 100: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	10,  // 101: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	12,  // 102: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	14,  // 103: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	16,  // 104: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	19,  // 105: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
+	21,  // 106: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
+	23,  // 107: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	25,  // 108: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	27,  // 109: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	33,  // 110: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	35,  // 111: leaderboard.v1.LeaderboardService.SearchUsers:input_type -> leaderboard.v1.SearchUsersRequest
+	37,  // 112: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	39,  // 113: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	41,  // 114: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	43,  // 115: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	45,  // 116: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	47,  // 117: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	49,  // 118: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	51,  // 119: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	53,  // 120: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	55,  // 121: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	57,  // 122: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	59,  // 123: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	61,  // 124: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	63,  // 125: leaderboard.v1.LeaderboardService.GetProfile:input_type -> leaderboard.v1.GetProfileRequest
+	65,  // 126: leaderboard.v1.LeaderboardService.PutProfile:input_type -> leaderboard.v1.PutProfileRequest
+	67,  // 127: leaderboard.v1.LeaderboardService.DeleteProfile:input_type -> leaderboard.v1.DeleteProfileRequest
+	69,  // 128: leaderboard.v1.LeaderboardService.BatchPutProfiles:input_type -> leaderboard.v1.BatchPutProfilesRequest
+	71,  // 129: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,   // 130: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	31,  // 131: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	29,  // 132: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	5,   // 133: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	7,   // 134: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	9,   // 135: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	11,  // 136: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	13,  // 137: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	15,  // 138: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	17,  // 139: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	20,  // 140: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
+	22,  // 141: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
+	24,  // 142: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	26,  // 143: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	28,  // 144: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	34,  // 145: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	36,  // 146: leaderboard.v1.LeaderboardService.SearchUsers:output_type -> leaderboard.v1.SearchUsersResponse
+	38,  // 147: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	40,  // 148: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	42,  // 149: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	44,  // 150: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	46,  // 151: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	48,  // 152: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	50,  // 153: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	52,  // 154: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	54,  // 155: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	56,  // 156: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	58,  // 157: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	60,  // 158: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	62,  // 159: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	64,  // 160: leaderboard.v1.LeaderboardService.GetProfile:output_type -> leaderboard.v1.GetProfileResponse
+	66,  // 161: leaderboard.v1.LeaderboardService.PutProfile:output_type -> leaderboard.v1.PutProfileResponse
+	68,  // 162: leaderboard.v1.LeaderboardService.DeleteProfile:output_type -> leaderboard.v1.DeleteProfileResponse
+	70,  // 163: leaderboard.v1.LeaderboardService.BatchPutProfiles:output_type -> leaderboard.v1.BatchPutProfilesResponse
+	72,  // 164: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	3,   // 165: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	32,  // 166: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	30,  // 167: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	133, // [133:168] is the sub-list for method output_type
+	98,  // [98:133] is the sub-list for method input_type
+	98,  // [98:98] is the sub-list for extension type_name
+	98,  // [98:98] is the sub-list for extension extendee
+	0,   // [0:98] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

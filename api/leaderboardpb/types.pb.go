@@ -1386,6 +1386,8 @@ type Leaderboard struct {
 	Total  *int64 `protobuf:"varint,3,opt,name=total,proto3,oneof" json:"total,omitempty"`
 	Board  string `protobuf:"bytes,4,opt,name=board,proto3" json:"board,omitempty"`
 	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
+	// When the season ends: its next reset. Absent if the season has no end.
+	SeasonEnd *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=season_end,proto3" json:"season_end,omitempty"`
 	// "attribute:value"; empty for the overall ranking.
 	Division string `protobuf:"bytes,6,opt,name=division,proto3" json:"division,omitempty"`
 	// competition, dense or ordinal.
@@ -1478,6 +1480,13 @@ func (x *Leaderboard) GetSeason() string {
 		return x.Season
 	}
 	return ""
+}
+
+func (x *Leaderboard) GetSeasonEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SeasonEnd
+	}
+	return nil
 }
 
 func (x *Leaderboard) GetDivision() string {
@@ -2802,13 +2811,16 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\v_avatar_urlB\n" +
 	"\n" +
 	"\b_countryB\v\n" +
-	"\t_revision\"\xa6\x04\n" +
+	"\t_revision\"\xe2\x04\n" +
 	"\vLeaderboard\x127\n" +
 	"\vleaderboard\x18\x01 \x03(\v2\x15.leaderboard.v1.EntryR\vleaderboard\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x19\n" +
 	"\x05total\x18\x03 \x01(\x03H\x00R\x05total\x88\x01\x01\x12\x14\n" +
 	"\x05board\x18\x04 \x01(\tR\x05board\x12\x16\n" +
-	"\x06season\x18\x05 \x01(\tR\x06season\x12\x1a\n" +
+	"\x06season\x18\x05 \x01(\tR\x06season\x12:\n" +
+	"\n" +
+	"season_end\x18\x10 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"season_end\x12\x1a\n" +
 	"\bdivision\x18\x06 \x01(\tR\bdivision\x12\x16\n" +
 	"\x06method\x18\a \x01(\tR\x06method\x12(\n" +
 	"\x0fnext_page_token\x18\b \x01(\tR\x0fnext_page_token\x120\n" +
@@ -2942,34 +2954,35 @@ var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	27, // 21: leaderboard.v1.Profile.attributes:type_name -> google.protobuf.Struct
 	26, // 22: leaderboard.v1.Profile.updated_at:type_name -> google.protobuf.Timestamp
 	9,  // 23: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	26, // 24: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	26, // 25: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	26, // 26: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	26, // 27: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	23, // 28: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
-	26, // 29: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
-	24, // 30: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
-	26, // 31: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 32: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 33: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	25, // 34: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	18, // 35: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	3,  // 36: leaderboard.v1.Board.Schedule.week_start:type_name -> leaderboard.v1.Board.Schedule.Weekday
-	25, // 37: leaderboard.v1.Board.Schedule.every:type_name -> google.protobuf.Duration
-	26, // 38: leaderboard.v1.Board.Schedule.from:type_name -> google.protobuf.Timestamp
-	19, // 39: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
-	26, // 40: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	26, // 41: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	26, // 42: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
-	26, // 43: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
-	26, // 44: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
-	26, // 45: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
-	26, // 46: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
-	47, // [47:47] is the sub-list for method output_type
-	47, // [47:47] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	26, // 24: leaderboard.v1.Leaderboard.season_end:type_name -> google.protobuf.Timestamp
+	26, // 25: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	26, // 26: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	26, // 27: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	26, // 28: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	23, // 29: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	26, // 30: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
+	24, // 31: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
+	26, // 32: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 33: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	2,  // 34: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	25, // 35: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	18, // 36: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	3,  // 37: leaderboard.v1.Board.Schedule.week_start:type_name -> leaderboard.v1.Board.Schedule.Weekday
+	25, // 38: leaderboard.v1.Board.Schedule.every:type_name -> google.protobuf.Duration
+	26, // 39: leaderboard.v1.Board.Schedule.from:type_name -> google.protobuf.Timestamp
+	19, // 40: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
+	26, // 41: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	26, // 42: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	26, // 43: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	26, // 44: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	26, // 45: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	26, // 46: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	26, // 47: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
+	48, // [48:48] is the sub-list for method output_type
+	48, // [48:48] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }

@@ -22,9 +22,13 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 )
 
-// Timestamp returns nil for the zero time.
+// afterYears is the first second, since 1970, that messages cannot represent: the year 10000.
+const afterYears = 253402300800
+
+// Timestamp returns nil for the zero time, and for a time after the year 9999, such as the end of
+// that year's season.
 func Timestamp(t time.Time) *timestamppb.Timestamp {
-	if t.IsZero() {
+	if t.IsZero() || t.Unix() >= afterYears {
 		return nil
 	}
 	return timestamppb.New(t)

@@ -614,3 +614,19 @@ func TestSchedulesOverREST(t *testing.T) {
 		t.Errorf("create the board with another first day: %d %s, want 409 naming season.week_start", a.status, a.raw)
 	}
 }
+
+func TestAnswersSayWhenTheSeasonEnds(t *testing.T) {
+	h := newHarness(t, Options{})
+	h.createBoard(`{"board_id":"y","season":{"schedule":"YEARLY","year_start":"04-01"}}`)
+	h.createBoard(`{"board_id":"all"}`)
+	h.must("submit", "POST", "/v1/boards/y/scores", `{"user_id":"ann","match_id":"m","score":5,"achieved_at":"2026-05-01T00:00:00Z"}`)
+	for path, want := range map[string]any{
+		"/v1/boards/y/scores?season=2026": "2027-04-01T00:00:00Z", "/v1/boards/y/scores/ann?season=2026": "2027-04-01T00:00:00Z", "/v1/boards/y/stats?season=2026": "2027-04-01T00:00:00Z",
+		"/v1/boards/y/scores?season=9999": nil, "/v1/boards/all/scores": nil, "/v1/boards/y/stats?season=9999": nil, // the year 10000 has no form in JSON
+	} {
+		if got := get(h.must("read", "GET", path, nil), "data", "season_end"); got != want {
+			t.Errorf("GET %s: season_end %v, want %v", path, got, want)
+		}
+	}
+	h.must("read", "GET", "/v1/boards/y/seasons/9999", nil)
+}

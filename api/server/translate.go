@@ -117,7 +117,7 @@ func trueOrNil(v bool) *bool {
 func fromPage(a *ranking.About, lines []ranking.Line) *pb.Leaderboard {
 	list := &pb.Leaderboard{
 		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: totalOrNil(a),
-		Board: string(a.Board.ID), Season: string(a.Season.ID), Division: a.Division.String(), Method: a.Method.String(),
+		Board: string(a.Board.ID), Season: string(a.Season.ID), SeasonEnd: protoconv.Timestamp(a.Season.End), Division: a.Division.String(), Method: a.Method.String(),
 		AsOf: protoconv.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a), Filling: trueOrNil(a.Filling),
 	}
 	for i := range lines {
@@ -132,7 +132,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 		UserId: e.UserId, ScoreExact: e.ScoreExact, Rank: e.Rank, AchievedAt: e.AchievedAt, TieBreakers: e.TieBreakers,
 		MatchId: e.MatchId, Metadata: e.Metadata, Divisions: e.Divisions, Profile: e.Profile,
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
-		Total: totalOrNil(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), Division: p.Division.String(),
+		Total: totalOrNil(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), SeasonEnd: protoconv.Timestamp(p.Season.End), Division: p.Division.String(),
 		Method: p.Method.String(), AsOf: protoconv.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),
 		Filling: trueOrNil(p.Filling),
 	}
@@ -155,7 +155,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 
 func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
 	stats := &pb.GetStatsResponse_Stats{
-		Board: string(s.Board.ID), Season: string(s.Season.ID), Division: s.Division.String(), Method: s.Method.String(),
+		Board: string(s.Board.ID), Season: string(s.Season.ID), SeasonEnd: protoconv.Timestamp(s.Season.End), Division: s.Division.String(), Method: s.Method.String(),
 		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed, Filling: trueOrNil(s.Filling),
 		BestScore: (*int64)(s.Best), WorstScore: (*int64)(s.Worst),
 		ScoreAtRank: (*int64)(s.ScoreAtRank), ScoreAtRankExact: textOrNil(s.ExactAtRank), RankOfScore: rankOrNil(s.RankOfScore), ScoredAt: scoredAt(&s.About),

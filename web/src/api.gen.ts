@@ -182,6 +182,7 @@ export type GetStatsStats = {
   scored_at?: string;
   sealed: boolean;
   season: string;
+  season_end?: string;
   total: number;
   worst_score?: number;
 };
@@ -220,6 +221,7 @@ export type GetUserScoreUserScore = {
   scored_at?: string;
   sealed: boolean;
   season: string;
+  season_end?: string;
   tie_breakers?: (number)[];
   to_rank?: GetUserScoreToRank;
   total?: number;
@@ -241,6 +243,7 @@ export type Leaderboard = {
   scored_at?: string;
   sealed: boolean;
   season: string;
+  season_end?: string;
   total?: number;
 };
 
