@@ -29,9 +29,8 @@ type Backend interface {
 	leaderboard.BoardStore
 	leaderboard.ResultStore
 	leaderboard.MatchStore
-	leaderboard.EntryStore
-	leaderboard.UserStore
-	leaderboard.RankChangeStore
+	leaderboard.EntryStore // StartRecount concerns this region only
+	Users
 	// Of [leaderboard.SeasonStore].
 	SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error)
 	ChangedAt(ctx context.Context, s leaderboard.SeasonKey) (time.Time, error)
@@ -39,8 +38,6 @@ type Backend interface {
 	DeletedAt(ctx context.Context, s leaderboard.SeasonKey) (time.Time, error)
 	DeleteSeason(ctx context.Context, s leaderboard.SeasonKey, deletedAt time.Time) error
 	FinishDeletions(ctx context.Context) error
-	// ErasedAt returns the time of the last erasure of a user, or zero.
-	ErasedAt(ctx context.Context, user leaderboard.UserID) (time.Time, error)
 
 	// Environment returns what the engine must know of the backend.
 	Environment() Environment
@@ -53,6 +50,9 @@ type Environment struct {
 	// Region is the name of the region that the process belongs to. Regions that share a database
 	// have different names.
 	Region string
+	// Regions returns the names of all regions that share the database. It is nil if only one process
+	// uses the database, and fills its index at each start.
+	Regions func(ctx context.Context) ([]string, error)
 	// Parallel is how many concurrent calls of the backend one call of the engine may make.
 	Parallel int
 	Now      func() time.Time
@@ -176,8 +176,9 @@ type Rows interface {
 type Incarnation struct {
 	leaderboard.SeasonKey
 	// ID is different for all incarnations of all seasons. It has no zero byte.
-	ID   string
-	Open bool
+	ID        string
+	Deletions int // of the season, before this incarnation
+	Open      bool
 	// BoardMade is CreatedAt of the season's board.
 	BoardMade time.Time
 	Rules     int // see [leaderboard.Board].Rules
@@ -220,6 +221,78 @@ type Finals interface {
 	// Erase removes a user from the final standings, after the user's entry was removed. The other
 	// users keep their ranks.
 	Erase(ctx context.Context, i *Incarnation, user leaderboard.UserID) error
-	// EraseMarks removes this region's marks of a user: see [leaderboard.SeasonStore].MarkFinal.
-	EraseMarks(ctx context.Context, user leaderboard.UserID) error
+}
+
+// MaxVersion is the highest version of an entry. The versions above [MaxResultVersion] are for
+// retractions, the lower half, and for bans and erasures, both halves.
+const (
+	MaxVersion       = 1 << 61
+	MaxResultVersion = MaxVersion - VersionRoom
+	VersionRoom      = 1 << 58
+)
+
+// MaxEpoch is the greatest [Account].Epoch.
+const MaxEpoch = 1<<19 - 1
+
+// Account is a user's account, as the seasons of one board follow it: bans that concern the board, and
+// erasures.
+type Account struct {
+	Serial   uint64 // grows with each change of these bans, and begins again with each erasure
+	Hidden   bool
+	Epoch    int64     // the number of erasures
+	Base     uint64    // entries from before the last erasure have lower versions
+	ErasedAt time.Time // zero if the user was never erased
+}
+
+// Version is the version of an entry without results.
+func (a *Account) Version() uint64 { return a.Base + a.Serial }
+
+// Accounts reads accounts for a backend, and announces to other regions what they must repeat.
+type Accounts interface {
+	// Account returns a user's account for the seasons of b. It reads rows.
+	Account(ctx context.Context, user leaderboard.UserID, b *leaderboard.Board) (Account, error)
+	// AnnounceErasure must be called before data of a season from before an erasure is removed, unless
+	// ChangeAccount removes it for an Erasure.
+	AnnounceErasure(ctx context.Context, s leaderboard.SeasonKey, user leaderboard.UserID) error
+	// AnnounceEnd must be called after an incarnation has ended, and before its data is removed.
+	AnnounceEnd(ctx context.Context, i *Incarnation) error
+}
+
+// AccountChange is a change of a user's account.
+type AccountChange struct {
+	User leaderboard.UserID
+	At   time.Time
+	// Erasure means that the user is erased. Repeated means that another process announced the
+	// change, and that the user's data may be from after the erasure.
+	Erasure, Repeated bool
+
+	List   string     // the rows of the account
+	Writes []RowWrite // of List and other lists
+	// Read decodes the rows of List, after Writes, for the following functions. It must not write.
+	// Without the bans on single boards, it returns the account.
+	Read func(rows iter.Seq2[Row, error]) (Account, error)
+	// Seasons returns the seasons that must follow the account: those that UserSeasons returns after
+	// Read, and seasons from an announcement.
+	Seasons func(ctx context.Context, ofUser []leaderboard.SeasonKey) ([]leaderboard.SeasonKey, error)
+	// On returns the account for the seasons of a board, and whether the change concerns the board.
+	On func(b *leaderboard.Board) (acc Account, concerned bool)
+}
+
+// Users keeps what the seasons have of each user.
+type Users interface {
+	// UserSeasons is that of [leaderboard.UserStore].
+	UserSeasons(ctx context.Context, user leaderboard.UserID) ([]leaderboard.SeasonKey, error)
+	// HighestVersion returns the highest version of a user's entries.
+	HighestVersion(ctx context.Context, user leaderboard.UserID) (uint64, error)
+	// ChangeAccount makes the writes of c. Then it hides, shows or erases the entries of the user, and
+	// returns the changes of entries, also those without a new version. A backend that can makes all
+	// of this visible together. Otherwise, an interrupted call may be repeated, and concurrent calls
+	// end with entries that follow the account with all writes.
+	//
+	// If an entry has a lower version than the Base of the account, ChangeAccount removes what the
+	// season has of the user, and calls [Finals].Erase. If c.Read returns an error, ChangeAccount changes
+	// no entry, and returns the error.
+	ChangeAccount(ctx context.Context, c *AccountChange) ([]leaderboard.Change, error)
+	// UseAccounts must be called before any other method.
+	UseAccounts(a Accounts)
 }

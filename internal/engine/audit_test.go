@@ -47,14 +47,9 @@ func (s *stepper) RowRanges(ctx context.Context, ranges ...storage.RowRange) ([]
 	return s.Backend.RowRanges(ctx, ranges...)
 }
 
-func (s *stepper) ErasedAt(ctx context.Context, user leaderboard.UserID) (time.Time, error) {
+func (s *stepper) ChangeAccount(ctx context.Context, c *storage.AccountChange) ([]leaderboard.Change, error) {
 	s.wait()
-	return s.Backend.ErasedAt(ctx, user)
-}
-
-func (s *stepper) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	s.wait()
-	return s.Backend.Erase(ctx, user, at)
+	return s.Backend.ChangeAccount(ctx, c)
 }
 
 // start begins a call, and returns when it waits for its first step.
@@ -80,7 +75,7 @@ func start(t *testing.T, backend storage.Backend, call func(*engine.Store) error
 func TestEraseAndAppendActRemoveTheDetail(t *testing.T) {
 	store := embedded.Store(t)
 	erasedAt := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
-	const steps = 10 // of both calls together, without the steps about the profile
+	const steps = 11 // of both calls together, without the steps about the profile
 	for order := range 1 << steps {
 		user := leaderboard.UserID(fmt.Sprint("user ", order))
 		act := leaderboard.Act{ID: fmt.Sprint(order), At: erasedAt, Action: "ban", ActDetail: leaderboard.ActDetail{User: user}}
@@ -99,7 +94,7 @@ func TestEraseAndAppendActRemoveTheDetail(t *testing.T) {
 		for !appendStep() || !eraseStep() {
 		}
 		for a, err := range store.UserActs(t.Context(), user, leaderboard.ActKey{}) {
-			t.Fatalf("order %010b: UserActs yields %+v, error %v; want nothing", order, a, err)
+			t.Fatalf("order %011b: UserActs yields %+v, error %v; want nothing", order, a, err)
 		}
 	}
 	n := 0

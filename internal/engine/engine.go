@@ -3,11 +3,10 @@
 package engine
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/finals"
@@ -19,7 +18,8 @@ import (
 type Store struct {
 	storage.Backend
 	*finalStore
-	profiles *profileCache
+	profiles  *profileCache
+	announced *lru.Cache[announcement, struct{}]
 }
 
 type finalStore = finals.Store
@@ -27,30 +27,11 @@ type finalStore = finals.Store
 var _ leaderboard.Store = (*Store)(nil)
 
 // New returns the store over a backend. Close closes the backend.
-func New(b storage.Backend) *Store { return &Store{b, finals.New(b), newProfileCache()} }
-
-// Erase removes all data of a user.
-func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, erasedAt time.Time) ([]leaderboard.Change, error) {
-	changes, err := s.Backend.Erase(ctx, user, erasedAt)
-	if err != nil {
-		return nil, err
-	}
-	return changes, errors.Join(s.eraseActs(ctx, user), s.eraseProfile(ctx, user, leaderboard.Truncate(erasedAt)))
-}
-
-// FinishRankChange also repeats the erasure of a profile, which another region may have written
-// during the erasure.
-func (s *Store) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
-	if c.User != "" {
-		erasedAt, err := s.ErasedAt(ctx, c.User)
-		if err == nil && !erasedAt.IsZero() {
-			err = s.eraseProfile(ctx, c.User, erasedAt)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return s.Backend.FinishRankChange(ctx, c, update)
+func New(b storage.Backend) *Store {
+	announced, _ := lru.New[announcement, struct{}](maxAnnounced) // New fails only if the size is below 1
+	s := &Store{b, finals.New(b), newProfileCache(), announced}
+	b.UseAccounts(accounts{s})
+	return s
 }
 
 func decode(subject string, text []byte, dst any) error {

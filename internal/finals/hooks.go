@@ -67,19 +67,3 @@ func (h hooks) Overtake(ctx context.Context, i *storage.Incarnation) (rules int,
 	x, err := (&season{h.Store, *i}).overtake(ctx)
 	return x.Rules, x.sealed(), err
 }
-
-// EraseMarks implements [storage.Finals].
-func (h hooks) EraseMarks(ctx context.Context, user leaderboard.UserID) error {
-	var marks []leaderboard.FinalMark
-	for row, err := range h.b.ListRows(ctx, []string{h.markList(bucketOf(user))}, markKey(user, "")) {
-		if err != nil {
-			return err
-		}
-		m, err := decodeMark(&row.Row)
-		if err != nil {
-			return err
-		}
-		marks = append(marks, m)
-	}
-	return h.RemoveFinalMarks(ctx, marks)
-}

@@ -121,3 +121,19 @@ func (f *Store) removals(marks []leaderboard.FinalMark) []storage.RowWrite {
 	}
 	return writes
 }
+
+// EraseMarks removes this region's marks of a user.
+func (f *Store) EraseMarks(ctx context.Context, user leaderboard.UserID) error {
+	var marks []leaderboard.FinalMark
+	for row, err := range f.b.ListRows(ctx, []string{f.markList(bucketOf(user))}, markKey(user, "")) {
+		if err != nil {
+			return err
+		}
+		m, err := decodeMark(&row.Row)
+		if err != nil {
+			return err
+		}
+		marks = append(marks, m)
+	}
+	return f.RemoveFinalMarks(ctx, marks)
+}

@@ -70,7 +70,7 @@ func recountAfterDeath(ctx context.Context, w *writers, earlier []func(context.C
 	if err := errors.Join(recount(ctx, w, w.stores[1]), w.check(ctx), w.checkIndex(ctx)); err != nil {
 		return err
 	}
-	acc, err := w.third.readAccount(ctx, w.user)
+	acc, err := w.third.readAccount(ctx, w.user, w.board)
 	if err != nil {
 		return err
 	}

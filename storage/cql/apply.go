@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 // maxTries bounds the attempts of one call. An attempt fails if the user or the season is
@@ -237,19 +238,19 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 }
 
 // readUser calls readHead. If the season has no copy of the account, readUser takes the
-// account from table accounts.
+// account from the engine.
 func (s *Store) readUser(ctx context.Context, b *leaderboard.Board, key *userKey) (st *state, whole bool, err error) {
-	var acc userAccount
+	var acc account
 	err = s.forEach(ctx, 2, func(ctx context.Context, i int) (err error) {
 		if i == 0 {
 			st, whole, err = s.readHead(ctx, key)
 		} else {
-			acc, err = s.readAccount(ctx, key.user)
+			acc, err = s.readAccount(ctx, key.user, b)
 		}
 		return err
 	})
 	if err == nil && !st.registered {
-		st.account = acc.accountOn(b)
+		st.account = acc
 	}
 	return st, whole, err
 }
@@ -330,7 +331,7 @@ func (t *task) checkSize(r *leaderboard.MatchResult, oldSize, newSize size) *lea
 	d := &leaderboard.Decision{Status: leaderboard.Rejected, Reason: leaderboard.ReasonRange}
 	bound := uint64(maxResultVersion)
 	if r.Retracted {
-		bound += versionRoom / 2
+		bound += storage.VersionRoom / 2
 	}
 	switch {
 	case newSize.version > bound && newSize.version > oldSize.version:
@@ -632,8 +633,7 @@ func (s *Store) register(ctx context.Context, b *leaderboard.Board, key *userKey
 	}
 	// SetBan and Erase change the account, and then read the user's seasons. If they miss
 	// this season, the following read finds the changed account.
-	acc, err := s.readAccount(ctx, key.user)
-	st.account = acc.accountOn(b)
+	st.account, err = s.readAccount(ctx, key.user, b)
 	st.registered = st.account.Epoch == previous.Epoch
 	return err
 }

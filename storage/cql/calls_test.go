@@ -175,30 +175,30 @@ func TestCallsAreGolden(t *testing.T) {
 			return err
 		}},
 		{"SetBan", func() error {
-			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Banned: true, At: stepsEpoch})
+			_, err := e.SetBan(ctx, leaderboard.Ban{User: "u", Banned: true, At: stepsEpoch})
 			return err
 		}},
 		{"Recount of a correct entry", func() error { _, err := s.Recount(ctx, &b, seasonKey.Season, "u"); return err }},
-		{"SetBan that lifts a ban", func() error { _, err := s.SetBan(ctx, leaderboard.Ban{User: "u"}); return err }},
+		{"SetBan that lifts a ban", func() error { _, err := e.SetBan(ctx, leaderboard.Ban{User: "u"}); return err }},
 		{"SetBan on the board, with an end", func() error {
-			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Board: b.ID, Banned: true, At: stepsEpoch, Until: stepsEpoch.AddDate(0, 0, 1)})
+			_, err := e.SetBan(ctx, leaderboard.Ban{User: "u", Board: b.ID, Banned: true, At: stepsEpoch, Until: stepsEpoch.AddDate(0, 0, 1)})
 			return err
 		}},
-		{"UserBans", func() error { _, err := s.UserBans(ctx, "u"); return err }},
+		{"UserBans", func() error { _, err := e.UserBans(ctx, "u"); return err }},
 		{"Bans after a key", func() error {
-			for _, err := range s.Bans(ctx, leaderboard.BanKey{User: "t"}) {
+			for _, err := range e.Bans(ctx, leaderboard.BanKey{User: "t"}) {
 				return err
 			}
 			return nil
 		}},
 		{"BansEnding", func() error {
-			for _, err := range s.BansEnding(ctx, stepsEpoch.AddDate(0, 0, 2)) {
+			for _, err := range e.BansEnding(ctx, stepsEpoch.AddDate(0, 0, 2)) {
 				return err
 			}
 			return nil
 		}},
 		{"SetBan that lifts a ban on the board", func() error {
-			_, err := s.SetBan(ctx, leaderboard.Ban{User: "u", Board: b.ID, At: stepsEpoch})
+			_, err := e.SetBan(ctx, leaderboard.Ban{User: "u", Board: b.ID, At: stepsEpoch})
 			return err
 		}},
 		{"Amend of a season that is not sealed", func() error {
@@ -218,9 +218,9 @@ func TestCallsAreGolden(t *testing.T) {
 		{"DeleteSeason", func() error { return s.DeleteSeason(ctx, seasonKey, time.Time{}) }},
 		// A rank change is a change that an index may lack, such as an erasure.
 		{"RankChanges and FinishRankChange of the first change", func() error {
-			for c, err := range s.RankChanges(ctx) {
+			for c, err := range e.RankChanges(ctx) {
 				if err == nil {
-					err = s.FinishRankChange(ctx, c, func([]leaderboard.Entry) error { return nil })
+					err = e.FinishRankChange(ctx, c, func([]leaderboard.Entry) error { return nil })
 				}
 				return err
 			}

@@ -3,11 +3,14 @@ package cql
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
@@ -37,7 +40,7 @@ type announcements struct {
 
 func (a *announcements) write(ctx context.Context, ops ...op) error {
 	for _, o := range ops {
-		if o.stmt == insertRankChange {
+		if o.stmt == insertTransientRow && strings.HasPrefix(o.args[0].(string), storage.Transient+"rank changes/") {
 			a.n.Add(1)
 		}
 	}
@@ -84,24 +87,30 @@ func TestAChangeThatWaitsIsAnnouncedOnce(t *testing.T) {
 func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	m := newModel(nil)
 	stores := storesIn(m, func(c conn) conn { return c })
-	c := &storedChange{User: "u", Erasures: [][]byte{{2}, {1}}, Seasons: []leaderboard.SeasonKey{{Board: "b", Season: "s"}}}
-	for range 2 {
-		if err := stores[0].announceElsewhere(t.Context(), c); err != nil {
+	for i := range 2 {
+		if _, err := stores[0].Erase(t.Context(), "u", stepsEpoch.AddDate(0, 0, i)); err != nil {
 			t.Fatal(err)
 		}
-		for _, change := range changesOf(t, stores[1]) {
-			if err := stores[1].conn.write(t.Context(), op{deleteRankChange, []any{"dc2", bucketOf("u", changeBuckets), change.ID}}); err != nil {
+	}
+	finish := func() (n int) {
+		t.Helper()
+		for _, c := range changesOf(t, stores[1]) {
+			n++
+			if err := stores[1].FinishRankChange(t.Context(), c, func([]leaderboard.Entry) error { return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
-		stores[0] = storesIn(m, func(c conn) conn { return c })[0] // another process
-		c.Erasures[0], c.Erasures[1] = c.Erasures[1], c.Erasures[0]
-		if err := stores[0].announceElsewhere(t.Context(), c); err != nil {
+		return n
+	}
+	finish()
+	for _, want := range []int{1, 0} {
+		if err := stores[0].accounts.AnnounceErasure(t.Context(), leaderboard.SeasonKey{Board: "b", Season: "s"}, "u"); err != nil {
 			t.Fatal(err)
 		}
-		if changes := changesOf(t, stores[1]); len(changes) > 0 {
-			t.Errorf("after dc2 has finished the change, it finds %d changes, want none", len(changes))
+		if n := finish(); n != want {
+			t.Errorf("after an announcement, dc2 finds %d changes, want %d", n, want)
 		}
+		stores[0] = storesIn(m, func(c conn) conn { return c })[0] // another process
 	}
 }
 
@@ -145,20 +154,34 @@ func TestAnErasureBesideABanLeavesNoID(t *testing.T) {
 			if err := w.race(calls, first, schedule{k, 1000}); err != nil {
 				t.Fatal(err)
 			}
-			acc, err := w.third.readAccount(ctx, "u")
-			if err != nil || acc.Epoch != 1 || len(acc.outdated) > 0 {
-				t.Errorf("calls[%d] runs %d statements before the other call: the account is %+v, error %v; want one erasure and no ban from before it", first, k, acc, err)
+			acc, err := w.third.readAccount(ctx, "u", w.board)
+			rows := 0
+			for range w.third.Rows(ctx, accountList("u"), nil) {
+				rows++
+			}
+			if err != nil || acc.Epoch != 1 || rows != 1+int(acc.Serial) {
+				t.Errorf("calls[%d] runs %d statements before the other call: the account is %+v with %d rows, error %v; want one erasure and no ban from before it", first, k, acc, rows, err)
 			}
 		}
+	}
+}
+
+// changeBuckets is that of the engine.
+const changeBuckets = 8
+
+// writeChange writes a change for the store's data center.
+func writeChange(t *testing.T, s *testStore, bucket int, body string) {
+	t.Helper()
+	row := storage.Row{Key: []byte("0 " + body), Value: []byte(body)}
+	if err := s.WriteRows(t.Context(), storage.RowWrite{List: fmt.Sprintf("%srank changes/%d/%s", storage.Transient, bucket, s.dc), Row: row, Version: 1}); err != nil {
+		t.Fatal(err)
 	}
 }
 
 func TestAnUnreadableChangeDoesNotHideOthers(t *testing.T) {
 	s := openTest(newModel(nil), Options{DataCenter: "dc1", Buckets: 1})
 	for bucket := range changeBuckets {
-		if err := s.conn.write(t.Context(), op{insertRankChange, []any{"dc1", bucket, "0 damaged", []byte("{")}}); err != nil {
-			t.Fatal(err)
-		}
+		writeChange(t, s, bucket, "{")
 	}
 	users := map[leaderboard.UserID]bool{}
 	for _, user := range []leaderboard.UserID{"u", "v", "w", "x"} {
@@ -193,10 +216,7 @@ func TestAChangeOfDivisionsWaitsForTheBoard(t *testing.T) {
 	}
 	announce := func(rules int) {
 		t.Helper()
-		c := storedChange{Board: w.board.ID, Made: w.board.CreatedAt.UnixMicro(), Rules: rules}
-		if err := s.announce(ctx, &c, []string{"dc2"}); err != nil {
-			t.Fatal(err)
-		}
+		writeChange(t, s, bucketOf("", changeBuckets), fmt.Sprintf(`{"board":%q,"made":%d,"rules":%d}`, w.board.ID, w.board.CreatedAt.UnixMicro(), rules))
 	}
 	finish := func(want error) {
 		t.Helper()

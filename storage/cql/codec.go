@@ -9,6 +9,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/codec"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 // # Write timestamps
@@ -49,36 +50,21 @@ func openTime(number int, createdMicros int64) int64 {
 const (
 	// maxVersion keeps the timestamps of entries and ladder rows at or below sweepTime. At
 	// equal timestamps, a deletion prevails.
-	maxVersion = 1 << 61
-	// versionRoom is reserved below maxVersion: the lower half for retractions, both halves
-	// for bans and erasures. Results that data centers accept concurrently may use a part.
-	versionRoom = 1 << 58
+	maxVersion = storage.MaxVersion
 	// maxResultVersion is the highest version that results of one data center may reach:
-	// see README.md.
-	maxResultVersion = maxVersion - versionRoom
+	// see README.md. Results that data centers accept concurrently may use a part of the room above.
+	maxResultVersion = storage.MaxResultVersion
 	// sweepTime is the timestamp of deletions in an ended incarnation. No timestamp is
 	// greater.
 	sweepTime = int64(1)<<62 + 1
-	// erasureStep is added to the highest version that an erasure has read. Concurrent
-	// writers reach the sum only with 4,096 results of the greatest revision.
-	erasureStep = 1 << 54
-	// maxEpoch keeps the timestamps of results below sweepTime.
-	maxEpoch = 1<<(62-epochShift) - 1
-	// lastErasureStep replaces erasureStep above maxResultVersion. A small step is enough:
-	// the new base is above every retraction, and a ban raises the version by one.
-	lastErasureStep = 1 << 32
+	// [storage.MaxEpoch] keeps the timestamps of results below sweepTime: otherwise, this line does not compile.
+	_ = uint64(sweepTime - (storage.MaxEpoch+1)<<epochShift)
 )
 
 const codecFormat = 1
 
-// account is the state of a user's bans and erasures, with a copy in each season.
-type account struct {
-	Serial   uint64 // counts the changes of the bans since the last erasure: see account.go
-	Hidden   bool
-	Epoch    int64
-	Base     uint64 // the version from which entries start after the last erasure
-	ErasedAt time.Time
-}
+// account is the state of a user's bans and erasures. Each season has a copy.
+type account storage.Account
 
 func (a *account) writeTime() int64 { return a.Epoch<<epochShift | int64(a.Serial+1) }
 
@@ -88,13 +74,6 @@ const (
 	flagHidden = 1 << iota
 	flagErased
 )
-
-func erasedBase(highest uint64) uint64 {
-	if base := highest + erasureStep; base <= maxResultVersion {
-		return base
-	}
-	return max(highest, maxResultVersion+versionRoom/2) + lastErasureStep
-}
 
 func (a *account) append(dst []byte) []byte {
 	var flags byte

@@ -38,7 +38,7 @@ func (inc *incarnation) same(o *incarnation) bool {
 // known returns the incarnation for package storage. No id of a board or season contains a tab.
 func (inc *incarnation) known(key leaderboard.SeasonKey) storage.Incarnation {
 	id := string(key.Board) + "\t" + string(key.Season) + "\t" + strconv.Itoa(inc.number)
-	return storage.Incarnation{SeasonKey: key, ID: id, Open: inc.open, BoardMade: time.UnixMicro(inc.made).UTC(), Rules: inc.rules}
+	return storage.Incarnation{SeasonKey: key, ID: id, Deletions: inc.number, Open: inc.open, BoardMade: time.UnixMicro(inc.made).UTC(), Rules: inc.rules}
 }
 
 // UseFinals sets whom the store tells about incarnations.
@@ -295,23 +295,10 @@ func (s *Store) boardWithRules(ctx context.Context, b *leaderboard.Board, inc in
 	return b.WithRules(inc.rules), nil
 }
 
-// StartRecount raises the rules of all open seasons that are not sealed to those of b. It
-// includes seasons without users: another process may be registering the first user.
-// Other data centers repeat StartRecount (see changes.go).
+// StartRecount raises the rules of b's open seasons that are not sealed. It includes seasons without
+// users: another process may be registering the first user. It returns all open seasons that now
+// have the rules of b or greater ones, including sealed seasons.
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
-	if _, err := s.liveBoard(ctx, b); err != nil {
-		return nil, err
-	}
-	c := storedChange{Board: b.ID, Made: b.CreatedAt.UnixMicro(), Rules: b.Rules()}
-	if err := s.announceElsewhere(ctx, &c); err != nil {
-		return nil, err
-	}
-	return s.raiseAllRules(ctx, b)
-}
-
-// raiseAllRules raises the rules of b's open seasons that are not sealed. It returns all
-// open seasons that now have the rules of b or greater ones, including sealed seasons.
-func (s *Store) raiseAllRules(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
 	rows, err := s.seasonRows(ctx, b.ID)
 	if err != nil {
 		return nil, err

@@ -65,12 +65,11 @@ func newModel(rng *rand.Rand) *model {
 
 var (
 	partitionColumns = map[string][]string{
-		"boards": {"realm"}, "seasons": {"board"}, "accounts": {"user_hash"}, "user_seasons": {"user_hash"},
+		"boards": {"realm"}, "seasons": {"board"}, "user_seasons": {"user_hash"},
 		"match_results": {"board", "season", "incarnation", "user_id"},
 		"user_entries":  {"board", "season", "incarnation", "division", "bucket"},
 		"leaderboard":   {"board", "season", "incarnation", "division", "bucket"},
-		"ban_ends":      {"realm"}, "rank_changes": {"data_center", "bucket"},
-		"rows": {"list"}, "transient_rows": {"list"}, "registers": {"list"},
+		"rows":          {"list"}, "transient_rows": {"list"}, "registers": {"list"},
 		"refusals":    {"user_hash"},
 		"match_users": {"board", "season", "incarnation", "match_id", "bucket"}, "match_states": {"board", "season", "incarnation"},
 		"match_ids": {"board", "season", "incarnation", "bucket"},
@@ -79,14 +78,14 @@ var (
 		"boards": {"board"}, "seasons": {"season"}, "user_seasons": {"board", "season", "incarnation"},
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
 		"registers": {"key"}, "refusals": {"board", "board_made", "match_id", "season", "item"},
-		"ban_ends": {"until_at", "user_hash", "board"}, "rank_changes": {"id"}, "match_users": {"user_id"}, "match_states": {"match_id"}, "match_ids": {"match_id"},
+		"match_users": {"user_id"}, "match_states": {"match_id"}, "match_ids": {"match_id"},
 		"rows": {"key"}, "transient_rows": {"key"},
 	}
 	staticColumns = map[string][]string{
 		"match_results": {"account", "owners", "divisions", "summaries"},
 	}
 	defaultTTL        = map[string]time.Duration{"refusals": leaderboard.RefusalTime}
-	collectionColumns = []string{"owners", "summaries", "divisions", "applied_in", "bans", "erasures"}
+	collectionColumns = []string{"owners", "summaries", "divisions", "applied_in"}
 )
 
 type parsedStatement struct {
@@ -504,9 +503,6 @@ func (m *model) find(ctx context.Context, q op) ([][]any, error) {
 	if p.distinct {
 		return m.findPartitions(p, q.args), nil
 	}
-	if name := p.where[0][0]; name == "" || strings.HasPrefix(name, "token(") {
-		return m.findEvery(p, q.args), nil
-	}
 	args := arguments{q.args}
 	values := map[string]any{}
 	for _, w := range p.where {
@@ -638,31 +634,6 @@ func (m *model) findPartitions(p *parsedStatement, args []any) (out [][]any) {
 			}
 		}
 		out = append(out, line)
-	}
-	return out
-}
-
-// findEvery reads all partitions, or those from the token in args on. In the model, a token is
-// the keyText. The table must have no clustering columns.
-func (m *model) findEvery(p *parsedStatement, args []any) (out [][]any) {
-	keys := map[string]bool{}
-	for _, r := range m.replicas {
-		for key := range r[p.table] {
-			keys[key] = true
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		part, _ := m.readPartition(p.table, key)
-		if len(args) > 0 && key < keyText(args[0]) || part.rows[""] == nil {
-			continue
-		}
-		if cells, ok := part.rows[""].visible(part.deleted); ok {
-			var line []any
-			for _, c := range p.columns {
-				line = append(line, column(p.table, c, nil, cells, nil))
-			}
-			out = append(out, line)
-		}
 	}
 	return out
 }

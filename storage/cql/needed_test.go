@@ -82,8 +82,8 @@ func TestModelNeedsEachStatementOfAResult(t *testing.T) {
 	}{
 		{"the user is not registered before the rules are read", lackingConn{skip: registerUser}, nothing, "x 50 blue", divide("club", "team"), correct},
 		{"the season is not added to the user's list before the account is read", lackingConn{skip: insertUserSeason}, nothing, "x 50 blue", ban, correct},
-		{"the account is not read after the registration", lackingConn{frozen: selectAccount}, nothing, "x 50 blue", ban, correct},
-		{"the account is not read before the registration", lackingConn{assumed: selectAccount},
+		{"the account is not read after the registration", lackingConn{frozen: selectListRows}, nothing, "x 50 blue", ban, correct},
+		{"the account is not read before the registration", lackingConn{assumed: selectListRows},
 			func(ctx context.Context, w *writers) error { return erase(ctx, w, w.stores[1]) }, "x 50 blue", recount,
 			func(ctx context.Context, w *writers) error {
 				if seasons, err := w.third.UserSeasons(ctx, w.user); err != nil || len(seasons) > 0 {

@@ -129,7 +129,7 @@ func (s *Store) removeOrphansOfPage(ctx context.Context, r *bucketReader) (remov
 func (s *Store) removeOrphan(ctx context.Context, key *userKey, inc incarnation, rk rowKey) (removed bool, err error) {
 	var st statics
 	var stored storedEntry
-	var acc userAccount
+	var acc account
 	var written *int64
 	live, err := s.whileOpen(ctx, key.SeasonKey, inc, func(ctx context.Context) (err error) {
 		if stored, err = s.readEntry(ctx, key, inc); err != nil {
@@ -138,7 +138,7 @@ func (s *Store) removeOrphan(ctx context.Context, key *userKey, inc incarnation,
 		if stored.entry != nil {
 			st, err = s.readStatics(ctx, key)
 		} else {
-			acc, err = s.readAccount(ctx, key.user)
+			acc, err = s.readAccount(ctx, key.user, &leaderboard.Board{}) // the Base is the same for all boards
 		}
 		q := op{selectRow, append(key.ladderArgs(inc, rk.division), []byte(rk.standing), string(key.user))}
 		return cmp.Or(err, s.conn.read(ctx, q, []any{&written}, func() bool { return true }))

@@ -129,7 +129,7 @@ func (t *tenant) renameKeys(q op) op {
 	out := op{strings.NewReplacer("realm = 0", "realm = "+realm, "VALUES (0, ", "VALUES ("+realm+", ").Replace(q.stmt), slices.Clone(q.args)}
 	for i, column := range argumentColumns(q.stmt) {
 		switch {
-		case column == "board", column == "token(board,", column == "id", column == "list":
+		case column == "board", column == "token(board,", column == "list":
 			out.args[i] = t.prefix() + q.args[i].(string)
 		case column == "list IN":
 			lists := slices.Clone(q.args[i].([]string))
@@ -137,7 +137,7 @@ func (t *tenant) renameKeys(q op) op {
 				lists[j] = t.prefix() + lists[j]
 			}
 			out.args[i] = lists
-		case column == "user_hash", strings.HasPrefix(column, "token(user_hash)"):
+		case column == "user_hash":
 			out.args[i] = t.hash(q.args[i].([]byte))
 		}
 	}
@@ -156,7 +156,7 @@ func (t *tenant) hash(storeHash []byte) []byte {
 func (t *tenant) restore(column string, dest any) (ok bool) {
 	switch v := dest.(type) {
 	case *string:
-		if column == "board" || column == "id" || column == "list" {
+		if column == "board" || column == "list" {
 			*v, ok = strings.CutPrefix(*v, t.prefix())
 			return ok
 		}
@@ -205,14 +205,8 @@ func argumentColumns(stmt string) []string {
 
 func (t *tenant) read(ctx context.Context, q op, dest []any, row func() bool) error {
 	p := parse(q.stmt)
-	columns, renamed := p.columns, t.renameKeys(q)
-	if q.stmt == selectAccounts || q.stmt == selectAccountsFrom { // restore needs the hash, which these statements do not read
-		columns = append(slices.Clone(columns), "user_hash")
-		renamed.stmt = strings.Replace(renamed.stmt, " FROM", ", user_hash FROM", 1)
-		dest = append(slices.Clone(dest), new([]byte))
-	}
-	return t.conn.read(ctx, renamed, dest, func() bool {
-		for i, c := range columns {
+	return t.conn.read(ctx, t.renameKeys(q), dest, func() bool {
+		for i, c := range p.columns {
 			if !t.restore(c, dest[i]) {
 				return true
 			}

@@ -138,13 +138,12 @@ func greatestTimestamp(stored *storedEntry, rows []row, want *leaderboard.Entry)
 // season has data from before an erasure, copyAccount erases the data and returns the
 // change.
 func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *userKey, seasonAcc *account) (copied bool, erased *leaderboard.Change, err error) {
-	userAcc, err := s.readAccount(ctx, key.user)
+	acc, err := s.readAccount(ctx, key.user, b)
 	if err != nil {
 		return false, nil, err
 	}
-	acc := userAcc.accountOn(b)
 	if acc.Epoch > seasonAcc.Epoch {
-		if err := s.announceElsewhere(ctx, userAcc.erasuresIn(key)); err != nil {
+		if err := s.accounts.AnnounceErasure(ctx, key.SeasonKey, key.user); err != nil {
 			return false, nil, err
 		}
 		change, err := s.eraseIn(ctx, key, &acc)
@@ -160,11 +159,10 @@ func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *user
 // season. If it returns false, the user has an account now, and the caller must repair the
 // entry.
 func (s *Store) removeUnregistered(ctx context.Context, b *leaderboard.Board, key *userKey, inc incarnation) (leaderboard.Change, bool, error) {
-	userAcc, err := s.readAccount(ctx, key.user)
+	acc, err := s.readAccount(ctx, key.user, b)
 	if err != nil {
 		return leaderboard.Change{}, false, err
 	}
-	acc := userAcc.accountOn(b)
 	none := key.entry(b, &leaderboard.Tally{}, &acc, acc.version())
 	change := leaderboard.Change{Before: none, After: none}
 	stored, err := s.readEntry(ctx, key, inc)

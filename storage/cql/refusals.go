@@ -144,20 +144,19 @@ func (t *task) refuseUnopened(ctx context.Context) (bool, error) {
 
 // decideUnopened decides about the results of a season that has no data.
 func (t *task) decideUnopened(ctx context.Context, decide func(leaderboard.Known, leaderboard.MatchResult) leaderboard.Decision) error {
-	var acc userAccount
+	var acc account
 	var deletedAt time.Time
 	reads := []func(context.Context) error{
 		func(ctx context.Context) (err error) { _, err = t.s.liveBoard(ctx, t.b); return err },
-		func(ctx context.Context) (err error) { acc, err = t.s.readAccount(ctx, t.user); return err },
+		func(ctx context.Context) (err error) { acc, err = t.s.readAccount(ctx, t.user, t.b); return err },
 		func(ctx context.Context) (err error) { deletedAt, err = t.s.deletedAt(ctx, t.seasonKey); return err },
 	}
 	if err := t.s.forEach(ctx, len(reads), func(ctx context.Context, i int) error { return reads[i](ctx) }); err != nil {
 		return err
 	}
-	account := acc.accountOn(t.b)
 	t.refused, t.outcomes = nil, make([]leaderboard.Outcome, len(t.results))
 	for i, r := range t.results {
-		known := leaderboard.Known{Refusals: t.knownRefusals(r.Match, nil), ErasedAt: account.ErasedAt, DeletedAt: deletedAt}
+		known := leaderboard.Known{Refusals: t.knownRefusals(r.Match, nil), ErasedAt: acc.ErasedAt, DeletedAt: deletedAt}
 		d := decide(known, *r)
 		t.outcomes[i] = d.Outcome("", "")
 		if d.Refuse != nil {
@@ -166,7 +165,7 @@ func (t *task) decideUnopened(ctx context.Context, decide func(leaderboard.Known
 	}
 	none := leaderboard.Entry{SeasonKey: t.seasonKey, User: t.user}
 	t.change = leaderboard.Change{Before: none, After: none}
-	return t.writeRecent(ctx, &account)
+	return t.writeRecent(ctx, &acc)
 }
 
 // errFull means that a result must not open a season.

@@ -250,12 +250,12 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 	return nil
 }
 
-// sweepIncarnation announces the end (see changes.go), and then removes the data.
+// sweepIncarnation announces the end, and then removes the data.
 func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
-	if err := s.announceEnd(ctx, seasonKey, inc); err != nil {
+	known := inc.known(seasonKey)
+	if err := s.accounts.AnnounceEnd(ctx, &known); err != nil {
 		return err
 	}
-	known := inc.known(seasonKey)
 	if err := s.finals.Remove(ctx, &known); err != nil {
 		return err
 	}

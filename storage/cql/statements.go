@@ -76,20 +76,6 @@ const (
 	selectLadders      = `SELECT DISTINCT board, season, incarnation, division, bucket FROM leaderboard`
 	selectLaddersAfter = `SELECT DISTINCT board, season, incarnation, division, bucket FROM leaderboard WHERE token(board, season, incarnation, division, bucket) > token(?, ?, ?, ?, ?)`
 
-	selectAccount      = `SELECT bans, erasures FROM accounts WHERE user_hash = ?`
-	selectAccounts     = `SELECT bans, erasures FROM accounts`
-	selectAccountsFrom = `SELECT bans, erasures FROM accounts WHERE token(user_hash) >= token(?)`
-	setBan             = `UPDATE accounts USING TIMESTAMP ? SET bans[?] = ? WHERE user_hash = ?`
-	setErasure         = `UPDATE accounts USING TIMESTAMP ? SET erasures[?] = ? WHERE user_hash = ?`
-
-	selectRankChanges = `SELECT id, body FROM rank_changes WHERE data_center = ? AND bucket = ?`
-	insertRankChange  = `INSERT INTO rank_changes (data_center, bucket, id, body) VALUES (?, ?, ?, ?) USING TIMESTAMP 1`
-	deleteRankChange  = `DELETE FROM rank_changes USING TIMESTAMP 2 WHERE data_center = ? AND bucket = ? AND id = ?`
-
-	selectBanEnds = `SELECT until_at, user_hash, board FROM ban_ends WHERE realm = 0 AND until_at < ?`
-	insertBanEnd  = `INSERT INTO ban_ends (realm, until_at, user_hash, board) VALUES (0, ?, ?, ?) USING TIMESTAMP ?`
-	deleteBanEnd  = `DELETE FROM ban_ends USING TIMESTAMP ? WHERE realm = 0 AND until_at = ? AND user_hash = ? AND board = ?`
-
 	selectListRows  = `SELECT key, value FROM rows WHERE list = ? AND key > ?`
 	selectListKeys  = `SELECT key, value FROM rows WHERE list = ? AND key IN ?`
 	selectListRange = `SELECT key, value FROM rows WHERE list = ? AND key >= ? AND key < ? LIMIT ?`

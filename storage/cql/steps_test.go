@@ -301,12 +301,11 @@ func (w *writers) check(ctx context.Context) error {
 	if errors.Is(err, leaderboard.ErrEntryNotFound) {
 		got = leaderboard.Entry{SeasonKey: s, User: w.user}
 	}
-	acc, err := w.third.readAccount(ctx, w.user)
+	acc, err := w.third.readAccount(ctx, w.user, w.board)
 	if err != nil {
 		return err
 	}
-	hidden := acc.accountOn(w.board).Hidden
-	want.Version, want.Hidden = got.Version, hidden && want.Key != ""
+	want.Version, want.Hidden = got.Version, acc.Hidden && want.Key != ""
 	if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" {
 		return fmt.Errorf("the entry does not follow from the results (-want +got):\n%s", d)
 	}

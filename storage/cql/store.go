@@ -5,7 +5,6 @@
 // The migrations in schema/cql define the tables. In addition:
 //
 //   - The column `standing` is the sort key without the user id.
-//   - The table accounts has the set columns `bans` and `erasures` (account.go).
 //   - The table match_results has static cells: the user's account, stored summaries
 //     (adopt.go), and the divisions in whose ladders the user may have rows. The column
 //     `owners` has claims (summary.go), adoptions (adopt.go) and elements that noteRaise
@@ -14,8 +13,6 @@
 //     `applied_in` has, for each data center, the field Applied of the
 //     [leaderboard.MatchState]. A row without a match id
 //     marks an incarnation with rows in match_users (matches.go).
-//   - The table rank_changes has the changes that the index of a data center may lack
-//     (changes.go).
 //   - A row of user_entries without an entry registers a user: the user has data in the
 //     season, or will soon have data.
 //   - The column `changed` of table seasons has the time of the season's last change
@@ -32,11 +29,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/gocql/gocql"
 	lru "github.com/hashicorp/golang-lru/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -77,7 +76,7 @@ type Store struct {
 	sequence     atomic.Int64                 // number of the last stored summary
 	cache        *lru.Cache[userKey, summary] // nil disables caching
 	finals       storage.Finals
-	announced    *lru.Cache[announcement, struct{}]
+	accounts     storage.Accounts
 	matchRows    *lru.Cache[matchRow, struct{}]
 	walk         ladderWalk // see RemoveOrphanRows
 	full         sync.Map   // until when checkSeasons regards a board as full, as time.Time by board id
@@ -126,8 +125,7 @@ func open(c conn, o Options) *Store {
 	}
 	s.walk.last.division = hex.EncodeToString(s.name[:]) // random
 	s.dataCenters = func(context.Context) ([]string, error) { return []string{s.dc}, nil }
-	s.matchRows, _ = lru.New[matchRow, struct{}](maxMatchRows)
-	s.announced, _ = lru.New[announcement, struct{}](maxAnnounced) // New fails only if the size is below 1
+	s.matchRows, _ = lru.New[matchRow, struct{}](maxMatchRows) // New fails only if the size is below 1
 	s.incarnations.reads.Call = s.readIncarnations
 	s.boards.Call = s.readBoards
 	s.writes.Call, s.writes.MaxBatch = s.writeBucket, mostWrites
@@ -184,7 +182,7 @@ func (s *Store) lock(ctx context.Context, user leaderboard.UserID) (unlock func(
 
 // Environment implements [storage.Backend].
 func (s *Store) Environment() storage.Environment {
-	return storage.Environment{Region: s.dc, Parallel: s.parallel, Now: s.now}
+	return storage.Environment{Region: s.dc, Regions: s.dataCenters, Parallel: s.parallel, Now: s.now}
 }
 
 func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
@@ -218,6 +216,16 @@ func forEach(ctx context.Context, n, parallel int, f func(ctx context.Context, i
 	}
 	wg.Wait()
 	return context.Cause(ctx)
+}
+
+// replicatedTo returns a function that reads which data centers have replicas of a keyspace.
+func replicatedTo(gs *gocql.Session, keyspace string) func(context.Context) ([]string, error) {
+	return func(ctx context.Context) ([]string, error) {
+		var replication map[string]string
+		err := gs.Query("SELECT replication FROM system_schema.keyspaces WHERE keyspace_name = ?", keyspace).WithContext(ctx).Scan(&replication)
+		delete(replication, "class")
+		return slices.Sorted(maps.Keys(replication)), wrapError(ctx, "read", err)
+	}
 }
 
 // gather scans each row of q into dest, and calls the function value after each row. It

@@ -2,7 +2,7 @@ package cql
 
 import (
 	"context"
-	"time"
+	"fmt"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/engine"
@@ -24,12 +24,10 @@ func openTest(c conn, o Options) *testStore {
 // forgetPages empties the cache of final standings.
 func (s *testStore) forgetPages() { s.engineStore = engine.New(s.Store) }
 
-// Erase does not erase the details of acts.
-func (s *testStore) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	return s.Store.Erase(ctx, user, at)
+// StartRecount is ambiguous otherwise.
+func (s *testStore) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
+	return s.engineStore.StartRecount(ctx, b)
 }
 
-// FinishRankChange is ambiguous otherwise.
-func (s *testStore) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
-	return s.engineStore.FinishRankChange(ctx, c, update)
-}
+// accountList returns the name of the list of a user's account.
+func accountList(user leaderboard.UserID) string { return fmt.Sprintf("account/%x", userHash(user)) }

@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]userKey, error) {
@@ -40,32 +40,123 @@ func (s *Store) userSeasons(ctx context.Context, user leaderboard.UserID) ([]use
 // UserSeasons returns the seasons in which a user has results.
 func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]leaderboard.SeasonKey, error) {
 	keys, err := s.userSeasons(ctx, user)
-	var seasonKeys []leaderboard.SeasonKey
+	return seasonKeys(keys), err
+}
+
+func seasonKeys(keys []userKey) (out []leaderboard.SeasonKey) {
 	for _, k := range keys {
-		seasonKeys = append(seasonKeys, k.SeasonKey)
+		out = append(out, k.SeasonKey)
 	}
-	return seasonKeys, err
+	return out
 }
 
-func withNewVersion(changes []leaderboard.Change) []leaderboard.Change {
-	return slices.DeleteFunc(changes, func(c leaderboard.Change) bool { return c.Before.Version == c.After.Version })
+// HighestVersion returns the highest version of a user's entries.
+func (s *Store) HighestVersion(ctx context.Context, user leaderboard.UserID) (uint64, error) {
+	keys, err := s.userSeasons(ctx, user)
+	if err != nil {
+		return 0, err
+	}
+	highest := uint64(0)
+	for i := range keys {
+		inc, err := s.incarnations.cachedOrRead(ctx, keys[i].SeasonKey)
+		if err != nil {
+			return 0, err
+		}
+		stored, err := s.readEntry(ctx, &keys[i], inc)
+		if err != nil {
+			return 0, err
+		}
+		if stored.entry != nil {
+			highest = max(highest, stored.entry.Version)
+		}
+	}
+	return highest, nil
 }
 
-// If the ban concerns the board, updateSeason updates the season's copy of the account, and
+// UseAccounts sets who reads the accounts of users.
+func (s *Store) UseAccounts(a storage.Accounts) { s.accounts = a }
+
+// readAccount returns a user's account for the seasons of a board.
+func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID, b *leaderboard.Board) (account, error) {
+	acc, err := s.accounts.Account(ctx, user, b)
+	return account(acc), err
+}
+
+// ChangeAccount writes the account, and then changes the user's seasons. An erasure begins a new
+// epoch. The deletions hide all writes of earlier epochs, but no write of the new epoch.
+func (s *Store) ChangeAccount(ctx context.Context, c *storage.AccountChange) ([]leaderboard.Change, error) {
+	unlock, err := s.lock(ctx, c.User)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.WriteRows(ctx, c.Writes...); err != nil {
+		return nil, err
+	}
+	known, err := c.Read(s.Rows(ctx, c.List, nil))
+	if err != nil {
+		return nil, err
+	}
+	acc := account(known)
+	if c.Erasure {
+		if err := s.eraseRecent(ctx, c.User, &acc); err != nil {
+			return nil, err
+		}
+	}
+	// a writer that registers the user after this read finds the changed account
+	keys, err := s.seasonsOf(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	changes := make([]leaderboard.Change, len(keys))
+	return changes, s.forEach(ctx, len(keys), func(ctx context.Context, i int) (err error) {
+		if c.Erasure && !c.Repeated {
+			changes[i], err = s.eraseIn(ctx, &keys[i], &acc)
+		} else {
+			changes[i], err = s.updateSeason(ctx, &keys[i], c)
+		}
+		return err
+	})
+}
+
+// seasonsOf returns the seasons of c and of the user.
+func (s *Store) seasonsOf(ctx context.Context, c *storage.AccountChange) ([]userKey, error) {
+	keys, err := s.userSeasons(ctx, c.User)
+	if err != nil {
+		return nil, err
+	}
+	all, err := c.Seasons(ctx, seasonKeys(keys))
+	if err != nil {
+		return nil, err
+	}
+	for _, season := range all {
+		if slices.ContainsFunc(keys, func(k userKey) bool { return k.SeasonKey == season }) {
+			continue
+		}
+		inc, err := s.incarnations.readAgain(ctx, season)
+		if err != nil {
+			return nil, err
+		}
+		keys = append(keys, userKey{season, inc.number, c.User})
+	}
+	return keys, nil
+}
+
+// If the change concerns the board, updateSeason updates the season's copy of the account, and
 // the user's entry. If the season has data from before an erasure, updateSeason erases this
-// data. announced means that a row of table rank_changes already has the account's erasures
-// and this season.
-func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard.Ban, userAcc *userAccount, announced bool) (leaderboard.Change, error) {
+// data.
+func (s *Store) updateSeason(ctx context.Context, key *userKey, c *storage.AccountChange) (leaderboard.Change, error) {
 	for range maxTries {
 		b, inc, err := s.boardOf(ctx, key)
 		if err != nil {
 			return leaderboard.Change{}, err
 		}
-		if !inc.openFor(&b) || inc.number != key.incarnation || !ban.Concerns(&b) {
+		known, concerned := c.On(&b)
+		if !inc.openFor(&b) || inc.number != key.incarnation || !concerned {
 			return leaderboard.Change{}, nil
 		}
 		s.dropSummary(key)
-		acc := userAcc.accountOn(&b)
+		acc := account(known)
 		st, err := s.readStatics(ctx, key)
 		if err != nil {
 			return leaderboard.Change{}, err
@@ -73,8 +164,8 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, ban *leaderboard
 		if st.registered && st.account.Epoch < acc.Epoch {
 			// The season must not get an account of the new epoch while it has data from
 			// before the erasure.
-			if !announced {
-				if err := s.announceElsewhere(ctx, userAcc.erasuresIn(key)); err != nil {
+			if !c.Erasure {
+				if err := s.accounts.AnnounceErasure(ctx, key.SeasonKey, key.user); err != nil {
 					return leaderboard.Change{}, err
 				}
 			}
@@ -125,57 +216,6 @@ func (s *Store) boardOf(ctx context.Context, key *userKey) (leaderboard.Board, i
 		return leaderboard.Board{}, incarnation{}, err
 	}
 	return *b, inc, nil
-}
-
-// Erase removes all data of a user. If it is interrupted, FinishRankChange or the next
-// Erase completes it. An erasure begins a new epoch. The deletions hide all writes of earlier
-// epochs, but no write of the new epoch.
-func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	unlock, err := s.lock(ctx, user)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	at = leaderboard.Truncate(at)
-	keys, err := s.userSeasons(ctx, user)
-	if err != nil {
-		return nil, err
-	}
-	highest := uint64(0)
-	for i := range keys {
-		inc, err := s.incarnations.cachedOrRead(ctx, keys[i].SeasonKey)
-		if err != nil {
-			return nil, err
-		}
-		stored, err := s.readEntry(ctx, &keys[i], inc)
-		if err != nil {
-			return nil, err
-		}
-		if stored.entry != nil {
-			highest = max(highest, stored.entry.Version)
-		}
-	}
-	c := &storedChange{User: user}
-	acc, err := s.storeErasure(ctx, user, at, highest, func(value []byte) error {
-		c.Erasures = [][]byte{value}
-		return s.announceAccount(ctx, c)
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := errors.Join(s.finals.EraseMarks(ctx, user), s.eraseRecent(ctx, user, &acc.account)); err != nil {
-		return nil, err
-	}
-	// a writer that registers the user after this read finds the new epoch
-	if keys, err = s.seasonsOf(ctx, c); err != nil {
-		return nil, err
-	}
-	changes := make([]leaderboard.Change, len(keys))
-	err = s.forEach(ctx, len(keys), func(ctx context.Context, i int) (err error) {
-		changes[i], err = s.eraseIn(ctx, &keys[i], &acc.account)
-		return err
-	})
-	return withNewVersion(changes), err
 }
 
 func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leaderboard.Change, error) {

@@ -67,7 +67,7 @@ func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part 
 	}
 	prefix := makeSeasonRowKey(bd.number, seasonKey.Season).kind(dataLadder)
 	end := keyAfter(append(bytes.Clone(prefix), slotOverall))
-	return scanRows(ctx, s, prefix, end, func(key, value []byte) (leaderboard.Entry, bool, error) {
+	return scanRows(ctx, s.db, prefix, end, func(key, value []byte) (leaderboard.Entry, bool, error) {
 		slot, sortKey := key[len(prefix):][:1], key[len(prefix)+1:]
 		e, err := bd.decodeEntry(seasonKey.Season, slot, sortKey, value)
 		return e, err == nil && part.Contains(e.User), err

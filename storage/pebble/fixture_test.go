@@ -1,7 +1,6 @@
 package pebble
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"time"
@@ -45,16 +44,6 @@ type testStore struct {
 }
 
 type engineStore = engine.Store
-
-// Erase erases the details of acts too.
-func (s *testStore) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	return s.engineStore.Erase(ctx, user, at)
-}
-
-// FinishRankChange is ambiguous otherwise.
-func (s *testStore) FinishRankChange(ctx context.Context, c leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
-	return s.engineStore.FinishRankChange(ctx, c, update)
-}
 
 func mustClose(t testing.TB, s *testStore) {
 	t.Helper()

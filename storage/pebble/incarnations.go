@@ -46,7 +46,7 @@ func (r *incarnationRow) append(dst []byte) []byte {
 func incarnationKey(data []byte) []byte { return append([]byte{kindIncarnation}, data[1:]...) }
 
 func incarnationOf(board uint32, key leaderboard.SeasonKey, number uint64) storage.Incarnation {
-	return storage.Incarnation{SeasonKey: key, ID: fmt.Sprintf("%d\t%s\t%d", board, key.Season, number)}
+	return storage.Incarnation{SeasonKey: key, ID: fmt.Sprintf("%d\t%s\t%d", board, key.Season, number), Deletions: int(number)}
 }
 
 // parallel is how many calls of the engine's share a sync of the disk.

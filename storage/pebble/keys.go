@@ -24,11 +24,8 @@ import (
 //	a  list with length; key, raw              version of the storage.Row, uvarint, and its value; a row that was removed without Forget has no value
 //	a  list with length                         the version of RemoveRows, uvarint, unless it was storage.Last
 //	i  season                                   the incarnationRow: two uvarints, and 1 byte
-//	n  user id, raw                            the user's bans as a JSON array
-//	t  end of a ban, 8 bytes; user id with length; board id, raw   nothing
 //	x  board id with length; season id, raw     time of the deletion of the season, or of the board if the season id is empty, in Unix microseconds, 8 bytes
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
-//	e  SHA-256 of a user id                    time of the user's erasure, and a version: the user's later entries have greater versions
 //	r  period, 4 bytes; user id with length; number of the board, 4 bytes; match id with length; season id, raw   the user's recent refusals, as a leaderboard.Record without a result: see refusals.go
 //	u  user id with length; season              nothing; a season note: the user may have a user row in this season
 //	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, tally
@@ -57,9 +54,6 @@ const (
 	kindTag         = 'h'
 	kindRow         = 'a'
 	kindIncarnation = 'i'
-	kindBan         = 'n'
-	kindBanEnd      = 't'
-	kindErased      = 'e'
 	kindDeleted     = 'x'
 	kindChange      = 'c'
 	kindRefusals    = 'r'
@@ -96,13 +90,9 @@ func rowKey(list string, key []byte) []byte {
 	return append(codec.AppendText([]byte{kindRow}, list), key...)
 }
 
-func banKey(user leaderboard.UserID) []byte { return append([]byte{kindBan}, user...) }
-
 func deletedKey(s leaderboard.SeasonKey) []byte {
 	return append(codec.AppendText([]byte{kindDeleted}, s.Board), s.Season...)
 }
-
-func erasedKey(hash [32]byte) []byte { return append([]byte{kindErased}, hash[:]...) }
 
 func seasonsPrefix(user leaderboard.UserID) []byte {
 	return codec.AppendText([]byte{kindSeasons}, user)

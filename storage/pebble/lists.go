@@ -288,7 +288,7 @@ func (s *Store) ListRows(ctx context.Context, lists []string, prefix []byte) ite
 	return func(yield func(storage.ListRow, error) bool) {
 		for _, list := range lists {
 			lower := rowKey(list, prefix)
-			for row, err := range s.rowsFrom(ctx, list, lower, keyAfter(lower)) {
+			for row, err := range rowsFrom(ctx, s.db, list, lower, keyAfter(lower)) {
 				if !yield(storage.ListRow{List: list, Row: row}, err) || err != nil {
 					return
 				}
@@ -347,12 +347,18 @@ func (s *Store) Rows(ctx context.Context, list string, after []byte) iter.Seq2[s
 	if len(after) > 0 {
 		lower = append(lower, 0)
 	}
-	return s.rowsFrom(ctx, list, lower, keyAfter(prefix))
+	return rowsFrom(ctx, s.db, list, lower, keyAfter(prefix))
 }
 
-func (s *Store) rowsFrom(ctx context.Context, list string, lower, upper []byte) iter.Seq2[storage.Row, error] {
+// rowsOf yields the rows of a list from r, which may be a batch.
+func rowsOf(ctx context.Context, r pebble.Reader, list string) iter.Seq2[storage.Row, error] {
+	prefix := rowKey(list, nil)
+	return rowsFrom(ctx, r, list, prefix, keyAfter(prefix))
+}
+
+func rowsFrom(ctx context.Context, r pebble.Reader, list string, lower, upper []byte) iter.Seq2[storage.Row, error] {
 	prefix := len(rowKey(list, nil))
-	return scanRows(ctx, s, lower, upper, func(key, value []byte) (storage.Row, bool, error) {
+	return scanRows(ctx, r, lower, upper, func(key, value []byte) (storage.Row, bool, error) {
 		if len(key) == prefix { // see floorOf
 			return storage.Row{}, false, nil
 		}

@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 	"github.com/open-leaderboard/leaderboard/storage/storagetest"
 )
 
@@ -272,7 +274,8 @@ func TestBansEndingYieldsBansAfterADamagedUser(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.db.Set(banKey("u"), []byte("?"), pebble.Sync); err != nil {
+	damaged := storage.RowWrite{List: fmt.Sprintf("account/%x", sha256.Sum256([]byte("u"))), Row: storage.Row{Key: []byte("b"), Value: []byte("?")}, Version: 1}
+	if err := s.WriteRows(t.Context(), damaged); err != nil {
 		t.Fatal(err)
 	}
 	got, faults := storagetest.BansEnding(t.Context(), s, testEpoch.AddDate(0, 0, 1))

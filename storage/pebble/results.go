@@ -46,7 +46,7 @@ func (s *Store) Results(ctx context.Context, seasonKey leaderboard.SeasonKey, us
 func (s *Store) results(ctx context.Context, bd *board, season leaderboard.SeasonID, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error] {
 	prefix := makeSeasonRowKey(bd.number, season).records(user)
 	key := leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: bd.ID, Season: season}, User: user}
-	return scanRows(ctx, s, prefix, keyAfter(prefix), func(k, value []byte) (leaderboard.MatchResult, bool, error) {
+	return scanRows(ctx, s.db, prefix, keyAfter(prefix), func(k, value []byte) (leaderboard.MatchResult, bool, error) {
 		key.Match = leaderboard.MatchID(k[len(prefix):])
 		rec, err := decodeRecord(key, value)
 		if err != nil || rec.Result == nil {

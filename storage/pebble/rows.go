@@ -26,7 +26,7 @@ func errFormat(kind string) error {
 
 func appendTime(dst []byte, t time.Time) []byte { return binary.AppendVarint(dst, t.UnixMicro()) }
 
-// rowFormat is the first byte of user rows, erasures, records, match states, ladder rows and final
+// rowFormat is the first byte of user rows, records, match states, ladder rows and final
 // standings. A record begins with rowFormatVoids instead if Voids of its result is positive.
 const (
 	rowFormat      = 1
@@ -84,29 +84,6 @@ func (r *userRow) decode(b []byte) error {
 		return errors.Join(errFormat("user row"), err)
 	}
 	*r = out
-	return nil
-}
-
-type erasure struct {
-	at      time.Time
-	version uint64 // the versions of the user's later entries are greater
-}
-
-func (e erasure) append(dst []byte) []byte {
-	return binary.AppendUvarint(appendTime(append(dst, rowFormat), e.at), e.version)
-}
-
-func (e *erasure) decode(b []byte) error {
-	d := codec.Decoder{Rest: b}
-	format := d.Byte()
-	out := erasure{d.Time(), d.Uvarint()}
-	if format != rowFormat {
-		d.Bad = true
-	}
-	if err := checkEnd(&d, "erasure"); err != nil {
-		return err
-	}
-	*e = out
 	return nil
 }
 

@@ -67,19 +67,6 @@ func FuzzRecord(f *testing.F) {
 	})
 }
 
-func FuzzErasure(f *testing.F) {
-	f.Add(erasure{testEpoch, 5}.append(nil))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		var e, again erasure
-		if e.decode(b) != nil {
-			return
-		}
-		if err := again.decode(e.append(nil)); err != nil || e != again {
-			t.Fatalf("the value %+v, encoded and decoded again, is %+v, error %v; want equal values", e, again, err)
-		}
-	})
-}
-
 func FuzzLadderRow(f *testing.F) {
 	bd := rowBoard()
 	tally := leaderboard.Tally{}

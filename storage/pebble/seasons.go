@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"iter"
 	"slices"
 	"time"
 
@@ -71,20 +70,6 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 // FinishDeletions implements [leaderboard.Store]. A deletion is one batch, but for final standings.
 func (s *Store) FinishDeletions(ctx context.Context) error {
 	return errors.Join(s.removeFinals(ctx, []byte{kindIncarnation}), s.removeExpired(ctx))
-}
-
-// RankChanges implements [leaderboard.Store]. It yields nothing: the index cannot lack a change,
-// because each start of the process fills it, and no other process changes the store.
-func (s *Store) RankChanges(ctx context.Context) iter.Seq2[leaderboard.RankChange, error] {
-	return emptySeq[leaderboard.RankChange](ctx)
-}
-
-// FinishRankChange implements [leaderboard.Store].
-func (s *Store) FinishRankChange(ctx context.Context, _ leaderboard.RankChange, update func([]leaderboard.Entry) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	return update(nil)
 }
 
 // setDeleted adds nothing to the batch if at is zero or not later than the stored time. The caller

@@ -25,7 +25,7 @@ import (
 )
 
 // Builds from before version 0.1.0 wrote lower format versions.
-const formatVersion = 5
+const formatVersion = 6
 
 const (
 	defaultCacheBytes = 64 << 20
@@ -68,7 +68,8 @@ type Store struct {
 	failed   chan struct{} // closed once the store has failed
 	failErr  error         // set before failed is closed
 
-	finals storage.Finals
+	finals   storage.Finals
+	accounts storage.Accounts
 
 	// deleted has the time.Time of each SeasonKey's last deletion. A key without a season stands
 	// for its board.
@@ -294,10 +295,6 @@ func (s *Store) has(key []byte) (bool, error) {
 	return s.get(key, func([]byte) error { return nil })
 }
 
-func (s *Store) getJSON(key []byte, dst any) (bool, error) {
-	return s.get(key, func(b []byte) error { return decodeJSON(b, dst) })
-}
-
 func decodeJSON(b []byte, dst any) error {
 	if err := json.Unmarshal(b, dst); err != nil {
 		return fmt.Errorf("pebble: %w: %w", leaderboard.ErrFormat, err)
@@ -344,10 +341,10 @@ func scan(ctx context.Context, r pebble.Reader, lower, upper []byte, visit func(
 
 // All rows are of one consistent state of the store. scanRows skips rows for which decode returns
 // false.
-func scanRows[T any](ctx context.Context, s *Store, lower, upper []byte, decode func(key, value []byte) (row T, ok bool, err error)) iter.Seq2[T, error] {
+func scanRows[T any](ctx context.Context, r pebble.Reader, lower, upper []byte, decode func(key, value []byte) (row T, ok bool, err error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		stopped := false
-		err := s.scan(ctx, lower, upper, func(key, value []byte) (bool, error) {
+		err := scan(ctx, r, lower, upper, func(key, value []byte) (bool, error) {
 			row, ok, err := decode(key, value)
 			if err != nil || !ok {
 				return true, err

@@ -3,19 +3,15 @@ package pebble
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	leaderboard "github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
-
-// The hash stands for a user in keys that remain after an erasure.
-func hashOf(user leaderboard.UserID) [32]byte { return sha256.Sum256([]byte(user)) }
 
 // The states are ordered by board and season. danglingNotes has the keys of season notes (see
 // keys.go) without a user row, for example of a deleted season. A caller that changes the user must
@@ -60,30 +56,98 @@ func (s *Store) UserSeasons(ctx context.Context, user leaderboard.UserID) ([]lea
 	return seasonKeys, nil
 }
 
-// Erase implements [leaderboard.Store].
-func (s *Store) Erase(ctx context.Context, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	unlock, err := s.lockUser(ctx, user)
+// HighestVersion implements [storage.Users].
+func (s *Store) HighestVersion(ctx context.Context, user leaderboard.UserID) (uint64, error) {
+	states, _, err := s.userStates(ctx, user)
+	highest := uint64(0)
+	for _, st := range states {
+		highest = max(highest, st.row.version)
+	}
+	return highest, err
+}
+
+// UseAccounts implements [storage.Users].
+func (s *Store) UseAccounts(a storage.Accounts) { s.accounts = a }
+
+// ChangeAccount implements [storage.Users]. It makes all changes by one batch, except those of final
+// standings. A concurrent Apply holds the user's lock, so it uses the account from before or after the
+// batch.
+func (s *Store) ChangeAccount(ctx context.Context, c *storage.AccountChange) ([]leaderboard.Change, error) {
+	numbers := []int{stripeOf(c.User), stripeOf(c.List)}
+	for i := range c.Writes {
+		numbers = append(numbers, stripeOf(c.Writes[i].List))
+	}
+	unlock, err := s.lockStripes(ctx, numbers)
 	if err != nil {
 		return nil, err
 	}
-	batch := s.db.NewBatch()
-	changes, err := s.erase(ctx, batch, user, leaderboard.Truncate(at))
+	batch := s.db.NewIndexedBatch()
+	changes, err := s.changeAccount(ctx, batch, c)
 	if err != nil {
 		unlock()
-		return nil, fmt.Errorf("erasure of a user: %w", err)
+		return nil, fmt.Errorf("account of a user: %w", err)
 	}
-	if err := s.commit(ctx, batch, unlock); err != nil {
+	if batch.Empty() {
+		unlock()
+		return changes, s.syncVisible(ctx)
+	}
+	if err := s.commit(ctx, batch, unlock); err != nil || !c.Erasure {
+		return changes, err
+	}
+	return changes, s.eraseFinals(ctx, c.User)
+}
+
+func (s *Store) changeAccount(ctx context.Context, batch *pebble.Batch, c *storage.AccountChange) ([]leaderboard.Change, error) {
+	floors := map[string]int64{}
+	for i := range c.Writes {
+		if err := s.addWrite(batch, &c.Writes[i], floors); err != nil {
+			return nil, err
+		}
+	}
+	if _, err := c.Read(rowsOf(ctx, batch, c.List)); err != nil {
 		return nil, err
 	}
-	return changes, s.eraseFinals(ctx, user)
+	states, danglingNotes, err := s.userStates(ctx, c.User)
+	if err == nil && c.Erasure {
+		err = s.eraseRecent(batch, c.User)
+		danglingNotes = nil // eraseFinals needs them
+	}
+	for _, key := range danglingNotes {
+		err = errors.Join(err, batch.Delete(key, nil))
+	}
+	var changes []leaderboard.Change
+	for i := 0; i < len(states) && err == nil; i++ {
+		st := states[i]
+		acc, concerned := c.On(&st.bd.Board)
+		if st.row.version < acc.Base {
+			err = st.erase(ctx, batch, &acc)
+		} else if concerned && st.row.hidden != acc.Hidden {
+			st.row.hidden = acc.Hidden
+			st.row.version++
+			st.after = st.entry()
+			err = st.writeEntry(batch)
+		} else {
+			continue
+		}
+		changes = append(changes, leaderboard.Change{Before: st.before, After: st.after})
+		err = errors.Join(err, s.noteChange(batch, st.rowKey, c.At))
+	}
+	return changes, err
+}
+
+// erase removes what the season has of the user, except the season note: see eraseFinals.
+func (st *userState) erase(ctx context.Context, batch *pebble.Batch, acc *storage.Account) error {
+	st.after = leaderboard.Entry{SeasonKey: leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}, User: st.user, Version: acc.Version()}
+	return errors.Join(
+		replaceRows(batch, st.bd.placements(st.rowKey, &st.before), nil),
+		st.s.eraseMatches(ctx, batch, st),
+		deletePrefix(batch, st.rowKey.records(st.user)),
+		batch.Delete(st.rowKey.user(st.user), nil))
 }
 
 // eraseFinals removes an erased user from final standings, and then the user's season notes without
 // a user row. A repeated Erase finds the seasons by these notes.
 func (s *Store) eraseFinals(ctx context.Context, user leaderboard.UserID) error {
-	if err := s.finals.EraseMarks(ctx, user); err != nil {
-		return err
-	}
 	_, notes, err := s.userStates(ctx, user)
 	if err != nil {
 		return err
@@ -117,62 +181,6 @@ func (s *Store) eraseFinals(ctx context.Context, user leaderboard.UserID) error 
 		return err
 	}
 	return s.commit(ctx, batch, unlock)
-}
-
-func (s *Store) erase(ctx context.Context, batch *pebble.Batch, user leaderboard.UserID, at time.Time) ([]leaderboard.Change, error) {
-	var e erasure
-	if _, err := s.get(erasedKey(hashOf(user)), e.decode); err != nil {
-		return nil, err
-	}
-	if err := s.eraseRecent(batch, user); err != nil {
-		return nil, err
-	}
-	if at.After(e.at) {
-		e.at = at
-	}
-	states, _, err := s.userStates(ctx, user)
-	if err != nil {
-		return nil, err
-	}
-	for _, st := range states {
-		e.version = max(e.version, st.row.version+1)
-	}
-	var changes []leaderboard.Change
-	for _, st := range states {
-		if err := replaceRows(batch, st.bd.placements(st.rowKey, &st.before), nil); err != nil {
-			return nil, err
-		}
-		if err := s.eraseMatches(ctx, batch, st); err != nil {
-			return nil, err
-		}
-		records := st.rowKey.records(user)
-		if err := deletePrefix(batch, records); err != nil {
-			return nil, err
-		}
-		if err := batch.Delete(st.rowKey.user(user), nil); err != nil {
-			return nil, err
-		}
-		if err := s.noteChange(batch, st.rowKey, at); err != nil {
-			return nil, err
-		}
-		seasonKey := leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}
-		changes = append(changes, leaderboard.Change{
-			Before: st.before, After: leaderboard.Entry{SeasonKey: seasonKey, User: user, Version: e.version}})
-	}
-	if err := s.eraseBans(batch, user); err != nil {
-		return nil, err
-	}
-	return changes, batch.Set(erasedKey(hashOf(user)), e.append(nil), nil)
-}
-
-// ErasedAt implements [storage.Backend].
-func (s *Store) ErasedAt(ctx context.Context, user leaderboard.UserID) (time.Time, error) {
-	var e erasure
-	if err := ctx.Err(); err != nil {
-		return time.Time{}, fmt.Errorf("pebble: %w", err)
-	}
-	_, err := s.get(erasedKey(hashOf(user)), e.decode)
-	return e.at, err
 }
 
 func deletePrefix(batch *pebble.Batch, prefix []byte) error {

@@ -52,22 +52,13 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 	return st, nil
 }
 
-// A new row follows the user's bans and erasure.
+// A new row follows the user's account.
 func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (userRow, error) {
-	var e erasure
-	erased, err := s.get(erasedKey(hashOf(user)), e.decode)
+	acc, err := s.accounts.Account(context.Background(), user, &bd.Board)
 	if err != nil {
 		return userRow{}, err
 	}
-	var row userRow
-	if erased {
-		row.erasedAt, row.version = e.at, e.version
-	}
-	bans, err := s.bansOf(user)
-	if err != nil {
-		return userRow{}, err
-	}
-	row.hidden = isHidden(bans, &bd.Board)
+	row := userRow{version: acc.Version(), hidden: acc.Hidden, erasedAt: acc.ErasedAt}
 	row.rules, err = s.rulesOf(bd, season)
 	return row, err
 }

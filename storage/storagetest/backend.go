@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -13,7 +14,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
-	"github.com/open-leaderboard/leaderboard/internal/finals"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/storage"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
@@ -38,10 +39,11 @@ func RunBackend(t *testing.T, newBackend func(testing.TB) storage.Backend) {
 		{"a removal with Forget removes the row", forgottenRemovals},
 		{"a deletion ends the incarnation of a season, and tells of it", incarnationsEnd},
 		{"ErasedAt returns the time of the last erasure", erasedAt},
+		{"ChangeAccount reads the account after its writes, and returns errors of Read", changedAccount},
 	} {
 		t.Run(test.sentence, func(t *testing.T) {
 			b := newBackend(t)
-			finals.New(b)
+			engine.New(b)
 			t.Cleanup(func() {
 				if err := b.Close(); err != nil {
 					t.Errorf("Close: %v", err)
@@ -481,18 +483,55 @@ func incarnationsEnd(t *testing.T, b storage.Backend) {
 }
 
 func erasedAt(t *testing.T, b storage.Backend) {
+	s := engine.New(b)
 	var last time.Time
 	for _, at := range []time.Time{{}, epoch.Add(time.Hour), epoch.Add(2 * time.Hour), epoch} {
 		if !at.IsZero() {
-			if _, err := b.Erase(t.Context(), "u", at); err != nil {
+			if _, err := s.Erase(t.Context(), "u", at); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if at.After(last) {
 			last = at
 		}
-		if got, err := b.ErasedAt(t.Context(), "u"); !got.Equal(last) || err != nil {
+		if got, err := s.ErasedAt(t.Context(), "u"); !got.Equal(last) || err != nil {
 			t.Errorf("ErasedAt returned %v, error %v; want %v", got, err, last)
 		}
 	}
+}
+
+func changedAccount(t *testing.T, b storage.Backend) {
+	first, second := rowOf("l", "a", 1), rowOf("l", "b", 1)
+	other := rowOf("other", "a", 1)
+	errRead := errors.New("the account is damaged")
+	for _, step := range []struct {
+		writes []storage.RowWrite
+		err    error
+		want   []storage.Row
+	}{
+		{[]storage.RowWrite{other, first}, nil, []storage.Row{first.Row}},
+		{nil, nil, []storage.Row{first.Row}},
+		{[]storage.RowWrite{second}, errRead, []storage.Row{first.Row, second.Row}},
+	} {
+		var got []storage.Row
+		changes, err := b.ChangeAccount(t.Context(), &storage.AccountChange{
+			User: "u", List: "l", Writes: step.writes,
+			Read: func(rows iter.Seq2[storage.Row, error]) (storage.Account, error) {
+				var err error
+				got, err = collect(rows)
+				return storage.Account{}, errors.Join(err, step.err)
+			},
+			Seasons: func(_ context.Context, ofUser []leaderboard.SeasonKey) ([]leaderboard.SeasonKey, error) {
+				return ofUser, nil
+			},
+			On: func(*leaderboard.Board) (storage.Account, bool) { return storage.Account{}, true },
+		})
+		if len(changes) > 0 || !errors.Is(err, step.err) {
+			t.Errorf("ChangeAccount of a user without results returned %+v, error %v; want no change, and the error %v", changes, err, step.err)
+		}
+		if err := diff("rows that Read gets", step.want, got); err != nil {
+			t.Error(err)
+		}
+	}
+	checkRows(t, b, "other", nil, []storage.Row{other.Row})
 }
