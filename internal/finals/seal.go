@@ -185,12 +185,12 @@ func (w *pageWriter) validate(ctx context.Context, oldSeal *seal, a leaderboard.
 		}
 		x.Pending = slices.DeleteFunc(x.Pending, isOwn)
 		if !x.sealed() {
-			x.SealedAt = a.At
+			x.SealedAt, x.Rules = a.At, w.inc.Rules
 		} else {
 			x.Pending = append(x.Pending, pendingGeneration{Generation: x.Generation})
 			x.addAmendment(&a)
 		}
-		x.Generation, x.Base, x.Erased, x.Ladders, x.Writer, x.Rules = w.generation, w.generation, nil, nil, w.region(), w.inc.Rules
+		x.Generation, x.Base, x.Erased, x.Ladders, x.Writer = w.generation, w.generation, nil, nil, w.region()
 		return true
 	})
 	if err != nil || !ok {

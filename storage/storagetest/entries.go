@@ -376,6 +376,8 @@ var recountTests = []test{
 		f.ok("Recount in a sealed season", err)
 		f.equal("old division of the sealed season", 2, len(f.ladder(late.SeasonKey, "gender:F")))
 		f.equal("new division of the sealed season", 0, len(f.ladder(late.SeasonKey, "club+gender:x+F")))
+		_, err = f.Amend(f.ctx, &b, "s2", leaderboard.Amendment{At: f.clock, Reason: "late result"}, nil)
+		f.ok("Amend", err)
 		record, err := f.Season(f.ctx, late.SeasonKey)
 		f.ok("Season", err)
 		f.equal("rules of the sealed season", 0, record.Rules)
