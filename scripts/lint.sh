@@ -3,6 +3,6 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 golangci=$(go -C tools/golangci tool -n golangci-lint)
-for module in . test/compose test/manifests test/openapi test/page tools; do
+for module in . client test/compose test/manifests test/openapi test/page tools; do
   (cd $module && "$golangci" run ./...)
 done

@@ -14,9 +14,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/open-leaderboard/leaderboard/test/needs"
 	"github.com/open-leaderboard/leaderboard/test/program"
@@ -125,35 +123,7 @@ func serve(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "serve", "--log-format", "json", "--data", t.TempDir(), "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
-	cmd.Env = append(os.Environ(), "LEADERBOARD_ADMIN_KEY="+key)
-	log, err := cmd.StderrPipe()
-	if err == nil {
-		cmd.Stdout = cmd.Stderr
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGINT)
-		stop := time.AfterFunc(30*time.Second, func() { _ = cmd.Process.Kill() })
-		_ = cmd.Wait()
-		stop.Stop()
-	})
-	var written bytes.Buffer
-	listening := regexp.MustCompile(`"msg":"listening","http":"([^"]+)"`)
-	for buffer := make([]byte, 4096); ; {
-		n, err := log.Read(buffer)
-		written.Write(buffer[:n])
-		if m := listening.FindSubmatch(written.Bytes()); m != nil {
-			go func() { _, _ = io.Copy(io.Discard, log) }()
-			return "http://" + string(m[1])
-		}
-		if err != nil {
-			t.Fatalf("the server does not listen: %v\n%s", err, written.Bytes())
-		}
-	}
+	return program.Serve(t, path, key)
 }
 
 func TestSpectralFindsNothing(t *testing.T) {

@@ -1,9 +1,8 @@
 // Command web builds the pages of the server from their TypeScript sources, with esbuild:
 //
-//	web OPENAPI SOURCES OUT
+//	web SOURCES OUT
 //
-// It writes the types of the API into SOURCES/src/api.gen.ts, and the pages, their scripts, texts and the
-// licenses of their libraries into the folder OUT.
+// It writes the pages, their scripts, texts and the licenses of their libraries into the folder OUT.
 package main
 
 import (
@@ -20,18 +19,14 @@ import (
 )
 
 func main() {
-	if err := run(os.Args[1], os.Args[2], os.Args[3]); err != nil {
+	if err := run(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "web:", err)
 		os.Exit(1)
 	}
 }
 
-func run(openapi, sources, out string) error {
-	types, err := generateTypes(openapi)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(os.WriteFile(filepath.Join(sources, "src", "api.gen.ts"), types, 0o644), os.RemoveAll(out), os.MkdirAll(filepath.Join(out, "text"), 0o755)); err != nil {
+func run(sources, out string) error {
+	if err := errors.Join(os.RemoveAll(out), os.MkdirAll(filepath.Join(out, "text"), 0o755)); err != nil {
 		return err
 	}
 	if err := bundle(sources, out); err != nil {
