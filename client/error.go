@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -100,7 +101,7 @@ const longest = 24 * time.Hour
 
 // retryAfter returns the delay of a header Retry-After: seconds, or a date.
 func retryAfter(value string, now time.Time) time.Duration {
-	if seconds, err := strconv.ParseUint(value, 10, 32); err == nil {
+	if seconds, err := strconv.ParseUint(value, 10, 32); err == nil || errors.Is(err, strconv.ErrRange) {
 		return min(time.Duration(seconds)*time.Second, longest)
 	}
 	if date, err := http.ParseTime(value); err == nil {

@@ -32,8 +32,8 @@ func (b BoardClient) Watch(ctx context.Context, q *WatchScoresQuery) iter.Seq2[*
 		for delays := b.c.newBackoff(); ; {
 			more := true
 			err := b.c.stream(ctx, target, func(top *Leaderboard) bool {
-				delays = b.c.newBackoff()
 				more = yield(top, nil)
+				delays = b.c.newBackoff()
 				return more
 			})
 			if !more {

@@ -14,7 +14,7 @@ if [ "${1:-}" = --check ]; then
   trap 'rm -rf "$out"' EXIT
   root=$out/root
   mkdir "$root"
-  cp -r ../web ../client "$root"
+  cp -r ../web ../client ../sdk "$root"
 fi
 go tool buf generate ../api --template ../api/buf.gen.yaml --path ../api/proto/leaderboard -o "$out"
 go run ./openapi "$out/openapi-v2.swagger.json" "$out/openapi-v2.json"
@@ -23,7 +23,7 @@ go run ./web "$root/web" "$out/web/dist"
 if [ "$out" != ../api ]; then
   diff -r "$out/leaderboardpb" ../api/leaderboardpb && diff "$out/openapi.json" ../api/openapi.json &&
     diff "$out/openapi-v2.json" ../api/openapi-v2.json && diff -rq "$out/web/dist" ../api/web/dist &&
-    for folder in web client; do diff -r "$root/$folder" "../$folder" || exit 1; done || {
+    for folder in web client sdk; do diff -r "$root/$folder" "../$folder" || exit 1; done || {
     echo "the generated files in api/, web/src, client and sdk do not follow from the protos, api/examples.json and web/: run make generate" >&2
     exit 1
   }

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
-	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/open-leaderboard/leaderboard/test/needs"
+	"github.com/open-leaderboard/leaderboard/test/packages"
 	"github.com/open-leaderboard/leaderboard/test/program"
 )
 
@@ -36,52 +35,6 @@ func run(t *testing.T, dir, name string, args ...string) string {
 }
 
 func tail(out []byte) []byte { return out[max(0, len(out)-8000):] }
-
-// install installs the packages that a file pins, unless an earlier run has. It returns the folder.
-func install(t *testing.T, pins string, install func(dir string)) string {
-	t.Helper()
-	needs.Programs(t, "node", "npm", "python3")
-	data, err := os.ReadFile(pins)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(cache, "leaderboard-test-openapi", fmt.Sprintf("%x", sha256.Sum256(data))[:16])
-	done := filepath.Join(dir, "installed")
-	if _, err := os.Stat(done); err == nil {
-		return dir
-	}
-	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
-		t.Fatal(err)
-	}
-	install(dir)
-	if err := os.WriteFile(done, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-func node(t *testing.T) (modules string) {
-	dir := install(t, "package-lock.json", func(dir string) {
-		for _, file := range []string{"package.json", "package-lock.json"} {
-			copyFile(t, file, filepath.Join(dir, file))
-		}
-		run(t, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	})
-	return filepath.Join(dir, "node_modules")
-}
-
-func python(t *testing.T) (bin string) {
-	dir := install(t, "requirements.txt", func(dir string) {
-		copyFile(t, "requirements.txt", filepath.Join(dir, "requirements.txt"))
-		run(t, dir, "python3", "-m", "venv", "venv")
-		run(t, dir, "venv/bin/pip", "install", "--quiet", "--disable-pip-version-check", "-r", "requirements.txt")
-	})
-	return filepath.Join(dir, "venv", "bin")
-}
 
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
@@ -128,7 +81,7 @@ func serve(t *testing.T) string {
 
 func TestSpectralFindsNothing(t *testing.T) {
 	needs.Slow(t, "openapi")
-	out := run(t, ".", filepath.Join(node(t), ".bin", "spectral"), "lint", "--ruleset", "testdata/spectral.yaml", "--fail-severity", "hint", document)
+	out := run(t, ".", filepath.Join(packages.Node(t, "."), ".bin", "spectral"), "lint", "--ruleset", "testdata/spectral.yaml", "--fail-severity", "hint", document)
 	if !strings.Contains(out, "No results") {
 		t.Errorf("spectral found:\n%s", out)
 	}
@@ -163,7 +116,7 @@ func TestNoClientBreaks(t *testing.T) {
 // A watch does not end, so the test leaves it out.
 func TestSchemathesisFindsNothing(t *testing.T) {
 	needs.Slow(t, "openapi")
-	bin, dir := python(t), t.TempDir() // schemathesis writes into the folder
+	bin, dir := packages.Python(t, "."), t.TempDir() // schemathesis writes into the folder
 	copyFile(t, "testdata/schemathesis.toml", filepath.Join(dir, "schemathesis.toml"))
 	copyFile(t, document, filepath.Join(dir, "openapi.json"))
 	run(t, dir, filepath.Join(bin, "schemathesis"), "run", "openapi.json", "--url", serve(t),
@@ -173,7 +126,7 @@ func TestSchemathesisFindsNothing(t *testing.T) {
 
 func TestTypeScriptClient(t *testing.T) {
 	needs.Slow(t, "openapi")
-	modules, dir := node(t), t.TempDir()
+	modules, dir := packages.Node(t, "."), t.TempDir()
 	copyFile(t, "package.json", filepath.Join(dir, "package.json"))
 	for _, file := range []string{"client.ts", "tsconfig.json"} {
 		copyFile(t, filepath.Join("testdata", file), filepath.Join(dir, file))
@@ -188,7 +141,7 @@ func TestTypeScriptClient(t *testing.T) {
 
 func TestPythonClient(t *testing.T) {
 	needs.Slow(t, "openapi")
-	bin, dir := python(t), t.TempDir()
+	bin, dir := packages.Python(t, "."), t.TempDir()
 	copyFile(t, "testdata/python.yaml", filepath.Join(dir, "python.yaml"))
 	copyFile(t, "testdata/client.py", filepath.Join(dir, "client.py"))
 	copyFile(t, document, filepath.Join(dir, "openapi.json"))
@@ -206,7 +159,7 @@ func TestPythonClient(t *testing.T) {
 // The embedded viewer is that of the package.
 func TestViewerIsUnchanged(t *testing.T) {
 	needs.Slow(t, "openapi")
-	modules := node(t)
+	modules := packages.Node(t, ".")
 	for _, name := range []string{"swagger-ui-bundle.js", "swagger-ui.css"} {
 		want, err := os.ReadFile(filepath.Join(modules, "swagger-ui-dist", name))
 		if err != nil {

@@ -2,7 +2,6 @@ package page
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"os"
@@ -14,48 +13,10 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/open-leaderboard/leaderboard/test/needs"
+	"github.com/open-leaderboard/leaderboard/test/packages"
 )
 
 const sources = "../../web"
-
-// installModules installs the packages of package-lock.json into the user's cache, unless an earlier run has.
-// It returns the folder node_modules.
-func installModules(t *testing.T) string {
-	t.Helper()
-	needs.Programs(t, "node", "npm")
-	lock, err := os.ReadFile("package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := filepath.Join(cache, "leaderboard-test-page", fmt.Sprintf("%x", sha256.Sum256(lock))[:16])
-	modules := filepath.Join(dir, "node_modules")
-	if _, err := os.Stat(filepath.Join(modules, ".package-lock.json")); err == nil { // npm writes it at the end
-		return modules
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"package.json", "package-lock.json"} {
-		copyFile(t, name, filepath.Join(dir, name))
-	}
-	run(t, dir, "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
-	return modules
-}
-
-func copyFile(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, 0o600)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
 
 func run(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
@@ -68,7 +29,7 @@ func run(t *testing.T, dir, name string, args ...string) {
 
 func TestTypesOfThePages(t *testing.T) {
 	needs.Slow(t, "page")
-	modules, dir := installModules(t), t.TempDir()
+	modules, dir := packages.Node(t, "."), t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(sources)); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +42,7 @@ func TestTypesOfThePages(t *testing.T) {
 // The libraries in web/lib are those of npm.
 func TestLibrariesAreUnchanged(t *testing.T) {
 	needs.Slow(t, "page")
-	modules, lib := installModules(t), os.DirFS(filepath.Join(sources, "lib"))
+	modules, lib := packages.Node(t, "."), os.DirFS(filepath.Join(sources, "lib"))
 	if err := fs.WalkDir(lib, ".", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -102,7 +63,7 @@ func TestLibrariesAreUnchanged(t *testing.T) {
 // axe finds no violation on any page, in light and dark colors.
 func TestPagesAreAccessible(t *testing.T) {
 	needs.Slow(t, "page")
-	axe, err := os.ReadFile(filepath.Join(installModules(t), "axe-core", "axe.min.js"))
+	axe, err := os.ReadFile(filepath.Join(packages.Node(t, "."), "axe-core", "axe.min.js"))
 	if err != nil {
 		t.Fatal(err)
 	}

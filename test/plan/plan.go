@@ -58,6 +58,8 @@ var Parts = []Part{
 		When: "web, api/web"},
 	{Name: "openapi", Runs: "openapi.json with linters and generators of clients and requests (Node, Python)",
 		When: "api/proto, tools/openapi3, docs/api.md"},
+	{Name: "clients", Runs: "the clients in TypeScript and Python: suite, types, packages, examples (Node, Python)",
+		When: "sdk, client, api/proto"},
 	{Name: "release", Runs: "archives of all platforms, go install, the image's binary",
 		When: "scripts/release.sh, Dockerfile, go.mod"},
 	{Name: "shells", Runs: "completion in bash, zsh and fish",

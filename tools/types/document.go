@@ -120,6 +120,11 @@ func (d *document) use(s *schema, used map[string]bool) {
 	}
 }
 
+// typeName returns ListScores for listScores.
+func (op operation) typeName() string {
+	return strings.ToUpper(op.OperationID[:1]) + op.OperationID[1:]
+}
+
 // query returns an object with the query parameters of op.
 func (op operation) query() *schema {
 	s := &schema{Type: "object", Properties: map[string]*schema{}}

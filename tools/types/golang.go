@@ -26,7 +26,7 @@ func (a *api) goTypes() []byte {
 	}
 	for _, op := range a.operations {
 		if q := op.query(); len(q.Properties) > 0 {
-			name := strings.ToUpper(op.OperationID[:1]) + op.OperationID[1:] + "Query"
+			name := op.typeName() + "Query"
 			fmt.Fprintf(&b, "// %s has the optional parameters of a call.\n", name)
 			a.writeStruct(&b, name, q, true)
 		}

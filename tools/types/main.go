@@ -51,6 +51,8 @@ func run(openapi, root string) error {
 	for name, text := range map[string][]byte{
 		"web/src/api.gen.ts":  page.pageTypes(),
 		"client/types.gen.go": goSource,
+
+		"sdk/typescript/src/types.gen.ts": client.clientTypes(),
 	} {
 		errs = append(errs, os.WriteFile(filepath.Join(root, filepath.FromSlash(name)), text, 0o644))
 	}

@@ -72,3 +72,25 @@ func typeScript(s *schema, indent string, o typeScriptOptions) string {
 	}
 	return b.String() + indent + "}"
 }
+
+// clientTypes returns TypeScript with the types of the answers, bodies and queries. In inputs, integers may be
+// bigint.
+func (a *api) clientTypes() []byte {
+	var b strings.Builder
+	b.WriteString(typeScriptHead)
+	write := func(name string, s *schema, input bool) {
+		if lines := s.comment(); len(lines) > 0 {
+			fmt.Fprintf(&b, "/** %s */\n", strings.Join(lines, "\n * "))
+		}
+		fmt.Fprintf(&b, "export type %s = %s;\n\n", name, typeScript(s, "", typeScriptOptions{comments: true, bigint: input}))
+	}
+	for _, name := range slices.Sorted(maps.Keys(a.schemas)) {
+		write(name, a.schemas[name], a.inputs[name])
+	}
+	for _, op := range a.operations {
+		if q := op.query(); len(q.Properties) > 0 {
+			write(op.typeName()+"Query", q, true)
+		}
+	}
+	return []byte(b.String())
+}
