@@ -47,7 +47,15 @@ func run(openapi, root string) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
+	python := filepath.Join(root, "sdk", "python", "src", "leaderboard_client")
+	async, err := os.ReadFile(filepath.Join(python, "_async.py"))
+	if err != nil {
+		return err
+	}
+	errs := []error{
+		os.WriteFile(filepath.Join(python, "types.py"), client.pythonTypes(), 0o644),
+		os.WriteFile(filepath.Join(python, "_sync.py"), synchronous(async), 0o644),
+	}
 	for name, text := range map[string][]byte{
 		"web/src/api.gen.ts":  page.pageTypes(),
 		"client/types.gen.go": goSource,
