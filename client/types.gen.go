@@ -240,38 +240,79 @@ const (
 
 // BoardSchedule: How time is divided into seasons.
 type BoardSchedule struct {
+	// When days begin on clocks in time_zone, as HH:MM; "00:00" if absent. Not allowed in NONE, HOURLY,
+	// EXPLICIT and EVERY schedules.
+	DayStart string `json:"day_start,omitempty"`
 	// The number of days in a season of a ROLLING schedule, 2 to 31.
 	Days *int64 `json:"days,omitempty"`
+	// The length of the seasons of an EVERY schedule on clocks in time_zone: whole minutes, at most ten
+	// years, such as "1209600s" or "336h".
+	Every string `json:"every,omitempty"`
+	// When the first season of an EVERY schedule begins, a whole minute.
+	From time.Time `json:"from,omitzero"`
 	// How long a season accepts late results after its end; "86400s" if absent.
 	Grace    string            `json:"grace,omitempty"`
 	Schedule BoardScheduleKind `json:"schedule"`
 	// An IANA time zone; UTC if absent.
 	TimeZone string `json:"time_zone"`
+	// The first day of the weeks of a WEEKLY schedule.
+	WeekStart BoardScheduleWeekday `json:"week_start,omitempty"`
 	// The seasons of an EXPLICIT schedule, in order of time, without overlap.
 	Windows []BoardScheduleWindow `json:"windows,omitempty"`
+	// The first day of the years of a YEARLY schedule, as MM-DD; "01-01" if absent.
+	YearStart string `json:"year_start,omitempty"`
 }
 
 // BoardScheduleKind: The length of a season.
 // - `NONE`: One season, "all", without end.
-// - `DAILY`: From midnight to midnight; seasons are named 20261120.
-// - `WEEKLY`: From Monday to Monday, ISO 8601 weeks; seasons are named 2026W47.
+// - `DAILY`: From day_start to the next day_start; seasons are named 20261120.
+// - `WEEKLY`: From week_start to the next week_start. Seasons are named after the ISO 8601 week of
+// their Thursday, such as 2026W47.
 // - `MONTHLY`: From the first day of a month to the first day of the next month; seasons are named
 // 202611.
 // - `EXPLICIT`: The seasons are those in the field windows.
-// - `YEARLY`: From January 1 to the next January 1; seasons are named 2026.
+// - `YEARLY`: From year_start to the next year_start. Seasons are named after the year of their first
+// day, such as 2026.
 // - `ROLLING`: On linked boards only. Each day has a season, which consists of this day and the days
 // before it. The field days is the length of a season. Seasons are named after their last day, such as
 // 20261120. The board must have days and retention.
+// - `HOURLY`: From one full hour to the next; seasons are named 2026112013.
+// - `QUARTERLY`: From the first days of January, April, July and October; seasons are named 2026Q4.
+// - `EVERY`: Seasons of the length `every`, from the time `from` on. Seasons are named after their
+// start on clocks in time_zone, such as 20261120T0400.
 type BoardScheduleKind string
 
 const (
-	BoardScheduleKindNone     BoardScheduleKind = "NONE"
-	BoardScheduleKindDaily    BoardScheduleKind = "DAILY"
-	BoardScheduleKindWeekly   BoardScheduleKind = "WEEKLY"
-	BoardScheduleKindMonthly  BoardScheduleKind = "MONTHLY"
-	BoardScheduleKindExplicit BoardScheduleKind = "EXPLICIT"
-	BoardScheduleKindYearly   BoardScheduleKind = "YEARLY"
-	BoardScheduleKindRolling  BoardScheduleKind = "ROLLING"
+	BoardScheduleKindNone      BoardScheduleKind = "NONE"
+	BoardScheduleKindDaily     BoardScheduleKind = "DAILY"
+	BoardScheduleKindWeekly    BoardScheduleKind = "WEEKLY"
+	BoardScheduleKindMonthly   BoardScheduleKind = "MONTHLY"
+	BoardScheduleKindExplicit  BoardScheduleKind = "EXPLICIT"
+	BoardScheduleKindYearly    BoardScheduleKind = "YEARLY"
+	BoardScheduleKindRolling   BoardScheduleKind = "ROLLING"
+	BoardScheduleKindHourly    BoardScheduleKind = "HOURLY"
+	BoardScheduleKindQuarterly BoardScheduleKind = "QUARTERLY"
+	BoardScheduleKindEvery     BoardScheduleKind = "EVERY"
+)
+
+// BoardScheduleWeekday: The first day of a week.
+// - `MONDAY`: Monday.
+// - `TUESDAY`: Tuesday.
+// - `WEDNESDAY`: Wednesday.
+// - `THURSDAY`: Thursday.
+// - `FRIDAY`: Friday.
+// - `SATURDAY`: Saturday.
+// - `SUNDAY`: Sunday.
+type BoardScheduleWeekday string
+
+const (
+	BoardScheduleWeekdayMonday    BoardScheduleWeekday = "MONDAY"
+	BoardScheduleWeekdayTuesday   BoardScheduleWeekday = "TUESDAY"
+	BoardScheduleWeekdayWednesday BoardScheduleWeekday = "WEDNESDAY"
+	BoardScheduleWeekdayThursday  BoardScheduleWeekday = "THURSDAY"
+	BoardScheduleWeekdayFriday    BoardScheduleWeekday = "FRIDAY"
+	BoardScheduleWeekdaySaturday  BoardScheduleWeekday = "SATURDAY"
+	BoardScheduleWeekdaySunday    BoardScheduleWeekday = "SUNDAY"
 )
 
 // BoardScheduleWindow: A season of an EXPLICIT schedule: [start, end).
@@ -594,9 +635,11 @@ type GetStatsStats struct {
 	Sealed bool `json:"sealed"`
 	// The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
 	// current season.
-	Season     string `json:"season"`
-	Total      int64  `json:"total"`
-	WorstScore *int64 `json:"worst_score,omitempty"`
+	Season string `json:"season"`
+	// When the season ends: its next reset. Absent if the season has no end.
+	SeasonEnd  time.Time `json:"season_end,omitzero"`
+	Total      int64     `json:"total"`
+	WorstScore *int64    `json:"worst_score,omitempty"`
 }
 
 // GetUserScoreResponse: Response of GetUserScore.
@@ -669,6 +712,8 @@ type GetUserScoreUserScore struct {
 	// The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
 	// current season.
 	Season string `json:"season"`
+	// When the season ends: its next reset. Absent if the season has no end.
+	SeasonEnd time.Time `json:"season_end,omitzero"`
 	// In the order of the board's tie_breakers.
 	TieBreakers []int64 `json:"tie_breakers,omitempty"`
 	// If the request has to_rank: how far the user is from that rank. Absent while ranks are unavailable.
@@ -713,6 +758,8 @@ type Leaderboard struct {
 	// The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
 	// current season.
 	Season string `json:"season"`
+	// When the season ends: its next reset. Absent if the season has no end.
+	SeasonEnd time.Time `json:"season_end,omitzero"`
 	// The number of entries in the board's season and division.
 	Total *int64 `json:"total,omitempty"`
 }

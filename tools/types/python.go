@@ -31,11 +31,27 @@ func (a *api) pythonTypes() []byte {
 	return []byte(b.String())
 }
 
+// pythonKeywords are the names of fields that a class cannot have.
+var pythonKeywords = []string{"from", "in", "is", "class", "global", "with", "as", "not", "or", "and", "pass", "return"}
+
 func writeTypedDict(b *strings.Builder, name string, s *schema) {
+	if slices.ContainsFunc(s.fields(), func(f string) bool { return slices.Contains(pythonKeywords, f) }) {
+		fmt.Fprintf(b, "\n\n%s = TypedDict(%q, {\n", name, name)
+		writePythonFields(b, s, "    %q: %q,\n")
+		b.WriteString("})\n")
+		return
+	}
 	fmt.Fprintf(b, "\n\nclass %s(TypedDict):\n", name)
 	if lines := s.comment(); len(lines) > 0 {
 		fmt.Fprintf(b, "    \"\"\"%s\"\"\"\n\n", strings.Join(lines, "\n    "))
 	}
+	writePythonFields(b, s, "    %s: %s\n")
+	if len(s.Properties) == 0 {
+		b.WriteString("    pass\n")
+	}
+}
+
+func writePythonFields(b *strings.Builder, s *schema, format string) {
 	for _, field := range s.fields() {
 		p := s.Properties[field]
 		for _, line := range p.comment() {
@@ -45,10 +61,7 @@ func writeTypedDict(b *strings.Builder, name string, s *schema) {
 		if !s.requires(field) {
 			typ = "NotRequired[" + typ + "]"
 		}
-		fmt.Fprintf(b, "    %s: %s\n", field, typ)
-	}
-	if len(s.Properties) == 0 {
-		b.WriteString("    pass\n")
+		fmt.Fprintf(b, format, field, typ)
 	}
 }
 

@@ -224,29 +224,57 @@ export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY";
 
 /** How time is divided into seasons. */
 export type BoardSchedule = {
+  /** When days begin on clocks in time_zone, as HH:MM; "00:00" if absent. Not allowed in NONE, HOURLY,
+   * EXPLICIT and EVERY schedules. */
+  day_start?: string;
   /** The number of days in a season of a ROLLING schedule, 2 to 31. */
   days?: number;
+  /** The length of the seasons of an EVERY schedule on clocks in time_zone: whole minutes, at most ten
+   * years, such as "1209600s" or "336h". */
+  every?: string;
+  /** When the first season of an EVERY schedule begins, a whole minute. */
+  from?: string;
   /** How long a season accepts late results after its end; "86400s" if absent. */
   grace?: string;
   schedule: BoardScheduleKind;
   /** An IANA time zone; UTC if absent. */
   time_zone: string;
+  /** The first day of the weeks of a WEEKLY schedule. */
+  week_start?: BoardScheduleWeekday;
   /** The seasons of an EXPLICIT schedule, in order of time, without overlap. */
   windows?: (BoardScheduleWindow)[];
+  /** The first day of the years of a YEARLY schedule, as MM-DD; "01-01" if absent. */
+  year_start?: string;
 };
 
 /** The length of a season.
  * - `NONE`: One season, "all", without end.
- * - `DAILY`: From midnight to midnight; seasons are named 20261120.
- * - `WEEKLY`: From Monday to Monday, ISO 8601 weeks; seasons are named 2026W47.
+ * - `DAILY`: From day_start to the next day_start; seasons are named 20261120.
+ * - `WEEKLY`: From week_start to the next week_start. Seasons are named after the ISO 8601 week of
+ * their Thursday, such as 2026W47.
  * - `MONTHLY`: From the first day of a month to the first day of the next month; seasons are named
  * 202611.
  * - `EXPLICIT`: The seasons are those in the field windows.
- * - `YEARLY`: From January 1 to the next January 1; seasons are named 2026.
+ * - `YEARLY`: From year_start to the next year_start. Seasons are named after the year of their first
+ * day, such as 2026.
  * - `ROLLING`: On linked boards only. Each day has a season, which consists of this day and the days
  * before it. The field days is the length of a season. Seasons are named after their last day, such as
- * 20261120. The board must have days and retention. */
-export type BoardScheduleKind = "NONE" | "DAILY" | "WEEKLY" | "MONTHLY" | "EXPLICIT" | "YEARLY" | "ROLLING";
+ * 20261120. The board must have days and retention.
+ * - `HOURLY`: From one full hour to the next; seasons are named 2026112013.
+ * - `QUARTERLY`: From the first days of January, April, July and October; seasons are named 2026Q4.
+ * - `EVERY`: Seasons of the length `every`, from the time `from` on. Seasons are named after their
+ * start on clocks in time_zone, such as 20261120T0400. */
+export type BoardScheduleKind = "NONE" | "DAILY" | "WEEKLY" | "MONTHLY" | "EXPLICIT" | "YEARLY" | "ROLLING" | "HOURLY" | "QUARTERLY" | "EVERY";
+
+/** The first day of a week.
+ * - `MONDAY`: Monday.
+ * - `TUESDAY`: Tuesday.
+ * - `WEDNESDAY`: Wednesday.
+ * - `THURSDAY`: Thursday.
+ * - `FRIDAY`: Friday.
+ * - `SATURDAY`: Saturday.
+ * - `SUNDAY`: Sunday. */
+export type BoardScheduleWeekday = "MONDAY" | "TUESDAY" | "WEDNESDAY" | "THURSDAY" | "FRIDAY" | "SATURDAY" | "SUNDAY";
 
 /** A season of an EXPLICIT schedule: [start, end). */
 export type BoardScheduleWindow = {
@@ -514,6 +542,8 @@ export type GetStatsStats = {
   /** The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
    * current season. */
   season: string;
+  /** When the season ends: its next reset. Absent if the season has no end. */
+  season_end?: string;
   total: number;
   worst_score?: number;
 };
@@ -588,6 +618,8 @@ export type GetUserScoreUserScore = {
   /** The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
    * current season. */
   season: string;
+  /** When the season ends: its next reset. Absent if the season has no end. */
+  season_end?: string;
   /** In the order of the board's tie_breakers. */
   tie_breakers?: (number)[];
   /** If the request has to_rank: how far the user is from that rank. Absent while ranks are unavailable. */
@@ -632,6 +664,8 @@ export type Leaderboard = {
   /** The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
    * current season. */
   season: string;
+  /** When the season ends: its next reset. Absent if the season has no end. */
+  season_end?: string;
   /** The number of entries in the board's season and division. */
   total?: number;
 };

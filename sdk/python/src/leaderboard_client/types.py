@@ -9,7 +9,9 @@ BoardOrder = Literal["HIGHER_FIRST", "LOWER_FIRST"]
 
 BoardPolicy = Literal["BEST", "SUM", "LATEST", "DECAY"]
 
-BoardScheduleKind = Literal["NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING"]
+BoardScheduleKind = Literal["NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING", "HOURLY", "QUARTERLY", "EVERY"]
+
+BoardScheduleWeekday = Literal["MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY"]
 
 ErrorReason = Literal["INVALID_ARGUMENT", "METHOD_UNAVAILABLE", "UNAUTHENTICATED", "SCOPE_REQUIRED", "BOARD_DENIED", "CROSS_ORIGIN", "BOARD_NOT_FOUND", "SEASON_NOT_FOUND", "ENTRY_NOT_FOUND", "RESULT_NOT_FOUND", "MATCH_NOT_FOUND", "API_KEY_NOT_FOUND", "NO_SUCH_ROUTE", "EMPTY_ID", "METHOD_NOT_ALLOWED", "MESSAGE_TIMEOUT", "BOARD_EXISTS", "FLOOR", "OUT_OF_RANGE", "SEASON_CLOSED", "SEASON_ENDED", "SEASON_LIMIT", "USER_ERASED", "DELETED", "REVISION_CHANGED", "NOT_SEALED", "MATCHES_FILLING", "LAST_ADMIN_KEY", "BODY_TOO_LARGE", "HOST_DENIED", "RATE_LIMITED", "TOO_MANY_WATCHERS", "TOO_MANY_MESSAGES", "INTERNAL", "FORMAT", "UNSUPPORTED", "UNAVAILABLE", "RANK_UNAVAILABLE", "SERVER_STOPPING", "STREAM_EXPIRED", "TIMEOUT", "CANCELED", "INVALID", "PROFILE_NOT_FOUND"]
 
@@ -237,18 +239,29 @@ class BoardEffectSeason(TypedDict):
     removed_next: bool
 
 
-class BoardSchedule(TypedDict):
-    """How time is divided into seasons."""
-
+BoardSchedule = TypedDict("BoardSchedule", {
+    # When days begin on clocks in time_zone, as HH:MM; "00:00" if absent. Not allowed in NONE, HOURLY,
+    # EXPLICIT and EVERY schedules.
+    "day_start": "NotRequired[str]",
     # The number of days in a season of a ROLLING schedule, 2 to 31.
-    days: NotRequired[int]
+    "days": "NotRequired[int]",
+    # The length of the seasons of an EVERY schedule on clocks in time_zone: whole minutes, at most ten
+    # years, such as "1209600s" or "336h".
+    "every": "NotRequired[str]",
+    # When the first season of an EVERY schedule begins, a whole minute.
+    "from": "NotRequired[str]",
     # How long a season accepts late results after its end; "86400s" if absent.
-    grace: NotRequired[str]
-    schedule: BoardScheduleKind
+    "grace": "NotRequired[str]",
+    "schedule": "BoardScheduleKind",
     # An IANA time zone; UTC if absent.
-    time_zone: str
+    "time_zone": "str",
+    # The first day of the weeks of a WEEKLY schedule.
+    "week_start": "NotRequired[BoardScheduleWeekday]",
     # The seasons of an EXPLICIT schedule, in order of time, without overlap.
-    windows: NotRequired[list[BoardScheduleWindow]]
+    "windows": "NotRequired[list[BoardScheduleWindow]]",
+    # The first day of the years of a YEARLY schedule, as MM-DD; "01-01" if absent.
+    "year_start": "NotRequired[str]",
+})
 
 
 class BoardScheduleWindow(TypedDict):
@@ -462,6 +475,8 @@ class GetStatsStats(TypedDict):
     # The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
     # current season.
     season: str
+    # When the season ends: its next reset. Absent if the season has no end.
+    season_end: NotRequired[str]
     total: int
     worst_score: NotRequired[int]
 
@@ -539,6 +554,8 @@ class GetUserScoreUserScore(TypedDict):
     # The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
     # current season.
     season: str
+    # When the season ends: its next reset. Absent if the season has no end.
+    season_end: NotRequired[str]
     # In the order of the board's tie_breakers.
     tie_breakers: NotRequired[list[int]]
     # If the request has to_rank: how far the user is from that rank. Absent while ranks are unavailable.
@@ -584,6 +601,8 @@ class Leaderboard(TypedDict):
     # The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
     # current season.
     season: str
+    # When the season ends: its next reset. Absent if the season has no end.
+    season_end: NotRequired[str]
     # The number of entries in the board's season and division.
     total: NotRequired[int]
 
