@@ -25,13 +25,15 @@ const (
 	Sum                  // the sum of the results' points
 	Latest               // the result with the latest event time
 	Decay                // the sum of the results' points, which halve with each half-life
+	Count                // the number of results
+	First                // the result with the earliest event time
 )
 
-var policyNames = []string{"BEST", "SUM", "LATEST", "DECAY"}
+var policyNames = []string{"BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST"}
 
 func (p Policy) String() string { return enumString(policyNames, int(p)) }
 
-// MarshalText writes BEST, SUM, LATEST or DECAY.
+// MarshalText writes BEST, SUM, LATEST, DECAY, COUNT or FIRST.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

@@ -40,7 +40,9 @@ type scoreForm interface {
 	gap(b *Board, lower, upper RankKey, at int64) Score
 }
 
-var arithmetics = [...]arithmetic{Best: bestPolicy{}, Sum: sumPolicy{}, Latest: latestPolicy{}, Decay: decayPolicy{}}
+var arithmetics = [...]arithmetic{
+	Best: bestPolicy{}, Sum: sumPolicy{}, Latest: latestPolicy{}, Decay: decayPolicy{}, Count: countPolicy{}, First: firstPolicy{},
+}
 
 // arithmetic returns that of Best if the policy is invalid, as [Board.Validate] has not been called.
 func (b *Board) arithmetic() arithmetic {
@@ -58,7 +60,8 @@ func Policies() (all []Policy) {
 	return all
 }
 
-// AddsUp reports whether scores on b are sums of points.
+// AddsUp reports whether the scores on b follow from the points of several results. Otherwise they are the score
+// of one result.
 func (b *Board) AddsUp() bool { return b.arithmetic().addsUp() }
 
 // Fades reports whether scores on b change with time, without results.
@@ -124,6 +127,18 @@ func (p latestPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	return p.replace(b, t, r)
 }
 
+// firstPolicy implements [First].
+type firstPolicy struct{ oneResult }
+
+func (firstPolicy) keepsBest() bool { return false }
+
+func (p firstPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
+	if t.results > 0 && !isLater(t.achievedAt, t.match, r.AchievedAt, r.Match) {
+		return t
+	}
+	return p.replace(b, t, r)
+}
+
 // points is the arithmetic of tie-breakers that add up, and of the deciding result among them.
 type points struct{}
 
@@ -131,8 +146,8 @@ func (points) addsUp() bool { return true }
 
 func (points) keepsBest() bool { return false }
 
-func (points) add(b *Board, t Tally, r *MatchResult) Tally {
-	changesSum := r.Score != 0
+// addTies extends everything in t but the score. changesSum means that r changes the score.
+func (points) addTies(b *Board, t Tally, r *MatchResult, changesSum bool) Tally {
 	if addends := b.ResultTieBreakers(r); len(addends) > 0 {
 		ties := make([]int64, len(b.TieBreakers))
 		copy(ties, t.ties)
@@ -183,7 +198,7 @@ func (sumPolicy) validate(b *Board) error {
 
 func (p sumPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	t.score += r.Score
-	return p.points.add(b, t, r)
+	return p.addTies(b, t, r, r.Score != 0)
 }
 
 func (p sumPolicy) refuse(b *Board, t Tally, old, r MatchResult) Reason {
@@ -212,7 +227,28 @@ func (decayPolicy) validate(b *Board) error {
 
 func (p decayPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	t.decay = t.decay.add(int64(r.Score), r.AchievedAt.UnixMicro(), b.HalfLife.Microseconds())
-	return p.points.add(b, t, r)
+	return p.addTies(b, t, r, r.Score != 0)
+}
+
+// countPolicy implements [Count]. Each result changes the score.
+type countPolicy struct {
+	integer
+	points
+}
+
+func (countPolicy) validate(b *Board) error {
+	errs := []error{b.checkNoHalfLife(), b.checkNoFloor()}
+	for field, given := range map[string]bool{"min_score": b.MinScore != nil, "max_score": b.MaxScore != nil, "decimals": b.Decimals != 0} {
+		if given {
+			errs = append(errs, fieldErrorf(field, "is not allowed on COUNT boards, which count results and ignore their points"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p countPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
+	t.score++
+	return p.addTies(b, t, r, true)
 }
 
 // integer is a score that is an integer: it has one column of the rank key.

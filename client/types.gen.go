@@ -229,6 +229,8 @@ const (
 // - `SUM`: The sum of the results' points.
 // - `LATEST`: The result with the latest achieved_at.
 // - `DECAY`: The sum of the results' points. Points lose half of their value with every half_life.
+// - `COUNT`: The number of results.
+// - `FIRST`: The result with the earliest achieved_at.
 type BoardPolicy string
 
 const (
@@ -236,6 +238,8 @@ const (
 	BoardPolicySum    BoardPolicy = "SUM"
 	BoardPolicyLatest BoardPolicy = "LATEST"
 	BoardPolicyDecay  BoardPolicy = "DECAY"
+	BoardPolicyCount  BoardPolicy = "COUNT"
+	BoardPolicyFirst  BoardPolicy = "FIRST"
 )
 
 // BoardSchedule: How time is divided into seasons.
@@ -653,7 +657,7 @@ type GetUserScoreResponse struct {
 type GetUserScoreToRank struct {
 	// The least number of points by which the user's score must improve to be as good as score; 0 if it is
 	// as good. A user without an entry begins at 0. Exception: absent for a user without an entry on
-	// LOWER_FIRST boards with the policy BEST or LATEST.
+	// LOWER_FIRST boards with the policy BEST, LATEST or FIRST.
 	Gap *int64 `json:"gap,omitempty"`
 	// The rank of the request, by its method.
 	Rank int64 `json:"rank"`
@@ -1074,11 +1078,11 @@ type Result struct {
 	// allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
 	// double cannot hold exactly is rejected.
 	Metadata map[string]any `json:"metadata,omitempty"`
-	// On SUM and DECAY boards only; within ±2^53.
+	// On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
 	Points *int64 `json:"points,omitempty"`
 	// Of the results with the same match_id, the result with the highest revision counts.
 	Revision int64 `json:"revision"`
-	// On BEST and LATEST boards only; within ±2^53.
+	// On BEST, LATEST and FIRST boards only; within ±2^53.
 	Score *int64 `json:"score,omitempty"`
 	// In submits: the season to which the result must belong. If achieved_at is given, it must be in this
 	// season. Otherwise the result gets the achieved_at of the match's stored result in this season.
@@ -1106,11 +1110,11 @@ type ResultInput struct {
 	// allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
 	// double cannot hold exactly is rejected.
 	Metadata map[string]any `json:"metadata,omitempty"`
-	// On SUM and DECAY boards only; within ±2^53.
+	// On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
 	Points *int64 `json:"points,omitempty"`
 	// Of the results with the same match_id, the result with the highest revision counts. Default: 0.
 	Revision *int64 `json:"revision,omitempty"`
-	// On BEST and LATEST boards only; within ±2^53.
+	// On BEST, LATEST and FIRST boards only; within ±2^53.
 	Score *int64 `json:"score,omitempty"`
 	// In submits: the season to which the result must belong. If achieved_at is given, it must be in this
 	// season. Otherwise the result gets the achieved_at of the match's stored result in this season.

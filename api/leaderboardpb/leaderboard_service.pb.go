@@ -5590,7 +5590,7 @@ type GetUserScoreResponse_ToRank struct {
 	Score *int64 `protobuf:"varint,2,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	// The least number of points by which the user's score must improve to be as good as
 	// score; 0 if it is as good. A user without an entry begins at 0. Exception: absent
-	// for a user without an entry on LOWER_FIRST boards with the policy BEST or LATEST.
+	// for a user without an entry on LOWER_FIRST boards with the policy BEST, LATEST or FIRST.
 	Gap *int64 `protobuf:"varint,3,opt,name=gap,proto3,oneof" json:"gap,omitempty"`
 	// As in Entry, for score.
 	ScoreExact    *string `protobuf:"bytes,4,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`

@@ -92,6 +92,10 @@ const (
 	// The sum of the results' points. Points lose half of their value with every
 	// half_life.
 	Board_DECAY Board_Policy = 4
+	// The number of results.
+	Board_COUNT Board_Policy = 5
+	// The result with the earliest achieved_at.
+	Board_FIRST Board_Policy = 6
 )
 
 // Enum value maps for Board_Policy.
@@ -102,6 +106,8 @@ var (
 		2: "SUM",
 		3: "LATEST",
 		4: "DECAY",
+		5: "COUNT",
+		6: "FIRST",
 	}
 	Board_Policy_value = map[string]int32{
 		"POLICY_UNSPECIFIED": 0,
@@ -109,6 +115,8 @@ var (
 		"SUM":                2,
 		"LATEST":             3,
 		"DECAY":              4,
+		"COUNT":              5,
+		"FIRST":              6,
 	}
 )
 
@@ -752,9 +760,9 @@ type Result struct {
 	// 1 to 128 bytes of printable UTF-8. If absent, the server chooses an id. If a result
 	// without match_id is sent twice, it counts twice.
 	MatchId string `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
-	// On BEST and LATEST boards only; within ±2^53.
+	// On BEST, LATEST and FIRST boards only; within ±2^53.
 	Score *int64 `protobuf:"varint,3,opt,name=score,proto3,oneof" json:"score,omitempty"`
-	// On SUM and DECAY boards only; within ±2^53.
+	// On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
 	Points *int64 `protobuf:"varint,4,opt,name=points,proto3,oneof" json:"points,omitempty"`
 	// Values in the order of the board's tie_breakers; missing values are 0.
 	TieBreakers []int64 `protobuf:"varint,5,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
@@ -2549,7 +2557,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xad\x15\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xc3\x15\n" +
 	"\x05Board\x12'\n" +
 	"\bboard_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bboard_id\x12\x1d\n" +
 	"\x05title\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02R\x05title\x121\n" +
@@ -2652,14 +2660,16 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x05Order\x12\x15\n" +
 	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fHIGHER_FIRST\x10\x01\x12\x0f\n" +
-	"\vLOWER_FIRST\x10\x02\"J\n" +
+	"\vLOWER_FIRST\x10\x02\"`\n" +
 	"\x06Policy\x12\x16\n" +
 	"\x12POLICY_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04BEST\x10\x01\x12\a\n" +
 	"\x03SUM\x10\x02\x12\n" +
 	"\n" +
 	"\x06LATEST\x10\x03\x12\t\n" +
-	"\x05DECAY\x10\x04B\f\n" +
+	"\x05DECAY\x10\x04\x12\t\n" +
+	"\x05COUNT\x10\x05\x12\t\n" +
+	"\x05FIRST\x10\x06B\f\n" +
 	"\n" +
 	"_min_scoreB\f\n" +
 	"\n" +

@@ -73,7 +73,7 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 	switch {
 	case otherGiven:
 		errs = append(errs, &leaderboard.FieldError{Field: otherName, Problem: "this board has the policy " + b.Policy.String() + " and takes " + name + ", not " + otherName})
-	case !given:
+	case !given && b.Policy != leaderboard.Count:
 		errs = append(errs, &leaderboard.FieldError{Field: name, Problem: "is required"})
 	}
 	var err error

@@ -50,7 +50,7 @@ func newHistory(rng *rand.Rand, n int) *history {
 	h.board = leaderboard.Board{
 		ID:     leaderboard.BoardID(fmt.Sprint("history ", n)),
 		Order:  leaderboard.Order(rng.IntN(2)),
-		Policy: leaderboard.Policy(rng.IntN(4)),
+		Policy: leaderboard.Policies()[rng.IntN(len(leaderboard.Policies()))],
 	}
 	if n%4 == 0 {
 		h.board.Policy = leaderboard.Decay

@@ -228,7 +228,7 @@ var entryTests = []test{
 
 var recountTests = []test{
 	{"Recount returns a change with equal Before and After if nothing was damaged", func(f *fixture) {
-		for policy := range leaderboard.Decay + 1 {
+		for _, policy := range leaderboard.Policies() {
 			b := bestBoard(leaderboard.BoardID(policy.String()))
 			b.Policy = policy
 			if policy == leaderboard.Decay {

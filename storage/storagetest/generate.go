@@ -51,7 +51,7 @@ func newWriter(rng *rand.Rand) *writer {
 // If bounded is false, the board has neither a Floor nor a MaxScore.
 func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Board {
 	b := leaderboard.Board{
-		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: leaderboard.Policy(w.rng.IntN(4)),
+		ID: id, Order: leaderboard.Order(w.rng.IntN(2)), Policy: pick(w.rng, leaderboard.Policies()),
 		CreatedAt: w.tick().AddDate(0, 0, -25),
 	}
 	if b.Policy == leaderboard.Decay {
@@ -64,7 +64,7 @@ func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Boar
 	for i := range pick(w.rng, []int{0, 0, 1, 3}) {
 		b.TieBreakers = append(b.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprintf("t%d", i), Order: leaderboard.Order(w.rng.IntN(2))})
 	}
-	if bounded && w.chance(30) {
+	if bounded && b.Policy != leaderboard.Count && w.chance(30) {
 		highest := leaderboard.Score(500)
 		b.MaxScore = &highest
 	}

@@ -258,7 +258,7 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 			return leaderboard.ReasonClosed
 		}
 	}
-	if b.Policy != leaderboard.Sum && b.Policy != leaderboard.Decay {
+	if slices.Contains([]leaderboard.Policy{leaderboard.Best, leaderboard.Latest, leaderboard.First}, b.Policy) {
 		return ""
 	}
 	before, tiesBefore := totals(m.countingResults(r.SeasonKey, r.User), len(b.TieBreakers))

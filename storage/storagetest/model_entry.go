@@ -54,6 +54,13 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	case leaderboard.Latest:
 		deciding = results[len(results)-1]
 		l.score, l.ties = int64(deciding.Score), padded(deciding.TieBreakers, b)
+	case leaderboard.First:
+		deciding = results[0]
+		l.score, l.ties = int64(deciding.Score), padded(deciding.TieBreakers, b)
+	case leaderboard.Count:
+		deciding = results[len(results)-1]
+		_, l.ties = totals(results, len(b.TieBreakers))
+		l.score = l.results
 	default:
 		deciding = results[0]
 		for _, r := range results {

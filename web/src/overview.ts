@@ -77,5 +77,6 @@ export class Overview {
 
 function ruleOf(policy: string, unit: string): Key {
   const time = isTime({ unit } as Parameters<typeof isTime>[0]);
-  return policy === "SUM" ? "policySum" : policy === "LATEST" ? "policyLatest" : policy === "DECAY" ? "policyDecay" : time ? "policyBestTime" : "policyBest";
+  const rules: Record<string, Key> = { SUM: "policySum", LATEST: "policyLatest", DECAY: "policyDecay", COUNT: "policyCount", FIRST: "policyFirst" };
+  return rules[policy] ?? (time ? "policyBestTime" : "policyBest");
 }

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/restjson"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
@@ -263,10 +264,15 @@ var resultHeader = []string{"user_id", "match_id", "score", "tie_breakers", "rev
 // ExportHeader returns the columns of "leaderboard export results" as CSV.
 func ExportHeader(b *pb.Board) []string {
 	header := slices.Clone(resultHeader)
-	if b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY {
+	if TakesPoints(b) {
 		header[2] = "points"
 	}
 	return header
+}
+
+// TakesPoints reports whether results on the board have points, not a score.
+func TakesPoints(b *pb.Board) bool {
+	return (&leaderboard.Board{Policy: leaderboard.Policy(b.GetPolicy() - pb.Board_BEST)}).AddsUp()
 }
 
 func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board, t exportTable) (n int64, seasons []string, err error) {

@@ -92,8 +92,8 @@ func submitCommand(app *cli.App) *cobra.Command {
 	var noWait, linked bool
 	cmd := &cobra.Command{
 		Use: "submit USER (--points N | --score N)", Short: "Submit one result", Args: cli.Exactly("USER"),
-		Long: `Submit one match result. Sum and decay boards take --points, best and latest boards
-take --score. Both are whole numbers in the board's smallest unit. With --match, a
+		Long: `Submit one match result. Best, latest and first boards take --score, other boards take
+--points. Both are whole numbers in the board's smallest unit. With --match, a
 repeated submit counts once. Without --match, the server generates a match id and
 returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 		Example: `  leaderboard submit ada --points 3 --match final-2026
@@ -102,8 +102,8 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 	}
 	AddBoardFlag(cmd, &board)
 	f := cmd.Flags()
-	scoreFlag(f, &points, "points", "`points` to add, on sum and decay boards")
-	scoreFlag(f, &score, "score", "`score`, on best and latest boards")
+	scoreFlag(f, &points, "points", "`points`, on boards that combine results")
+	scoreFlag(f, &score, "score", "`score`, on best, latest and first boards")
 	f.StringVar(&match, "match", "", "`id` of the match; a repeated submit with the same id counts once")
 	f.Int64Var(&revision, "revision", 0, "`revision`; the highest revision of a match counts")
 	f.StringVar(&at, "achieved-at", "", "`time` of the event, such as 2026-11-20T10:00:00Z (if omitted, now)")
@@ -121,7 +121,7 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 		}
 		switch given := f.Changed("points"); {
 		case given == f.Changed("score"):
-			return cli.Usagef("give either --points (sum and decay boards) or --score (best and latest boards)")
+			return cli.Usagef("give either --points or --score (best, latest and first boards)")
 		case given:
 			r.Points = &points
 		default:

@@ -53,7 +53,7 @@ type condition struct {
 
 func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.User, "user", "user_id", "`column` of the user id")
-	f.StringVar(&m.Score, "score", "", "`column` of the score or points (default score, or points on sum and decay boards)")
+	f.StringVar(&m.Score, "score", "", "`column` of the score or points (default score on best, latest and first boards, points on others)")
 	f.StringVar(&m.ScoreFormat, "score-format", "integer", "`format` of scores: integer, as in the API; decimal, in the board's unit: 12.34 or h:mm:ss; or seconds, on boards of ms: 62.500")
 	f.BoolVar(&m.DecimalComma, "decimal-comma", false, "scores have a decimal comma, such as 12,34")
 	f.BoolVar(&m.Trim, "trim", true, "remove spaces, tabs and no-break spaces around values (default true for CSV, except for files of \"leaderboard export results\")")
@@ -74,7 +74,7 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 // bind completes m with the rules of a board. It returns an error for an unknown column or
 // tie-breaker. The header is nil for JSON.
 func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error {
-	m.usesPoints = b.GetPolicy() == pb.Board_SUM || b.GetPolicy() == pb.Board_DECAY
+	m.usesPoints = client.TakesPoints(b)
 	m.boardUnit = client.UnitOf(b)
 	switch m.ScoreFormat {
 	case "integer":

@@ -219,8 +219,10 @@ export type BoardOrder = "HIGHER_FIRST" | "LOWER_FIRST";
  * - `BEST`: The best result.
  * - `SUM`: The sum of the results' points.
  * - `LATEST`: The result with the latest achieved_at.
- * - `DECAY`: The sum of the results' points. Points lose half of their value with every half_life. */
-export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY";
+ * - `DECAY`: The sum of the results' points. Points lose half of their value with every half_life.
+ * - `COUNT`: The number of results.
+ * - `FIRST`: The result with the earliest achieved_at. */
+export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST";
 
 /** How time is divided into seasons. */
 export type BoardSchedule = {
@@ -559,7 +561,7 @@ export type GetUserScoreResponse = {
 export type GetUserScoreToRank = {
   /** The least number of points by which the user's score must improve to be as good as score; 0 if it is
    * as good. A user without an entry begins at 0. Exception: absent for a user without an entry on
-   * LOWER_FIRST boards with the policy BEST or LATEST. */
+   * LOWER_FIRST boards with the policy BEST, LATEST or FIRST. */
   gap?: number;
   /** The rank of the request, by its method. */
   rank: number;
@@ -970,11 +972,11 @@ export type Result = {
    * allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
    * double cannot hold exactly is rejected. */
   metadata?: Record<string, unknown>;
-  /** On SUM and DECAY boards only; within ±2^53. */
+  /** On other boards; within ±2^53. COUNT boards ignore points, and do not require them. */
   points?: number;
   /** Of the results with the same match_id, the result with the highest revision counts. */
   revision: number;
-  /** On BEST and LATEST boards only; within ±2^53. */
+  /** On BEST, LATEST and FIRST boards only; within ±2^53. */
   score?: number;
   /** In submits: the season to which the result must belong. If achieved_at is given, it must be in this
    * season. Otherwise the result gets the achieved_at of the match's stored result in this season. */
@@ -1002,11 +1004,11 @@ export type ResultInput = {
    * allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
    * double cannot hold exactly is rejected. */
   metadata?: Record<string, unknown>;
-  /** On SUM and DECAY boards only; within ±2^53. */
+  /** On other boards; within ±2^53. COUNT boards ignore points, and do not require them. */
   points?: number | bigint;
   /** Of the results with the same match_id, the result with the highest revision counts. Default: 0. */
   revision?: number | bigint;
-  /** On BEST and LATEST boards only; within ±2^53. */
+  /** On BEST, LATEST and FIRST boards only; within ±2^53. */
   score?: number | bigint;
   /** In submits: the season to which the result must belong. If achieved_at is given, it must be in this
    * season. Otherwise the result gets the achieved_at of the match's stored result in this season. */

@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 BoardOrder = Literal["HIGHER_FIRST", "LOWER_FIRST"]
 
-BoardPolicy = Literal["BEST", "SUM", "LATEST", "DECAY"]
+BoardPolicy = Literal["BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST"]
 
 BoardScheduleKind = Literal["NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING", "HOURLY", "QUARTERLY", "EVERY"]
 
@@ -494,7 +494,7 @@ class GetUserScoreToRank(TypedDict):
 
     # The least number of points by which the user's score must improve to be as good as score; 0 if it is
     # as good. A user without an entry begins at 0. Exception: absent for a user without an entry on
-    # LOWER_FIRST boards with the policy BEST or LATEST.
+    # LOWER_FIRST boards with the policy BEST, LATEST or FIRST.
     gap: NotRequired[int]
     # The rank of the request, by its method.
     rank: int
@@ -912,11 +912,11 @@ class Result(TypedDict):
     # allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
     # double cannot hold exactly is rejected.
     metadata: NotRequired[dict[str, Any]]
-    # On SUM and DECAY boards only; within ±2^53.
+    # On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
     points: NotRequired[int]
     # Of the results with the same match_id, the result with the highest revision counts.
     revision: int
-    # On BEST and LATEST boards only; within ±2^53.
+    # On BEST, LATEST and FIRST boards only; within ±2^53.
     score: NotRequired[int]
     # In submits: the season to which the result must belong. If achieved_at is given, it must be in this
     # season. Otherwise the result gets the achieved_at of the match's stored result in this season.
@@ -945,11 +945,11 @@ class ResultInput(TypedDict):
     # allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
     # double cannot hold exactly is rejected.
     metadata: NotRequired[dict[str, Any]]
-    # On SUM and DECAY boards only; within ±2^53.
+    # On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
     points: NotRequired[int]
     # Of the results with the same match_id, the result with the highest revision counts. Default: 0.
     revision: NotRequired[int]
-    # On BEST and LATEST boards only; within ±2^53.
+    # On BEST, LATEST and FIRST boards only; within ±2^53.
     score: NotRequired[int]
     # In submits: the season to which the result must belong. If achieved_at is given, it must be in this
     # season. Otherwise the result gets the achieved_at of the match's stored result in this season.
