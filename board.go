@@ -21,19 +21,20 @@ type Policy int8
 
 // The policies.
 const (
-	Best   Policy = iota // the best result
-	Sum                  // the sum of the results' points
-	Latest               // the result with the latest event time
-	Decay                // the sum of the results' points, which halve with each half-life
-	Count                // the number of results
-	First                // the result with the earliest event time
+	Best    Policy = iota // the best result
+	Sum                   // the sum of the results' points
+	Latest                // the result with the latest event time
+	Decay                 // the sum of the results' points, which halve with each half-life
+	Count                 // the number of results
+	First                 // the result with the earliest event time
+	Average               // the mean of the results' points
 )
 
-var policyNames = []string{"BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST"}
+var policyNames = []string{"BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST", "AVERAGE"}
 
 func (p Policy) String() string { return enumString(policyNames, int(p)) }
 
-// MarshalText writes BEST, SUM, LATEST, DECAY, COUNT or FIRST.
+// MarshalText writes BEST, SUM, LATEST, DECAY, COUNT, FIRST or AVERAGE.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.

@@ -78,6 +78,7 @@ func TestBoardValidate(t *testing.T) {
 		{"count of results with bounds and decimals", func(b *Board) { b.Policy = Count }, "decimals max_score min_score"},
 		{"count with a floor and a half-life", func(b *Board) { *b = Board{ID: "b", Policy: Count, Floor: scoreOf(0), HalfLife: time.Hour} }, "floor half_life"},
 		{"first with a floor and a half-life", func(b *Board) { b.Policy, b.Floor, b.HalfLife = First, scoreOf(0), time.Hour }, "floor half_life"},
+		{"average with a floor and a half-life", func(b *Board) { b.Policy, b.Floor, b.HalfLife = Average, scoreOf(0), time.Hour }, "floor half_life"},
 		{"floor on a best board", func(b *Board) { b.Floor = scoreOf(0) }, "floor"},
 		{"floor above 0", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(1) }, "floor"},
 		{"valid floor", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(-5) }, ""},

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/big"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -262,6 +263,15 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 				n.ties[i] += column(r, i)
 			}
 		}
+	case Average:
+		sum := new(big.Rat)
+		for _, r := range live {
+			sum.Add(sum, new(big.Rat).SetInt64(int64(r.Score)))
+			for i := range n.ties {
+				n.ties[i] += column(r, i)
+			}
+		}
+		n.score = rounded(sum.Quo(sum, new(big.Rat).SetInt64(int64(len(live)))))
 	case Best:
 		deciding = slices.MinFunc(live, func(x, y MatchResult) int {
 			sign := func(o Order, a, c int64) int {
@@ -294,7 +304,7 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 			}
 		}
 	}
-	if b.Policy != Sum && b.Policy != Count {
+	if slices.Contains([]Policy{Best, Latest, First}, b.Policy) {
 		n.score = int64(deciding.Score)
 		for i := range n.ties {
 			n.ties[i] = column(deciding, i)
@@ -305,7 +315,7 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 }
 
 // exactPolicies are those of recount.
-var exactPolicies = []Policy{Best, Sum, Latest, Count, First}
+var exactPolicies = []Policy{Best, Sum, Latest, Count, First, Average}
 
 func TestEntryIsIndependentOfOrder(t *testing.T) {
 	runSeed := seed.New(t)
@@ -577,6 +587,9 @@ func FuzzTally(f *testing.F) {
 	data, _ := tally.AppendBinary(nil)
 	f.Add(data)
 	f.Add([]byte{tallyFormat})
+	tally.overflow = -3
+	data, _ = tally.AppendBinary(nil)
+	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var tally Tally
 		if err := tally.UnmarshalBinary(data); err != nil {

@@ -42,6 +42,7 @@ type scoreForm interface {
 
 var arithmetics = [...]arithmetic{
 	Best: bestPolicy{}, Sum: sumPolicy{}, Latest: latestPolicy{}, Decay: decayPolicy{}, Count: countPolicy{}, First: firstPolicy{},
+	Average: averagePolicy{},
 }
 
 // arithmetic returns that of Best if the policy is invalid, as [Board.Validate] has not been called.
@@ -63,6 +64,12 @@ func Policies() (all []Policy) {
 // AddsUp reports whether the scores on b follow from the points of several results. Otherwise they are the score
 // of one result.
 func (b *Board) AddsUp() bool { return b.arithmetic().addsUp() }
+
+// StartsAtZero reports whether a user without results has the score 0. Otherwise such a user has no score.
+func (b *Board) StartsAtZero() bool { return b.AddsUp() && b.Policy != Average }
+
+// RoundsScores reports whether scores on b are rounded to integers: see [Board.ExactScoreOf].
+func (b *Board) RoundsScores() bool { return b.arithmetic().scoreBytes() != columnBytes }
 
 // Fades reports whether scores on b change with time, without results.
 func (b *Board) Fades() bool { return b.arithmetic().fades() }
@@ -249,6 +256,36 @@ func (countPolicy) validate(b *Board) error {
 func (p countPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	t.score++
 	return p.addTies(b, t, r, true)
+}
+
+// averagePolicy implements [Average]. The sum of the points is Tally.overflow·2^64 + Tally.score. Each result
+// changes the score.
+type averagePolicy struct {
+	mean
+	points
+}
+
+func (averagePolicy) validate(b *Board) error {
+	return errors.Join(b.checkNoHalfLife(), b.checkNoFloor())
+}
+
+func (p averagePolicy) add(b *Board, t Tally, r *MatchResult) Tally {
+	before := t.score
+	t.score += r.Score
+	switch {
+	case r.Score > 0 && t.score < before:
+		t.overflow++
+	case r.Score < 0 && t.score > before:
+		t.overflow--
+	}
+	return p.addTies(b, t, r, true)
+}
+
+func (p averagePolicy) refuse(b *Board, t Tally, old, r MatchResult) Reason {
+	if t.results >= maxAveraged && old.Match == "" {
+		return ReasonRange
+	}
+	return p.points.refuse(b, t, old, r)
 }
 
 // integer is a score that is an integer: it has one column of the rank key.

@@ -18,28 +18,31 @@ func (b *Board) RankKeyBytes() int {
 // ScorePrefix returns the first bytes of all rank keys with the score s. A smaller rank key
 // ranks better than every standing with this score.
 //
-// On decay boards, s is a rounded score at the time t. A rank key is smaller than the result
-// if, and only if, ScoreOf returns a better score than s for it at t. Other boards ignore t.
+// On decay and average boards, s is a rounded score at the time t. A rank key is smaller than the result
+// if, and only if, ScoreOf returns a better score than s for it at t. Boards that are not decay boards ignore t.
 func (b *Board) ScorePrefix(s Score, t time.Time) RankKey {
 	return b.arithmetic().scorePrefix(b, s, t.UnixMicro())
 }
 
 // ScoreBounds returns the bounds of the rank keys with the score s. Rank keys below first have a
-// better score. Rank keys from beyond on have a worse score. On decay boards, they have exact scores
-// at the time t, as of [Board.ExactScoreOf]. Other boards ignore t.
+// better score. Rank keys from beyond on have a worse score. On decay and average boards, they have exact
+// scores at the time t, as of [Board.ExactScoreOf]. Boards that are not decay boards ignore t.
 func (b *Board) ScoreBounds(s Score, t time.Time) (first, beyond RankKey) {
 	return b.arithmetic().scoreBounds(b, s, t.UnixMicro())
 }
 
-// ScoreOf returns the score in k, a rank key of b. On decay boards it is the score at the
-// time t, rounded to an integer. Other boards ignore t.
+// ScoreOf returns the score in k, a rank key of b, on decay boards at the time t. On decay and average boards,
+// it is rounded to an integer, a half away from zero.
 func (b *Board) ScoreOf(k RankKey, t time.Time) Score {
 	return b.arithmetic().scoreOf(b, k, t.UnixMicro())
 }
 
 // ExactScoreOf returns the score in k at the time t on a decay board, without rounding, as a decimal
 // number such as 99.5 or 3.2e-41. Of two rank keys with different scores, the results differ, unless the
-// difference is below 2^-158 of the score. On other boards it returns "".
+// difference is below 2^-158 of the score.
+//
+// On average boards, the decimal number has at most 20 decimal places. Different scores have different results. On
+// other boards it returns "".
 func (b *Board) ExactScoreOf(k RankKey, t time.Time) string {
 	return b.arithmetic().exactScoreOf(b, k, t.UnixMicro())
 }

@@ -10,7 +10,7 @@ import (
 // of results, not on their order. The zero Tally summarizes no results.
 type Tally struct {
 	results int64   // the number of results that count
-	score   Score   // of the deciding result (see [Entry].Match), or the sum of points; unused on decay boards
+	score   Score   // of the deciding result (see [Entry].Match), or a sum of points; unused on decay boards
 	ties    []int64 // of the deciding result, or their sums; missing values are 0
 	decay   decaySum
 
@@ -22,6 +22,8 @@ type Tally struct {
 
 	// As in Board.talliedAttributes, but attributes of divisions added later may be missing.
 	attributes []attributeValue
+
+	overflow int64 // on average boards, how often 2^64 is to be added to score
 }
 
 // attributeValue is an attribute's value in the latest result that has the attribute.
@@ -65,6 +67,9 @@ func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 		dst = binary.AppendVarint(dst, a.achievedAt.UnixMicro())
 		dst = appendString(dst, string(a.match))
 	}
+	if t.overflow != 0 {
+		dst = binary.AppendVarint(dst, t.overflow)
+	}
 	return dst, nil
 }
 
@@ -95,6 +100,11 @@ func (t *Tally) UnmarshalBinary(data []byte) error {
 		out.attributes = make([]attributeValue, n)
 		for i := range out.attributes {
 			out.attributes[i] = attributeValue{value: d.string(), achievedAt: time.UnixMicro(d.varint()).UTC(), match: MatchID(d.string())}
+		}
+	}
+	if len(d.b) > 0 {
+		if out.overflow = d.varint(); out.overflow == 0 {
+			d.fail()
 		}
 	}
 	if d.bad || len(d.b) != 0 {

@@ -231,15 +231,17 @@ const (
 // - `DECAY`: The sum of the results' points. Points lose half of their value with every half_life.
 // - `COUNT`: The number of results.
 // - `FIRST`: The result with the earliest achieved_at.
+// - `AVERAGE`: The mean of the results' points. Ranks follow the exact mean.
 type BoardPolicy string
 
 const (
-	BoardPolicyBest   BoardPolicy = "BEST"
-	BoardPolicySum    BoardPolicy = "SUM"
-	BoardPolicyLatest BoardPolicy = "LATEST"
-	BoardPolicyDecay  BoardPolicy = "DECAY"
-	BoardPolicyCount  BoardPolicy = "COUNT"
-	BoardPolicyFirst  BoardPolicy = "FIRST"
+	BoardPolicyBest    BoardPolicy = "BEST"
+	BoardPolicySum     BoardPolicy = "SUM"
+	BoardPolicyLatest  BoardPolicy = "LATEST"
+	BoardPolicyDecay   BoardPolicy = "DECAY"
+	BoardPolicyCount   BoardPolicy = "COUNT"
+	BoardPolicyFirst   BoardPolicy = "FIRST"
+	BoardPolicyAverage BoardPolicy = "AVERAGE"
 )
 
 // BoardSchedule: How time is divided into seasons.
@@ -425,7 +427,8 @@ type Entry struct {
 	Rank  *int64 `json:"rank,omitempty"`
 	Score int64  `json:"score"`
 	// On DECAY boards: the score before it is rounded to an integer, as a decimal number of up to 51
-	// digits, such as 99.5 or, for tiny scores, 3.2e-41. Ranks follow this value.
+	// digits, such as 99.5 or, for tiny scores, 3.2e-41. On AVERAGE boards: the mean, with up to 20
+	// decimal places. Ranks follow this value.
 	ScoreExact string `json:"score_exact,omitempty"`
 	// Values in the order of the board's tie_breakers.
 	TieBreakers []int64 `json:"tie_breakers,omitempty"`
@@ -588,8 +591,8 @@ type GetSeasonResponse struct {
 	Status string `json:"status"`
 }
 
-// GetStatsBucket: A range of scores, from lower to upper inclusive, and the number of its entries. On DECAY boards,
-// the scores are rounded.
+// GetStatsBucket: A range of scores, from lower to upper inclusive, and the number of its entries. On DECAY and
+// AVERAGE boards, the scores are rounded.
 type GetStatsBucket struct {
 	Count int64 `json:"count"`
 	Lower int64 `json:"lower"`
@@ -939,7 +942,7 @@ type Outcome struct {
 	// counts or the status is ACCEPTED. rank is also absent if it is unknown, and if a later result of the
 	// same batch changed the user's score.
 	NewScore *int64 `json:"new_score,omitempty"`
-	// On DECAY boards: new_score before it is rounded, as score_exact in Entry.
+	// On DECAY and AVERAGE boards: new_score before it is rounded, as score_exact in Entry.
 	NewScoreExact string `json:"new_score_exact,omitempty"`
 	// On BEST boards, if this call applied the result: whether it is better than all earlier results of
 	// the user in the season.
@@ -1287,8 +1290,8 @@ type GetStatsQuery struct {
 	Method string `json:"method,omitempty"`
 	// A position, at least 1. If given, the answer has score_at_rank.
 	Rank int64 `json:"rank,omitempty"`
-	// A score. If given, the answer has rank_of_score. On DECAY boards, the answer compares score with the
-	// exact scores at the time scored_at.
+	// A score. If given, the answer has rank_of_score. On DECAY and AVERAGE boards, the answer compares
+	// score with the exact scores, at the time scored_at.
 	Score *int64 `json:"score,omitempty"`
 	// The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
 	// current season.
@@ -1331,9 +1334,9 @@ type ListScoresQuery struct {
 	// competition (the default), dense or ordinal.
 	Method string `json:"method,omitempty"`
 	// If given, the list has only entries whose score is at least min_score and at most max_score. Both
-	// must be within ±2^53, and cannot be combined with start_rank. On DECAY boards, they limit
-	// score_exact at the time scored_at of the answer: a score of 9.6, which is shown as 10, is less than
-	// 10.
+	// must be within ±2^53, and cannot be combined with start_rank. On DECAY and AVERAGE boards, they
+	// limit score_exact, at the time scored_at of the answer: a score of 9.6, which is shown as 10, is
+	// less than 10.
 	MinScore *int64 `json:"min_score,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken string `json:"page_token,omitempty"`

@@ -2756,7 +2756,7 @@ type ListScoresRequest struct {
 	IncludeMetadata bool `protobuf:"varint,8,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
 	// If given, the list has only entries whose score is at least min_score and at most
 	// max_score. Both must be within ±2^53, and cannot be combined with start_rank. On
-	// DECAY boards, they limit score_exact at the time scored_at of the answer: a score of
+	// DECAY and AVERAGE boards, they limit score_exact, at the time scored_at of the answer: a score of
 	// 9.6, which is shown as 10, is less than 10.
 	MinScore       *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore       *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
@@ -3452,8 +3452,8 @@ type GetStatsRequest struct {
 	Method string `protobuf:"bytes,4,opt,name=method,proto3" json:"method,omitempty"`
 	// A position, at least 1. If given, the answer has score_at_rank.
 	Rank *int64 `protobuf:"varint,5,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	// A score. If given, the answer has rank_of_score. On DECAY boards, the answer compares
-	// score with the exact scores at the time scored_at.
+	// A score. If given, the answer has rank_of_score. On DECAY and AVERAGE boards, the answer
+	// compares score with the exact scores, at the time scored_at.
 	Score *int64 `protobuf:"varint,6,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	// The maximum number of buckets in the histogram, 0 to 100; 10 if absent.
 	Buckets *int32 `protobuf:"varint,7,opt,name=buckets,proto3,oneof" json:"buckets,omitempty"`
@@ -5930,7 +5930,7 @@ func (x *GetUserScoreResponse_UserScore) GetProfile() *Profile {
 }
 
 // A range of scores, from lower to upper inclusive, and the number of its entries. On
-// DECAY boards, the scores are rounded.
+// DECAY and AVERAGE boards, the scores are rounded.
 type GetStatsResponse_Bucket struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lower         int64                  `protobuf:"varint,1,opt,name=lower,proto3" json:"lower,omitempty"`

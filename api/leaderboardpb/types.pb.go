@@ -96,6 +96,8 @@ const (
 	Board_COUNT Board_Policy = 5
 	// The result with the earliest achieved_at.
 	Board_FIRST Board_Policy = 6
+	// The mean of the results' points. Ranks follow the exact mean.
+	Board_AVERAGE Board_Policy = 7
 )
 
 // Enum value maps for Board_Policy.
@@ -108,6 +110,7 @@ var (
 		4: "DECAY",
 		5: "COUNT",
 		6: "FIRST",
+		7: "AVERAGE",
 	}
 	Board_Policy_value = map[string]int32{
 		"POLICY_UNSPECIFIED": 0,
@@ -117,6 +120,7 @@ var (
 		"DECAY":              4,
 		"COUNT":              5,
 		"FIRST":              6,
+		"AVERAGE":            7,
 	}
 )
 
@@ -948,7 +952,7 @@ type Outcome struct {
 	// which an older revision of the result counted. Only boards that the caller may see.
 	// Empty if the status is ACCEPTED.
 	Linked []*Outcome_Linked `protobuf:"bytes,16,rep,name=linked,proto3" json:"linked,omitempty"`
-	// On DECAY boards: new_score before it is rounded, as score_exact in Entry.
+	// On DECAY and AVERAGE boards: new_score before it is rounded, as score_exact in Entry.
 	NewScoreExact *string `protobuf:"bytes,17,opt,name=new_score_exact,proto3,oneof" json:"new_score_exact,omitempty"`
 	// The method of rank, previous_rank and the ranks in linked: competition. method and as_of
 	// are absent while the outcome has neither a score nor a rank.
@@ -1156,7 +1160,8 @@ type Entry struct {
 	// "+" and each backslash.
 	Divisions []string `protobuf:"bytes,10,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	// On DECAY boards: the score before it is rounded to an integer, as a decimal number of up
-	// to 51 digits, such as 99.5 or, for tiny scores, 3.2e-41. Ranks follow this value.
+	// to 51 digits, such as 99.5 or, for tiny scores, 3.2e-41. On AVERAGE boards: the mean, with
+	// up to 20 decimal places. Ranks follow this value.
 	ScoreExact *string `protobuf:"bytes,11,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
 	// With include_profile: the profile of the user, without user_id, revision and updated_at. Absent
 	// if the user has none.
@@ -2557,7 +2562,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xc3\x15\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xd0\x15\n" +
 	"\x05Board\x12'\n" +
 	"\bboard_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bboard_id\x12\x1d\n" +
 	"\x05title\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02R\x05title\x121\n" +
@@ -2660,7 +2665,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x05Order\x12\x15\n" +
 	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fHIGHER_FIRST\x10\x01\x12\x0f\n" +
-	"\vLOWER_FIRST\x10\x02\"`\n" +
+	"\vLOWER_FIRST\x10\x02\"m\n" +
 	"\x06Policy\x12\x16\n" +
 	"\x12POLICY_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04BEST\x10\x01\x12\a\n" +
@@ -2669,7 +2674,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06LATEST\x10\x03\x12\t\n" +
 	"\x05DECAY\x10\x04\x12\t\n" +
 	"\x05COUNT\x10\x05\x12\t\n" +
-	"\x05FIRST\x10\x06B\f\n" +
+	"\x05FIRST\x10\x06\x12\v\n" +
+	"\aAVERAGE\x10\aB\f\n" +
 	"\n" +
 	"_min_scoreB\f\n" +
 	"\n" +

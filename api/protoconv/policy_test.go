@@ -13,10 +13,10 @@ func TestToResultTakesOneOfScoreAndPoints(t *testing.T) {
 	score, points, neither := &pb.Result{UserId: "u", Score: &value}, &pb.Result{UserId: "u", Points: &value}, &pb.Result{UserId: "u"}
 	for policy, accepted := range map[leaderboard.Policy][]*pb.Result{
 		leaderboard.Best: {score}, leaderboard.Latest: {score}, leaderboard.First: {score},
-		leaderboard.Sum: {points}, leaderboard.Decay: {points}, leaderboard.Count: {points, neither},
+		leaderboard.Sum: {points}, leaderboard.Decay: {points}, leaderboard.Average: {points}, leaderboard.Count: {points, neither},
 	} {
 		for _, r := range []*pb.Result{score, points, neither} {
-			want := error(leaderboard.ErrInvalid)
+			want := leaderboard.ErrInvalid
 			for _, a := range accepted {
 				if r == a {
 					want = nil

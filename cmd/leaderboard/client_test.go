@@ -697,7 +697,7 @@ func TestCompletionOffersValuesFromTheServer(t *testing.T) {
 		{[]string{"board", "clone", "run", ""}, nil},
 		{[]string{"top", "--output", ""}, []string{"table", "json", "csv", "yaml"}},
 		{[]string{"top", "-o", "c"}, []string{"csv"}},
-		{[]string{"board", "create", "--policy", ""}, []string{"best", "sum", "latest", "decay", "count", "first"}},
+		{[]string{"board", "create", "--policy", ""}, []string{"best", "sum", "latest", "decay", "count", "first", "average"}},
 		{[]string{"board", "create", "--order", "h"}, []string{"higher-first"}},
 		{[]string{"board", "create", "--season", "m"}, []string{"monthly"}},
 		{[]string{"key", "create", "--scope", "read,s"}, []string{"read,submit"}},

@@ -16,7 +16,7 @@ type LinkedReceipt struct {
 	Season leaderboard.SeasonID
 	// Score is nil if none of the user's results counts in the season.
 	Score *leaderboard.Score
-	Exact string // Score without rounding, on decay boards
+	Exact string // Score without rounding, on decay and average boards
 	// Rank is the competition rank, or 0 if it is unknown or the user is banned.
 	Rank int64
 	// AsOf and Sealed are as in [Receipt].

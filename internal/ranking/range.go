@@ -11,7 +11,7 @@ import (
 )
 
 // ScoreRange selects the entries with scores from Min to Max, both included. A nil bound does
-// not limit the range. On decay boards, scores are the exact ones at the time of the read.
+// not limit the range. On decay and average boards, scores are the exact ones at the time of the read.
 type ScoreRange struct{ Min, Max *leaderboard.Score }
 
 func (s ScoreRange) isSet() bool { return s.Min != nil || s.Max != nil }

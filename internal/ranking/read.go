@@ -117,7 +117,7 @@ type About struct {
 type Line struct {
 	User        leaderboard.UserID
 	Score       leaderboard.Score
-	Exact       string // Score without rounding, on decay boards
+	Exact       string // Score without rounding, on decay and average boards
 	TieBreakers []int64
 	AchievedAt  time.Time
 	Rank        int64

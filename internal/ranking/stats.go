@@ -49,13 +49,13 @@ type Stats struct {
 	Histogram   []Bucket           // from the smallest score to the greatest
 	Percentiles []Percentile       // for 99, 95, 90, 75, 50, 25 and 10 percent
 	// RankOfScore is the best rank that a new entry with the score StatsQuery.Score could
-	// have. Tie-breakers, or the method Ordinal, may give a worse rank. On decay boards, the
-	// score is exact.
+	// have. Tie-breakers, or the method Ordinal, may give a worse rank. On decay and
+	// average boards, the score is exact.
 	RankOfScore int64
 	// ScoreAtRank is the score at the position StatsQuery.Rank, or nil if the ladder has fewer
 	// users.
 	ScoreAtRank *leaderboard.Score
-	ExactAtRank string // ScoreAtRank without rounding, on decay boards
+	ExactAtRank string // ScoreAtRank without rounding, on decay and average boards
 }
 
 var statPercents = []float64{99, 95, 90, 75, 50, 25, 10}
@@ -81,7 +81,7 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	const best, worst = 100, 0
 	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}
-	if !v.board.Fades() {
+	if !v.board.RoundsScores() {
 		query.Buckets, query.FromWorst = q.Buckets, v.board.Order == leaderboard.HigherFirst
 	}
 	if q.Rank > 0 {

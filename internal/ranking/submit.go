@@ -69,7 +69,7 @@ type Receipt struct {
 	// false if none of the user's results counts.
 	Score    leaderboard.Score
 	HasScore bool
-	Exact    string // Score without rounding, on decay boards
+	Exact    string // Score without rounding, on decay and average boards
 	// Rank is the competition rank. It is 0 if ranks are unavailable, if the user is banned,
 	// or if a later result of the same Submit changed the score.
 	Rank int64

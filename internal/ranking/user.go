@@ -43,7 +43,7 @@ type Target struct {
 	// Score is the least score that has this rank or a better one, if tie-breakers do not decide.
 	// It is nil if the ladder has too few users, so that any score has.
 	Score *leaderboard.Score
-	Exact string // Score without rounding, on decay boards
+	Exact string // Score without rounding, on decay and average boards
 	// Gap is as of [leaderboard.Board.Gap]. The score of a user without an entry is 0. Gap is nil if
 	// such a user needs a low score of one result.
 	Gap *leaderboard.Score
@@ -157,7 +157,7 @@ func (v *view) target(ctx context.Context, rank int64, from leaderboard.RankKey)
 		return t, nil
 	}
 	t.Exact = v.board.ExactScoreOf(key, v.scoredAt)
-	if *t.Gap = v.board.Gap(from, key, v.scoredAt); from == "" && v.board.Order == leaderboard.LowerFirst && !v.board.AddsUp() {
+	if *t.Gap = v.board.Gap(from, key, v.scoredAt); from == "" && v.board.Order == leaderboard.LowerFirst && !v.board.StartsAtZero() {
 		t.Gap = nil
 	}
 	return t, nil

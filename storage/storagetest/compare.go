@@ -64,6 +64,12 @@ func (p *replay) checkKey(want *line, board leaderboard.BoardID, key leaderboard
 	} else if got := int64(b.ScoreOf(key, epoch)); got != want.score {
 		return fmt.Errorf("score of %q is %d, want %d", user, got, want.score)
 	}
+	if b.Policy == leaderboard.Average {
+		exact, ok := new(big.Rat).SetString(b.ExactScoreOf(key, epoch))
+		if !ok || exact.Sub(exact, want.mean).Abs(exact).Cmp(big.NewRat(1, 1<<62)) > 0 {
+			return fmt.Errorf("exact score of %q is %s, want %v", user, b.ExactScoreOf(key, epoch), want.mean)
+		}
+	}
 	return diff(fmt.Sprintf("tie-breakers of %q", user), want.ties, b.TieBreakersOf(key))
 }
 
@@ -85,7 +91,7 @@ func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 	got := line{user: e.User, ties: b.TieBreakersOf(e.Key), achievedAt: e.AchievedAt, match: e.Match, metadata: e.Metadata,
 		divisions: e.Divisions, results: e.Results, hidden: e.Hidden}
 	flat := *want
-	flat.score, flat.decayed, flat.greatest, flat.terms = 0, nil, nil, ""
+	flat.score, flat.mean, flat.decayed, flat.greatest, flat.terms = 0, nil, nil, nil, ""
 	if d := gocmp.Diff(flat, got, gocmp.AllowUnexported(line{}), cmpopts.EquateEmpty()); d != "" {
 		return fmt.Errorf("entry of %q in %v (-want +got):\n%s", user, s, d)
 	}

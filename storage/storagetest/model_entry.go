@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -15,7 +16,8 @@ import (
 // A line is an entry of the model.
 type line struct {
 	user       leaderboard.UserID
-	score      int64      // unused on decay boards
+	score      int64      // rounded; unused on decay boards
+	mean       *big.Rat   // on average boards, the score before rounding
 	decayed    *big.Float // on decay boards, the sum of score·2^(event time/half-life)
 	greatest   *big.Float // the largest absolute value among the terms of decayed
 	terms      string     // the terms of decayed as text; equal texts mean equal sums
@@ -61,6 +63,11 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 		deciding = results[len(results)-1]
 		_, l.ties = totals(results, len(b.TieBreakers))
 		l.score = l.results
+	case leaderboard.Average:
+		deciding = results[len(results)-1]
+		_, l.ties = totals(results, len(b.TieBreakers))
+		l.mean = meanOf(results)
+		l.score, _ = strconv.ParseInt(l.mean.FloatString(0), 10, 64)
 	default:
 		deciding = results[0]
 		for _, r := range results {
@@ -105,6 +112,14 @@ func padded(ties []int64, b leaderboard.Board) []int64 {
 	out := make([]int64, len(b.TieBreakers))
 	copy(out, ties)
 	return out
+}
+
+func meanOf(results []leaderboard.MatchResult) *big.Rat {
+	mean := new(big.Rat)
+	for _, r := range results {
+		mean.Add(mean, big.NewRat(int64(r.Score), int64(len(results))))
+	}
+	return mean
 }
 
 func (l *line) decay(results []leaderboard.MatchResult, halfLife time.Duration) {
@@ -182,6 +197,13 @@ func compareTies(breakers []leaderboard.TieBreaker, x, y []int64) int {
 // c is negative if x ranks better, and 0 in a tie. If the decayed sums are too close for the model
 // to decide, ok is false.
 func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
+	if b.Policy == leaderboard.Average {
+		c := x.mean.Cmp(y.mean)
+		if b.Order == leaderboard.HigherFirst {
+			c = -c
+		}
+		return cmp.Or(c, compareTies(b.TieBreakers, x.ties, y.ties)), true
+	}
 	if b.Policy != leaderboard.Decay {
 		return cmp.Or(inOrder(b.Order, x.score, y.score), compareTies(b.TieBreakers, x.ties, y.ties)), true
 	}

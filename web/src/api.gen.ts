@@ -79,7 +79,7 @@ export type BoardEffectSeason = {
 
 export type BoardOrder = "HIGHER_FIRST" | "LOWER_FIRST";
 
-export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST";
+export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST" | "AVERAGE";
 
 export type BoardSchedule = {
   day_start?: string;

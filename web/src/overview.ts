@@ -77,6 +77,6 @@ export class Overview {
 
 function ruleOf(policy: string, unit: string): Key {
   const time = isTime({ unit } as Parameters<typeof isTime>[0]);
-  const rules: Record<string, Key> = { SUM: "policySum", LATEST: "policyLatest", DECAY: "policyDecay", COUNT: "policyCount", FIRST: "policyFirst" };
+  const rules: Record<string, Key> = { SUM: "policySum", LATEST: "policyLatest", DECAY: "policyDecay", COUNT: "policyCount", FIRST: "policyFirst", AVERAGE: "policyAverage" };
   return rules[policy] ?? (time ? "policyBestTime" : "policyBest");
 }

@@ -167,7 +167,7 @@ type boardFlags struct {
 }
 
 func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
-	fs.StringVar(&f.policy, "policy", "best", "`policy` that computes a user's score from the results: best, sum, latest, decay, count or first")
+	fs.StringVar(&f.policy, "policy", "best", "`policy` that computes a user's score from the results: best, sum, latest, decay, count, first or average")
 	fs.StringVar(&f.order, "order", "higher-first", "`order` of scores: higher-first or lower-first")
 	cli.Enum(fs, "policy", enumNames(pb.Board_Policy_value)...)
 	cli.Enum(fs, "order", enumNames(pb.Board_Order_value)...)

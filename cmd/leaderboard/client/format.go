@@ -59,7 +59,7 @@ func (t *EntryTable) table(entries []*pb.Entry) *cli.Table {
 	return w
 }
 
-// exactScores returns the exact scores of entries on a DECAY board, with as many digits as tell apart
+// exactScores returns the exact scores of entries on a DECAY or AVERAGE board, with as many digits as tell apart
 // neighbors whose rounded scores are equal, although their ranks differ. Without such neighbors, it
 // returns nil.
 func exactScores(entries []*pb.Entry) []string {

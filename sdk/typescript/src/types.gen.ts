@@ -221,8 +221,9 @@ export type BoardOrder = "HIGHER_FIRST" | "LOWER_FIRST";
  * - `LATEST`: The result with the latest achieved_at.
  * - `DECAY`: The sum of the results' points. Points lose half of their value with every half_life.
  * - `COUNT`: The number of results.
- * - `FIRST`: The result with the earliest achieved_at. */
-export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST";
+ * - `FIRST`: The result with the earliest achieved_at.
+ * - `AVERAGE`: The mean of the results' points. Ranks follow the exact mean. */
+export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST" | "AVERAGE";
 
 /** How time is divided into seasons. */
 export type BoardSchedule = {
@@ -384,7 +385,8 @@ export type Entry = {
   rank?: number;
   score: number;
   /** On DECAY boards: the score before it is rounded to an integer, as a decimal number of up to 51
-   * digits, such as 99.5 or, for tiny scores, 3.2e-41. Ranks follow this value. */
+   * digits, such as 99.5 or, for tiny scores, 3.2e-41. On AVERAGE boards: the mean, with up to 20
+   * decimal places. Ranks follow this value. */
   score_exact?: string;
   /** Values in the order of the board's tie_breakers. */
   tie_breakers?: (number)[];
@@ -492,8 +494,8 @@ export type GetSeasonResponse = {
   status: string;
 };
 
-/** A range of scores, from lower to upper inclusive, and the number of its entries. On DECAY boards,
- * the scores are rounded. */
+/** A range of scores, from lower to upper inclusive, and the number of its entries. On DECAY and
+ * AVERAGE boards, the scores are rounded. */
 export type GetStatsBucket = {
   count: number;
   lower: number;
@@ -843,7 +845,7 @@ export type Outcome = {
    * counts or the status is ACCEPTED. rank is also absent if it is unknown, and if a later result of the
    * same batch changed the user's score. */
   new_score?: number;
-  /** On DECAY boards: new_score before it is rounded, as score_exact in Entry. */
+  /** On DECAY and AVERAGE boards: new_score before it is rounded, as score_exact in Entry. */
   new_score_exact?: string;
   /** On BEST boards, if this call applied the result: whether it is better than all earlier results of
    * the user in the season. */
@@ -1178,8 +1180,8 @@ export type GetStatsQuery = {
   method?: "competition" | "dense" | "ordinal";
   /** A position, at least 1. If given, the answer has score_at_rank. */
   rank?: number | bigint;
-  /** A score. If given, the answer has rank_of_score. On DECAY boards, the answer compares score with the
-   * exact scores at the time scored_at. */
+  /** A score. If given, the answer has rank_of_score. On DECAY and AVERAGE boards, the answer compares
+   * score with the exact scores, at the time scored_at. */
   score?: number | bigint;
   /** The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
    * current season. */
@@ -1220,9 +1222,9 @@ export type ListScoresQuery = {
   /** competition (the default), dense or ordinal. */
   method?: "competition" | "dense" | "ordinal";
   /** If given, the list has only entries whose score is at least min_score and at most max_score. Both
-   * must be within ±2^53, and cannot be combined with start_rank. On DECAY boards, they limit
-   * score_exact at the time scored_at of the answer: a score of 9.6, which is shown as 10, is less than
-   * 10. */
+   * must be within ±2^53, and cannot be combined with start_rank. On DECAY and AVERAGE boards, they
+   * limit score_exact, at the time scored_at of the answer: a score of 9.6, which is shown as 10, is
+   * less than 10. */
   min_score?: number | bigint;
   /** The next_page_token of the previous page. */
   page_token?: string;

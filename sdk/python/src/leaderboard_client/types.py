@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 BoardOrder = Literal["HIGHER_FIRST", "LOWER_FIRST"]
 
-BoardPolicy = Literal["BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST"]
+BoardPolicy = Literal["BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST", "AVERAGE"]
 
 BoardScheduleKind = Literal["NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING", "HOURLY", "QUARTERLY", "EVERY"]
 
@@ -376,7 +376,8 @@ class Entry(TypedDict):
     rank: NotRequired[int]
     score: int
     # On DECAY boards: the score before it is rounded to an integer, as a decimal number of up to 51
-    # digits, such as 99.5 or, for tiny scores, 3.2e-41. Ranks follow this value.
+    # digits, such as 99.5 or, for tiny scores, 3.2e-41. On AVERAGE boards: the mean, with up to 20
+    # decimal places. Ranks follow this value.
     score_exact: NotRequired[str]
     # Values in the order of the board's tie_breakers.
     tie_breakers: NotRequired[list[int]]
@@ -420,8 +421,8 @@ class GetSeasonResponse(TypedDict):
 
 
 class GetStatsBucket(TypedDict):
-    """A range of scores, from lower to upper inclusive, and the number of its entries. On DECAY boards,
-    the scores are rounded."""
+    """A range of scores, from lower to upper inclusive, and the number of its entries. On DECAY and
+    AVERAGE boards, the scores are rounded."""
 
     count: int
     lower: int
@@ -791,7 +792,7 @@ class Outcome(TypedDict):
     # counts or the status is ACCEPTED. rank is also absent if it is unknown, and if a later result of the
     # same batch changed the user's score.
     new_score: NotRequired[int]
-    # On DECAY boards: new_score before it is rounded, as score_exact in Entry.
+    # On DECAY and AVERAGE boards: new_score before it is rounded, as score_exact in Entry.
     new_score_exact: NotRequired[str]
     # On BEST boards, if this call applied the result: whether it is better than all earlier results of
     # the user in the season.
@@ -1125,8 +1126,8 @@ class GetStatsQuery(TypedDict):
     method: NotRequired[Literal["competition", "dense", "ordinal"]]
     # A position, at least 1. If given, the answer has score_at_rank.
     rank: NotRequired[int]
-    # A score. If given, the answer has rank_of_score. On DECAY boards, the answer compares score with the
-    # exact scores at the time scored_at.
+    # A score. If given, the answer has rank_of_score. On DECAY and AVERAGE boards, the answer compares
+    # score with the exact scores, at the time scored_at.
     score: NotRequired[int]
     # The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
     # current season.
@@ -1167,9 +1168,9 @@ class ListScoresQuery(TypedDict):
     # competition (the default), dense or ordinal.
     method: NotRequired[Literal["competition", "dense", "ordinal"]]
     # If given, the list has only entries whose score is at least min_score and at most max_score. Both
-    # must be within ±2^53, and cannot be combined with start_rank. On DECAY boards, they limit
-    # score_exact at the time scored_at of the answer: a score of 9.6, which is shown as 10, is less than
-    # 10.
+    # must be within ±2^53, and cannot be combined with start_rank. On DECAY and AVERAGE boards, they
+    # limit score_exact, at the time scored_at of the answer: a score of 9.6, which is shown as 10, is
+    # less than 10.
     min_score: NotRequired[int]
     # The next_page_token of the previous page.
     page_token: NotRequired[str]
