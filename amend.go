@@ -91,7 +91,7 @@ func (b *Board) fields() map[string]string {
 			fields[name] = d.String()
 		}
 	}
-	for name, n := range map[string]int{"season.days": b.Season.Days, "shards": b.Shards} {
+	for name, n := range map[string]int{"k": b.K, "season.days": b.Season.Days, "shards": b.Shards} {
 		if n != 0 {
 			fields[name] = strconv.Itoa(n)
 		}
@@ -248,7 +248,7 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	amended.Season.Windows, amended.Season.Ends = proposal.Season.Windows, proposal.Season.Ends
 	proposal.CreatedAt, proposal.Divisions, proposal.AcceptedAttributes = b.CreatedAt, amended.Divisions, amended.AcceptedAttributes
 	if !amended.SameAs(&proposal) {
-		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, tie_breakers, season schedule with its time_zone, days, starts and length, floor and source are fixed, and matches cannot be switched off; create a new board instead")
+		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, k, tie_breakers, season schedule with its time_zone, days, starts and length, floor and source are fixed, and matches cannot be switched off; create a new board instead")
 	}
 	return amended, amended.Validate()
 }

@@ -12,6 +12,7 @@ const (
 	MaxShards     = 256
 	MinHalfLife   = time.Second
 	MaxHalfLife   = 100 * 365 * 24 * time.Hour
+	MaxK          = 100
 	// DefaultGrace is the [Schedule].Grace of a board that was created without a grace.
 	DefaultGrace = 24 * time.Hour
 )
@@ -28,13 +29,14 @@ const (
 	Count                 // the number of results
 	First                 // the result with the earliest event time
 	Average               // the mean of the results' points
+	BestK                 // the sum of the points of the Board.K best results
 )
 
-var policyNames = []string{"BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST", "AVERAGE"}
+var policyNames = []string{"BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST", "AVERAGE", "BEST_K"}
 
 func (p Policy) String() string { return enumString(policyNames, int(p)) }
 
-// MarshalText writes BEST, SUM, LATEST, DECAY, COUNT, FIRST or AVERAGE.
+// MarshalText writes BEST, SUM, LATEST, DECAY, COUNT, FIRST, AVERAGE or BEST_K.
 func (p Policy) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
@@ -48,8 +50,10 @@ type Board struct {
 
 	Policy Policy `json:"policy"`
 	// HalfLife is the time in which points lose half their value, on decay boards only.
-	HalfLife    time.Duration `json:"half_life,omitempty"`
-	TieBreakers []TieBreaker  `json:"tie_breakers,omitempty"`
+	HalfLife time.Duration `json:"half_life,omitempty"`
+	// K is the number of results that count, 1 to MaxK, on best-k boards only.
+	K           int          `json:"k,omitempty"`
+	TieBreakers []TieBreaker `json:"tie_breakers,omitempty"`
 
 	Unit     string `json:"unit,omitempty"` // for display: "s", "points"
 	Decimals int    `json:"decimals"`
@@ -66,7 +70,8 @@ type Board struct {
 	// API sets it on new boards.
 	StrictSubmits bool `json:"strict_submits,omitempty"`
 
-	// MinScore and MaxScore bound the score, or the points, of one result. nil means ±2^53.
+	// MinScore and MaxScore bound the score, or the points, of one result. nil means ±2^53,
+	// divided by K on best-k boards.
 	MinScore *Score `json:"min_score,omitempty"`
 	MaxScore *Score `json:"max_score,omitempty"`
 	// Floor bounds a user's sum, on SUM boards only. A result that lowers the sum below Floor
@@ -108,8 +113,10 @@ type SeasonKey struct {
 	Season SeasonID
 }
 
+func (b *Board) largestScore() Score { return MaxScore / Score(max(b.K, 1)) }
+
 func (b *Board) bounds() (lo, hi Score) {
-	lo, hi = -MaxScore, MaxScore
+	lo, hi = -b.largestScore(), b.largestScore()
 	if b.MinScore != nil {
 		lo = *b.MinScore
 	}

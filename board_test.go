@@ -79,6 +79,14 @@ func TestBoardValidate(t *testing.T) {
 		{"count with a floor and a half-life", func(b *Board) { *b = Board{ID: "b", Policy: Count, Floor: scoreOf(0), HalfLife: time.Hour} }, "floor half_life"},
 		{"first with a floor and a half-life", func(b *Board) { b.Policy, b.Floor, b.HalfLife = First, scoreOf(0), time.Hour }, "floor half_life"},
 		{"average with a floor and a half-life", func(b *Board) { b.Policy, b.Floor, b.HalfLife = Average, scoreOf(0), time.Hour }, "floor half_life"},
+		{"best-k without k", func(b *Board) { b.Policy = BestK }, "k"},
+		{"k below 1", func(b *Board) { b.Policy, b.K = BestK, -1 }, "k"},
+		{"k above 100", func(b *Board) { b.Policy, b.K = BestK, 101 }, "k"},
+		{"valid best-k board", func(b *Board) { b.Policy, b.K = BestK, 100 }, ""},
+		{"k on a sum board", func(b *Board) { b.Policy, b.K = Sum, 3 }, "k"},
+		{"best-k with a floor and a half-life", func(b *Board) { b.Policy, b.K, b.Floor, b.HalfLife = BestK, 3, scoreOf(0), time.Hour }, "floor half_life"},
+		{"best-k whose sums could exceed 2^53", func(b *Board) { b.Policy, b.K, b.MaxScore = BestK, 2, scoreOf(1<<52+1) }, "max_score"},
+		{"best-k whose sums reach 2^53", func(b *Board) { b.Policy, b.K, b.MaxScore = BestK, 2, scoreOf(1<<52) }, ""},
 		{"floor on a best board", func(b *Board) { b.Floor = scoreOf(0) }, "floor"},
 		{"floor above 0", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(1) }, "floor"},
 		{"valid floor", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(-5) }, ""},
@@ -248,7 +256,7 @@ func TestDifferencesNameEveryField(t *testing.T) {
 	one := Score(1)
 	base := Board{ID: "b"}
 	variants := map[string]Board{
-		"Title": {Title: "x"}, "Order": {Order: LowerFirst}, "Policy": {Policy: Sum}, "HalfLife": {HalfLife: time.Hour},
+		"Title": {Title: "x"}, "Order": {Order: LowerFirst}, "Policy": {Policy: Sum}, "HalfLife": {HalfLife: time.Hour}, "K": {K: 2},
 		"TieBreakers": {TieBreakers: []TieBreaker{{Name: "wins"}}}, "Unit": {Unit: "s"}, "Decimals": {Decimals: 1},
 		"Season": {Season: Schedule{Kind: Monthly}}, "Divisions": {Divisions: []string{"gender"}},
 		"MinScore": {MinScore: &one}, "MaxScore": {MaxScore: &one}, "Floor": {Floor: &one}, "Retention": {Retention: time.Hour},

@@ -16,7 +16,8 @@ type Entry struct {
 	AchievedAt time.Time
 	// Match is the match of the deciding result. If Board.AddsUp is false, this is the
 	// result whose score is the entry's score. If AddsUp is true, it is the last result
-	// that changed the sum or a tie-breaker, or else the first result.
+	// that changed the score or a tie-breaker, or else the first result. On best-k boards,
+	// it is the best result, but AchievedAt follows from all that count.
 	Match     MatchID
 	Metadata  string
 	Divisions []Division

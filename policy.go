@@ -2,6 +2,7 @@ package leaderboard
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -42,7 +43,7 @@ type scoreForm interface {
 
 var arithmetics = [...]arithmetic{
 	Best: bestPolicy{}, Sum: sumPolicy{}, Latest: latestPolicy{}, Decay: decayPolicy{}, Count: countPolicy{}, First: firstPolicy{},
-	Average: averagePolicy{},
+	Average: averagePolicy{}, BestK: bestKPolicy{},
 }
 
 // arithmetic returns that of Best if the policy is invalid, as [Board.Validate] has not been called.
@@ -112,14 +113,21 @@ func (p bestPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	if t.results == 0 {
 		return p.replace(b, t, r)
 	}
-	c, ties := b.Order.compare(int64(r.Score), int64(t.score)), b.ResultTieBreakers(r)
-	for i := 0; i < len(b.TieBreakers) && c == 0; i++ {
-		c = b.TieBreakers[i].Order.compare(valueAt(ties, i), valueAt(t.ties, i))
-	}
+	c := b.compareResults(r.Score, b.ResultTieBreakers(r), t.score, t.ties)
 	if c > 0 || c == 0 && !isLater(t.achievedAt, t.match, r.AchievedAt, r.Match) {
 		return t
 	}
 	return p.replace(b, t, r)
+}
+
+// compareResults returns a negative number if x with its tie-breakers is better than y, and a positive number if it
+// is worse.
+func (b *Board) compareResults(x Score, xTies []int64, y Score, yTies []int64) int {
+	c := b.Order.compare(int64(x), int64(y))
+	for i := 0; i < len(b.TieBreakers) && c == 0; i++ {
+		c = b.TieBreakers[i].Order.compare(valueAt(xTies, i), valueAt(yTies, i))
+	}
+	return c
 }
 
 // latestPolicy implements [Latest].
@@ -286,6 +294,59 @@ func (p averagePolicy) refuse(b *Board, t Tally, old, r MatchResult) Reason {
 		return ReasonRange
 	}
 	return p.points.refuse(b, t, old, r)
+}
+
+// bestKPolicy implements [BestK]. The score and the tie-breakers are the sums of those of the kept results, the K
+// best. So that no sum leaves ±2^53, each result is limited to this range divided by K.
+type bestKPolicy struct {
+	integer
+	points
+}
+
+func (bestKPolicy) validate(b *Board) error {
+	errs := []error{b.checkNoHalfLife(), b.checkNoFloor()}
+	if b.K < 1 || b.K > MaxK {
+		errs = append(errs, fieldErrorf("k", "%d is not in the range 1 to %d; BEST_K boards require it", b.K, MaxK))
+	}
+	for field, s := range map[string]*Score{"min_score": b.MinScore, "max_score": b.MaxScore} {
+		if limit := b.largestScore(); s != nil && (*s < -limit || *s > limit) {
+			errs = append(errs, fieldErrorf(field, "%d is outside ±%d, which is 2^53 divided by k", *s, limit))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (p bestKPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
+	added := keptResult{r.Score, b.ResultTieBreakers(r), r.AchievedAt, r.Match}
+	i, _ := slices.BinarySearchFunc(t.kept, added, b.compareKept)
+	k := max(b.K, 1)
+	if i >= k {
+		return t
+	}
+	kept := make([]keptResult, 0, min(len(t.kept)+1, k))
+	kept = append(append(kept, t.kept[:i]...), added)
+	t.kept = append(kept, t.kept[i:min(len(t.kept), k-1)]...)
+	if i == 0 {
+		t.match, t.metadata = r.Match, r.Metadata
+	}
+	t.score, t.ties = 0, make([]int64, len(b.TieBreakers))
+	for _, r := range t.kept {
+		t.score += r.score
+		for j := range t.ties {
+			t.ties[j] += valueAt(r.ties, j)
+		}
+	}
+	t.achievedAt = reachedAt(t.kept)
+	return t
+}
+
+func (bestKPolicy) refuse(b *Board, _ Tally, _, r MatchResult) Reason {
+	limit := int64(b.largestScore())
+	exceeds := func(v int64) bool { return v < -limit || v > limit }
+	if exceeds(int64(r.Score)) || slices.ContainsFunc(b.ResultTieBreakers(&r), exceeds) {
+		return ReasonRange
+	}
+	return ""
 }
 
 // integer is a score that is an integer: it has one column of the rank key.

@@ -23,12 +23,21 @@ type Tally struct {
 	// As in Board.talliedAttributes, but attributes of divisions added later may be missing.
 	attributes []attributeValue
 
-	overflow int64 // on average boards, how often 2^64 is to be added to score
+	overflow int64        // on average boards, how often 2^64 is to be added to score
+	kept     []keptResult // on best-k boards, the best results, the best first
 }
 
 // attributeValue is an attribute's value in the latest result that has the attribute.
 type attributeValue struct {
 	value      string // empty if no result has the attribute
+	achievedAt time.Time
+	match      MatchID
+}
+
+// keptResult is one of the K best results of a tally.
+type keptResult struct {
+	score      Score
+	ties       []int64
 	achievedAt time.Time
 	match      MatchID
 }
@@ -48,10 +57,7 @@ func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 	dst = append(dst, tallyFormat)
 	dst = binary.AppendUvarint(dst, uint64(t.results))
 	dst = binary.AppendVarint(dst, int64(t.score))
-	dst = binary.AppendUvarint(dst, uint64(len(t.ties)))
-	for _, v := range t.ties {
-		dst = binary.AppendVarint(dst, v)
-	}
+	dst = appendVarints(dst, t.ties)
 	dst = appendString(dst, string(t.decay.appendBinary(nil)))
 	dst = appendString(dst, string(t.match))
 	dst = binary.AppendVarint(dst, t.achievedAt.UnixMicro())
@@ -67,8 +73,11 @@ func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 		dst = binary.AppendVarint(dst, a.achievedAt.UnixMicro())
 		dst = appendString(dst, string(a.match))
 	}
-	if t.overflow != 0 {
+	if t.overflow != 0 || len(t.kept) > 0 {
 		dst = binary.AppendVarint(dst, t.overflow)
+	}
+	if len(t.kept) > 0 {
+		dst = appendKept(dst, t.kept)
 	}
 	return dst, nil
 }
@@ -80,13 +89,7 @@ func (t *Tally) UnmarshalBinary(data []byte) error {
 	if d.byte() != tallyFormat {
 		d.fail()
 	}
-	out := Tally{results: int64(d.uvarint()), score: Score(d.varint())}
-	if n := d.count(MaxTieBreakers); n > 0 {
-		out.ties = make([]int64, n)
-		for i := range out.ties {
-			out.ties[i] = d.varint()
-		}
-	}
+	out := Tally{results: int64(d.uvarint()), score: Score(d.varint()), ties: d.varints(MaxTieBreakers)}
 	decay, err := decodeDecaySum([]byte(d.string()))
 	if err != nil {
 		d.fail()
@@ -103,7 +106,10 @@ func (t *Tally) UnmarshalBinary(data []byte) error {
 		}
 	}
 	if len(d.b) > 0 {
-		if out.overflow = d.varint(); out.overflow == 0 {
+		out.overflow = d.varint()
+		if len(d.b) > 0 {
+			out.kept = d.kept()
+		} else if out.overflow == 0 {
 			d.fail()
 		}
 	}
@@ -112,4 +118,49 @@ func (t *Tally) UnmarshalBinary(data []byte) error {
 	}
 	*t = out
 	return nil
+}
+
+func appendKept(dst []byte, kept []keptResult) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(kept)))
+	for _, r := range kept {
+		dst = binary.AppendVarint(dst, int64(r.score))
+		dst = appendVarints(dst, r.ties)
+		dst = binary.AppendVarint(dst, r.achievedAt.UnixMicro())
+		dst = appendString(dst, string(r.match))
+	}
+	return dst
+}
+
+// kept returns at least one result, or fails.
+func (d *decoder) kept() []keptResult {
+	n := d.count(MaxK)
+	if n == 0 {
+		d.fail()
+	}
+	kept := make([]keptResult, n)
+	for i := range kept {
+		kept[i] = keptResult{Score(d.varint()), d.varints(MaxTieBreakers), time.UnixMicro(d.varint()).UTC(), MatchID(d.string())}
+	}
+	return kept
+}
+
+func appendVarints(dst []byte, values []int64) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(values)))
+	for _, v := range values {
+		dst = binary.AppendVarint(dst, v)
+	}
+	return dst
+}
+
+// varints returns nil if there are no values.
+func (d *decoder) varints(limit int) (values []int64) {
+	n := d.count(limit)
+	if n == 0 {
+		return nil
+	}
+	values = make([]int64, n)
+	for i := range values {
+		values[i] = d.varint()
+	}
+	return values
 }

@@ -74,6 +74,9 @@ func (b *Board) validatePolicy() error {
 	} else {
 		errs = append(errs, b.arithmetic().validate(b))
 	}
+	if b.K != 0 && b.Policy != BestK {
+		errs = append(errs, fieldErrorf("k", "is allowed on BEST_K boards only"))
+	}
 	return errors.Join(errs...)
 }
 

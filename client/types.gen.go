@@ -112,7 +112,7 @@ type BatchSubmitScoresResponse struct {
 	Outcomes []Outcome `json:"outcomes"`
 }
 
-// Board: A ranking with its rules. Order, policy, half_life, tie_breakers, floor, source, matches, and the
+// Board: A ranking with its rules. Order, policy, half_life, k, tie_breakers, floor, source, matches, and the
 // schedule, days and time zone of the season cannot be changed.
 type Board struct {
 	// The attributes that submitted results may have, at most 64; ["*"] means all. Results may also have
@@ -147,6 +147,8 @@ type Board struct {
 	Floor *int64 `json:"floor,omitempty"`
 	// Required on DECAY boards. Not allowed on other boards.
 	HalfLife string `json:"half_life,omitempty"`
+	// The number of results that count. Required on BEST_K boards. Not allowed on other boards.
+	K *int64 `json:"k,omitempty"`
 	// Set by the server: the boards that are linked to this board, at most 16.
 	LinkedBoards []string `json:"linked_boards,omitempty"`
 	// If true, matches can be listed, voided and restored: see VoidMatch. It can be switched on later, but
@@ -232,6 +234,7 @@ const (
 // - `COUNT`: The number of results.
 // - `FIRST`: The result with the earliest achieved_at.
 // - `AVERAGE`: The mean of the results' points. Ranks follow the exact mean.
+// - `BEST_K`: The sum of the points of the k best results. Of equal results, the earliest is the best.
 type BoardPolicy string
 
 const (
@@ -242,6 +245,7 @@ const (
 	BoardPolicyCount   BoardPolicy = "COUNT"
 	BoardPolicyFirst   BoardPolicy = "FIRST"
 	BoardPolicyAverage BoardPolicy = "AVERAGE"
+	BoardPolicyBestK   BoardPolicy = "BEST_K"
 )
 
 // BoardSchedule: How time is divided into seasons.
@@ -1081,7 +1085,8 @@ type Result struct {
 	// allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
 	// double cannot hold exactly is rejected.
 	Metadata map[string]any `json:"metadata,omitempty"`
-	// On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
+	// On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
+	// not require them.
 	Points *int64 `json:"points,omitempty"`
 	// Of the results with the same match_id, the result with the highest revision counts.
 	Revision int64 `json:"revision"`
@@ -1113,7 +1118,8 @@ type ResultInput struct {
 	// allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
 	// double cannot hold exactly is rejected.
 	Metadata map[string]any `json:"metadata,omitempty"`
-	// On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
+	// On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
+	// not require them.
 	Points *int64 `json:"points,omitempty"`
 	// Of the results with the same match_id, the result with the highest revision counts. Default: 0.
 	Revision *int64 `json:"revision,omitempty"`

@@ -98,6 +98,8 @@ const (
 	Board_FIRST Board_Policy = 6
 	// The mean of the results' points. Ranks follow the exact mean.
 	Board_AVERAGE Board_Policy = 7
+	// The sum of the points of the k best results. Of equal results, the earliest is the best.
+	Board_BEST_K Board_Policy = 8
 )
 
 // Enum value maps for Board_Policy.
@@ -111,6 +113,7 @@ var (
 		5: "COUNT",
 		6: "FIRST",
 		7: "AVERAGE",
+		8: "BEST_K",
 	}
 	Board_Policy_value = map[string]int32{
 		"POLICY_UNSPECIFIED": 0,
@@ -121,6 +124,7 @@ var (
 		"COUNT":              5,
 		"FIRST":              6,
 		"AVERAGE":            7,
+		"BEST_K":             8,
 	}
 )
 
@@ -390,7 +394,7 @@ func (Outcome_Status) EnumDescriptor() ([]byte, []int) {
 	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{3, 0}
 }
 
-// A ranking with its rules. Order, policy, half_life, tie_breakers, floor, source, matches,
+// A ranking with its rules. Order, policy, half_life, k, tie_breakers, floor, source, matches,
 // and the schedule, days and time zone of the season cannot be changed.
 type Board struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -460,7 +464,9 @@ type Board struct {
 	// absent, the setting redis.shards of the server. After a change, the server rebuilds the index;
 	// meanwhile it answers from the old shards. A season on several shards has no dense ranks until
 	// it is sealed.
-	Shards        *int32 `protobuf:"varint,41,opt,name=shards,proto3,oneof" json:"shards,omitempty"`
+	Shards *int32 `protobuf:"varint,41,opt,name=shards,proto3,oneof" json:"shards,omitempty"`
+	// The number of results that count. Required on BEST_K boards. Not allowed on other boards.
+	K             *int32 `protobuf:"varint,42,opt,name=k,proto3,oneof" json:"k,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -663,6 +669,13 @@ func (x *Board) GetShards() int32 {
 	return 0
 }
 
+func (x *Board) GetK() int32 {
+	if x != nil && x.K != nil {
+		return *x.K
+	}
+	return 0
+}
+
 // What a change of a board's settings would change. Stored results count as before:
 // new values of min_score and max_score apply to later results only.
 type BoardEffect struct {
@@ -766,7 +779,8 @@ type Result struct {
 	MatchId string `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	// On BEST, LATEST and FIRST boards only; within ±2^53.
 	Score *int64 `protobuf:"varint,3,opt,name=score,proto3,oneof" json:"score,omitempty"`
-	// On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
+	// On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points,
+	// and do not require them.
 	Points *int64 `protobuf:"varint,4,opt,name=points,proto3,oneof" json:"points,omitempty"`
 	// Values in the order of the board's tie_breakers; missing values are 0.
 	TieBreakers []int64 `protobuf:"varint,5,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
@@ -2562,7 +2576,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xd0\x15\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xff\x15\n" +
 	"\x05Board\x12'\n" +
 	"\bboard_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bboard_id\x12\x1d\n" +
 	"\x05title\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02R\x05title\x121\n" +
@@ -2595,7 +2609,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\amatches\x18\x19 \x01(\bH\x04R\amatches\x88\x01\x01\x128\n" +
 	"\x11filling_divisions\x18( \x03(\tB\n" +
 	"\x88\xb5\x18\x01\x9a\xb5\x18\x02@\x01R\x11filling_divisions\x12&\n" +
-	"\x06shards\x18) \x01(\x05B\t\x9a\xb5\x18\x05\x10\x00\x18\x80\x02H\x05R\x06shards\x88\x01\x01\x1au\n" +
+	"\x06shards\x18) \x01(\x05B\t\x9a\xb5\x18\x05\x10\x00\x18\x80\x02H\x05R\x06shards\x88\x01\x01\x12\x1b\n" +
+	"\x01k\x18* \x01(\x05B\b\x9a\xb5\x18\x04\x10\x01\x18dH\x06R\x01k\x88\x01\x01\x1au\n" +
 	"\n" +
 	"TieBreaker\x124\n" +
 	"\x04name\x18\x01 \x01(\tB \x9a\xb5\x18\x1c\b\x01\x10\x01\x18@*\x14^[a-z][A-Za-z0-9_]*$R\x04name\x121\n" +
@@ -2665,7 +2680,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x05Order\x12\x15\n" +
 	"\x11ORDER_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fHIGHER_FIRST\x10\x01\x12\x0f\n" +
-	"\vLOWER_FIRST\x10\x02\"m\n" +
+	"\vLOWER_FIRST\x10\x02\"y\n" +
 	"\x06Policy\x12\x16\n" +
 	"\x12POLICY_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04BEST\x10\x01\x12\a\n" +
@@ -2675,7 +2690,9 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x05DECAY\x10\x04\x12\t\n" +
 	"\x05COUNT\x10\x05\x12\t\n" +
 	"\x05FIRST\x10\x06\x12\v\n" +
-	"\aAVERAGE\x10\aB\f\n" +
+	"\aAVERAGE\x10\a\x12\n" +
+	"\n" +
+	"\x06BEST_K\x10\bB\f\n" +
 	"\n" +
 	"_min_scoreB\f\n" +
 	"\n" +
@@ -2685,7 +2702,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\b_fillingB\n" +
 	"\n" +
 	"\b_matchesB\t\n" +
-	"\a_shards\"\x94\x05\n" +
+	"\a_shardsB\x04\n" +
+	"\x02_k\"\x94\x05\n" +
 	"\vBoardEffect\x12<\n" +
 	"\aseasons\x18\x01 \x03(\v2\".leaderboard.v1.BoardEffect.SeasonR\aseasons\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12$\n" +

@@ -32,7 +32,7 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 	}
 	board := leaderboard.Board{
 		ID: leaderboard.BoardID(b.GetBoardId()), Title: b.GetTitle(),
-		Order: leaderboard.Order(order), Policy: leaderboard.Policy(policy), HalfLife: halfLife,
+		Order: leaderboard.Order(order), Policy: leaderboard.Policy(policy), HalfLife: halfLife, K: int(b.GetK()),
 		Unit: b.GetUnit(), Decimals: int(b.GetDecimals()), Divisions: b.GetDivisions(),
 		Season: leaderboard.Schedule{
 			Kind: leaderboard.ScheduleKind(schedule), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace, Days: int(b.GetSeason().GetDays()),
@@ -113,6 +113,9 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 	}
 	if b.AcceptsAny() {
 		board.Attributes = []string{leaderboard.AnyAttribute}
+	}
+	if b.K != 0 {
+		board.K = new(int32(b.K))
 	}
 	if b.Season.Days != 0 {
 		board.Season.Days = new(int32(b.Season.Days))

@@ -13,7 +13,7 @@ func TestToResultTakesOneOfScoreAndPoints(t *testing.T) {
 	score, points, neither := &pb.Result{UserId: "u", Score: &value}, &pb.Result{UserId: "u", Points: &value}, &pb.Result{UserId: "u"}
 	for policy, accepted := range map[leaderboard.Policy][]*pb.Result{
 		leaderboard.Best: {score}, leaderboard.Latest: {score}, leaderboard.First: {score},
-		leaderboard.Sum: {points}, leaderboard.Decay: {points}, leaderboard.Average: {points}, leaderboard.Count: {points, neither},
+		leaderboard.Sum: {points}, leaderboard.Decay: {points}, leaderboard.Average: {points}, leaderboard.BestK: {points}, leaderboard.Count: {points, neither},
 	} {
 		for _, r := range []*pb.Result{score, points, neither} {
 			want := leaderboard.ErrInvalid

@@ -322,6 +322,8 @@ func tryObject(h *harness, t *testing.T, call [3]string, schema any, prefix []st
 			l.body = `{"board_id":"daily","season":{"schedule":"DAILY"}}`
 		case name == "year_start":
 			l.body = `{"board_id":"yearly","season":{"schedule":"YEARLY"}}`
+		case name == "k" && call[0] == "POST":
+			l.body = `{"board_id":"k","policy":"BEST_K"}`
 		case name == "days" && call[0] == "POST":
 			l.body = `{"board_id":"rolling","season":{"schedule":"ROLLING"},"retention":"2592000s","source":{"board_id":"x"}}`
 		}
@@ -331,7 +333,7 @@ func tryObject(h *harness, t *testing.T, call [3]string, schema any, prefix []st
 				t.Errorf("%s %s without %v, which is required: %d %s, want 400 naming the field", call[0], call[1], field, a.status, a.raw)
 			}
 		}
-		if !slices.Contains([]string{"floor", "days", "day_start", "week_start", "year_start"}, name) || call[0] == "POST" {
+		if !slices.Contains([]string{"floor", "days", "k", "day_start", "week_start", "year_start"}, name) || call[0] == "POST" {
 			l.tryField(value)
 		}
 		tried += l.tried

@@ -58,6 +58,9 @@ func newHistory(rng *rand.Rand, n int) *history {
 	if h.board.Policy == leaderboard.Decay {
 		h.board.HalfLife = time.Hour
 	}
+	if h.board.Policy == leaderboard.BestK {
+		h.board.K = 3
+	}
 	for i := range ties {
 		h.board.TieBreakers = append(h.board.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprint("tie", i), Order: leaderboard.Order(rng.IntN(2))})
 	}

@@ -183,6 +183,13 @@ divisions: [country]
 
 	s.fails(t, exitFailure, []string{"window"}, "board", "update", "cup", "--window", "2027=2027-01-01/2028-01-01") // the new list lacks the window 2026
 	s.fails(t, exitFailure, []string{"half_life"}, "board", "create", "bad", "--policy", "decay")
+	s.fails(t, exitFailure, []string{"k: 101 is not in the range 1 to 100"}, "board", "create", "bad", "--policy", "best-k", "--k", "101")
+	s.fails(t, exitFailure, []string{"k: is allowed on BEST_K boards only"}, "board", "create", "bad", "--policy", "sum", "--k", "3")
+	checkContains(t, s.ok(t, "board", "create", "best-two", "--policy", "best-k", "--k", "2"), "BEST_K")
+	s.ok(t, "submit", "eve", "--board", "best-two", "--points", "5", "--match", "1")
+	s.ok(t, "submit", "eve", "--board", "best-two", "--points", "1", "--match", "2")
+	checkContains(t, s.ok(t, "submit", "eve", "--board", "best-two", "--points", "3", "--match", "3"), "8")
+	checkContains(t, s.ok(t, "retract", "eve", "1", "--board", "best-two"), "4")
 	s.fails(t, exitFailure, []string{"policyy", "is unknown"}, "board", "create", "bad", "-f", write("bad.yaml", "policyy: SUM\n"))
 	s.fails(t, exitFailure, []string{"bad2.yaml", "yaml"}, "board", "create", "bad", "-f", write("bad2.yaml", "a: [\n"))
 	s.fails(t, exitUsage, []string{"describes board"}, "board", "create", "other", "-f", write("cup3.json", string(asJSON)))
@@ -697,7 +704,7 @@ func TestCompletionOffersValuesFromTheServer(t *testing.T) {
 		{[]string{"board", "clone", "run", ""}, nil},
 		{[]string{"top", "--output", ""}, []string{"table", "json", "csv", "yaml"}},
 		{[]string{"top", "-o", "c"}, []string{"csv"}},
-		{[]string{"board", "create", "--policy", ""}, []string{"best", "sum", "latest", "decay", "count", "first", "average"}},
+		{[]string{"board", "create", "--policy", ""}, []string{"best", "sum", "latest", "decay", "count", "first", "average", "best-k"}},
 		{[]string{"board", "create", "--order", "h"}, []string{"higher-first"}},
 		{[]string{"board", "create", "--season", "m"}, []string{"monthly"}},
 		{[]string{"key", "create", "--scope", "read,s"}, []string{"read,submit"}},

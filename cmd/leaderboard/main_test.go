@@ -275,7 +275,7 @@ func TestWrongUsageExitsWith2(t *testing.T) {
 		{[]string{"submit", "ada", "--points", "many"}, []string{"--points", "whole numbers in the board's smallest unit"}},
 		{[]string{"board", "create", "b", "--min", "0.5"}, []string{"--min", "whole numbers in the board's smallest unit"}},
 		{[]string{"board", "create"}, []string{"BOARD is missing"}},
-		{[]string{"board", "create", "b", "--policy", "median"}, []string{`"median" is not one of best, sum, latest, decay, count, first, average`}},
+		{[]string{"board", "create", "b", "--policy", "median"}, []string{`"median" is not one of best, sum, latest, decay, count, first, average, best-k`}},
 		{[]string{"board", "create", "b", "--order", "asc"}, []string{`"asc" is not one of higher-first, lower-first`}},
 		{[]string{"board", "create", "b", "--window", "2026"}, []string{"is not of the form id=start/end"}},
 		{[]string{"board", "create", "-f", "x", "--title", "y"}, []string{"--file and --title cannot be combined"}},

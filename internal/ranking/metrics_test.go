@@ -56,7 +56,7 @@ func TestMetrics(t *testing.T) {
 	}
 	got := metrics(t, reg)
 	for name, want := range map[string]float64{
-		"leaderboard_boards SUM": 1, "leaderboard_boards BEST": 1, "leaderboard_boards LATEST": 0, "leaderboard_boards DECAY": 0, "leaderboard_boards COUNT": 0, "leaderboard_boards FIRST": 0, "leaderboard_boards AVERAGE": 0,
+		"leaderboard_boards SUM": 1, "leaderboard_boards BEST": 1, "leaderboard_boards LATEST": 0, "leaderboard_boards DECAY": 0, "leaderboard_boards COUNT": 0, "leaderboard_boards FIRST": 0, "leaderboard_boards AVERAGE": 0, "leaderboard_boards BEST_K": 0,
 		"leaderboard_index_entries SUM": 2, "leaderboard_index_entries BEST": 0, "leaderboard_degraded_reads_total": 0,
 	} {
 		if value, ok := got[name]; !ok || value != want {

@@ -234,6 +234,9 @@ var recountTests = []test{
 			if policy == leaderboard.Decay {
 				b.HalfLife = time.Hour
 			}
+			if policy == leaderboard.BestK {
+				b.K = 2
+			}
 			board := f.create(b)
 			f.apply(board, withAttributes(f.result(board, "u", "1", 0, 5), "gender", "F"), f.result(board, "u", "2", 0, 7), f.retraction(board, "u", "2", 1), f.result(board, "u", "3", 0, 1))
 			e := f.entry(firstSeason(board), "u")

@@ -57,6 +57,9 @@ func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Boar
 	if b.Policy == leaderboard.Decay {
 		b.HalfLife = pick(w.rng, []time.Duration{time.Hour, 24 * time.Hour, 365 * 24 * time.Hour, 1234567 * time.Microsecond * 1000})
 	}
+	if b.Policy == leaderboard.BestK {
+		b.K = 1 + w.rng.IntN(4)
+	}
 	if b.Policy == leaderboard.Sum && bounded && w.chance(60) {
 		low := pick(w.rng, []leaderboard.Score{0, -3})
 		b.Floor = &low

@@ -231,6 +231,10 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 		return ""
 	}
 	lo, hi := leaderboard.Score(-1<<53), leaderboard.Score(1<<53)
+	if b.Policy == leaderboard.BestK {
+		lo, hi = lo/leaderboard.Score(b.K), hi/leaderboard.Score(b.K)
+	}
+	largest := hi
 	if b.MinScore != nil {
 		lo = *b.MinScore
 	}
@@ -257,6 +261,14 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 		if !amends && !r.ReceivedAt.Before(closes.Add(b.Season.Grace)) {
 			return leaderboard.ReasonClosed
 		}
+	}
+	if b.Policy == leaderboard.BestK {
+		for _, v := range append([]int64{int64(r.Score)}, m.ties(r)...) {
+			if v < -int64(largest) || v > int64(largest) {
+				return leaderboard.ReasonRange
+			}
+		}
+		return ""
 	}
 	if slices.Contains([]leaderboard.Policy{leaderboard.Best, leaderboard.Latest, leaderboard.First}, b.Policy) {
 		return ""

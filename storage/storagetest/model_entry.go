@@ -48,10 +48,8 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	var deciding leaderboard.MatchResult
 	switch b.Policy {
 	case leaderboard.Best:
-		deciding = slices.MinFunc(results, func(x, y leaderboard.MatchResult) int {
-			return cmp.Or(inOrder(b.Order, int64(x.Score), int64(y.Score)),
-				compareTies(b.TieBreakers, padded(x.TieBreakers, b), padded(y.TieBreakers, b)), eventOrder(x, y))
-		})
+		b.K = 1
+		deciding = bestResults(b, results)[0]
 		l.score, l.ties = int64(deciding.Score), padded(deciding.TieBreakers, b)
 	case leaderboard.Latest:
 		deciding = results[len(results)-1]
@@ -63,18 +61,18 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 		deciding = results[len(results)-1]
 		_, l.ties = totals(results, len(b.TieBreakers))
 		l.score = l.results
+	case leaderboard.BestK:
+		best := bestResults(b, results)
+		deciding = lastChange(best)
+		l.score, l.ties = totals(best, len(b.TieBreakers))
+		deciding.Match, deciding.Metadata = best[0].Match, best[0].Metadata
 	case leaderboard.Average:
 		deciding = results[len(results)-1]
 		_, l.ties = totals(results, len(b.TieBreakers))
 		l.mean = meanOf(results)
 		l.score, _ = strconv.ParseInt(l.mean.FloatString(0), 10, 64)
 	default:
-		deciding = results[0]
-		for _, r := range results {
-			if r.Score != 0 || slices.ContainsFunc(r.TieBreakers, func(v int64) bool { return v != 0 }) {
-				deciding = r
-			}
-		}
+		deciding = lastChange(results)
 		l.score, l.ties = totals(results, len(b.TieBreakers))
 		l.score = min(max(l.score, -1<<53), 1<<53)
 	}
@@ -112,6 +110,27 @@ func padded(ties []int64, b leaderboard.Board) []int64 {
 	out := make([]int64, len(b.TieBreakers))
 	copy(out, ties)
 	return out
+}
+
+// bestResults returns the b.K best of results, the best first.
+func bestResults(b leaderboard.Board, results []leaderboard.MatchResult) []leaderboard.MatchResult {
+	best := slices.SortedFunc(slices.Values(results), func(x, y leaderboard.MatchResult) int {
+		return cmp.Or(inOrder(b.Order, int64(x.Score), int64(y.Score)),
+			compareTies(b.TieBreakers, padded(x.TieBreakers, b), padded(y.TieBreakers, b)), eventOrder(x, y))
+	})
+	return best[:min(b.K, len(best))]
+}
+
+// lastChange returns the last result that changes a sum, or else the first result.
+func lastChange(results []leaderboard.MatchResult) leaderboard.MatchResult {
+	ordered := slices.SortedFunc(slices.Values(results), eventOrder)
+	last := ordered[0]
+	for _, r := range ordered {
+		if r.Score != 0 || slices.ContainsFunc(r.TieBreakers, func(v int64) bool { return v != 0 }) {
+			last = r
+		}
+	}
+	return last
 }
 
 func meanOf(results []leaderboard.MatchResult) *big.Rat {

@@ -41,6 +41,7 @@ export type Board = {
   filling_divisions?: (string)[];
   floor?: number;
   half_life?: string;
+  k?: number;
   linked_boards?: (string)[];
   matches?: boolean;
   max_score?: number;
@@ -79,7 +80,7 @@ export type BoardEffectSeason = {
 
 export type BoardOrder = "HIGHER_FIRST" | "LOWER_FIRST";
 
-export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST" | "AVERAGE";
+export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST" | "AVERAGE" | "BEST_K";
 
 export type BoardSchedule = {
   day_start?: string;

@@ -38,7 +38,7 @@ export class Overview {
   render(): TemplateResult | typeof nothing {
     const { app } = this, { ranking, format, t } = app, { board, season, top } = ranking;
     if (!board) return html`<div class="hero"><h1 class="bone">&nbsp;</h1></div>`;
-    const rule = [t(ruleOf(board.policy, board.unit)), t(board.order === "LOWER_FIRST" ? "lowerFirst" : "higherFirst")];
+    const rule = [t(ruleOf(board.policy, board.unit), { k: board.k ?? 1 }), t(board.order === "LOWER_FIRST" ? "lowerFirst" : "higherFirst")];
     return html`<div class="hero"><div class="title"><h1>${board.title || board.board_id}</h1><p>${rule.join(" · ")}</p></div>
       ${top ? html`<dl class="figures">
         ${top.total === undefined ? nothing : html`<div><dt>${t("players")}</dt><dd>${format.number(top.total)}</dd></div>`}
@@ -77,6 +77,6 @@ export class Overview {
 
 function ruleOf(policy: string, unit: string): Key {
   const time = isTime({ unit } as Parameters<typeof isTime>[0]);
-  const rules: Record<string, Key> = { SUM: "policySum", LATEST: "policyLatest", DECAY: "policyDecay", COUNT: "policyCount", FIRST: "policyFirst", AVERAGE: "policyAverage" };
+  const rules: Record<string, Key> = { SUM: "policySum", LATEST: "policyLatest", DECAY: "policyDecay", COUNT: "policyCount", FIRST: "policyFirst", AVERAGE: "policyAverage", BEST_K: "policyBestK" };
   return rules[policy] ?? (time ? "policyBestTime" : "policyBest");
 }

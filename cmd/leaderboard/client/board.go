@@ -68,12 +68,18 @@ func boardShowCommand(app *cli.App) *cobra.Command {
 func writeBoard(w io.Writer, b *pb.Board) {
 	t := cli.NewTable(cli.Row{"rule", "value"})
 	row := func(name string, value any) { t.AppendRow(cli.Row{name, value}) }
+	number := func(name string, n int32) {
+		if n != 0 {
+			row(name, n)
+		}
+	}
 	row("board", b.GetBoardId())
 	row("title", b.GetTitle())
 	row("policy", b.GetPolicy())
 	if b.GetHalfLife() != nil {
 		row("half-life", b.GetHalfLife().AsDuration())
 	}
+	number("k", b.GetK())
 	row("order", b.GetOrder())
 	for _, tb := range b.GetTieBreakers() {
 		row("tie-breaker", fmt.Sprintf("%s %s", tb.GetName(), tb.GetOrder()))
@@ -81,9 +87,7 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	row("unit", b.GetUnit())
 	row("decimals", b.GetDecimals())
 	row("season", b.GetSeason().GetSchedule())
-	if b.GetSeason().GetDays() != 0 {
-		row("days", b.GetSeason().GetDays())
-	}
+	number("days", b.GetSeason().GetDays())
 	writeStarts(b.GetSeason(), row)
 	row("time zone", b.GetSeason().GetTimeZone())
 	row("grace", b.GetSeason().GetGrace().AsDuration())
@@ -114,9 +118,7 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	if b.GetPrivate() {
 		row("private", true)
 	}
-	if b.GetShards() != 0 {
-		row("shards", b.GetShards())
-	}
+	number("shards", b.GetShards())
 	if b.GetMatches() {
 		row("matches", "can be voided")
 	}
@@ -157,7 +159,7 @@ type boardFlags struct {
 	file                                         string
 	title, order, policy, unit, season, timeZone string
 	tieBreakers, divisions, windows, attributes  []string
-	decimals, days, shards                       int32
+	decimals, days, shards, k                    int32
 	halfLife, grace, retention, every            time.Duration
 	dayStart, weekStart, yearStart, from         string
 	min, max, floor                              int64
@@ -167,11 +169,12 @@ type boardFlags struct {
 }
 
 func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
-	fs.StringVar(&f.policy, "policy", "best", "`policy` that computes a user's score from the results: best, sum, latest, decay, count, first or average")
+	fs.StringVar(&f.policy, "policy", "best", "`policy` that computes a user's score from the results: best, sum, latest, decay, count, first, average, or best-k with --k")
 	fs.StringVar(&f.order, "order", "higher-first", "`order` of scores: higher-first or lower-first")
 	cli.Enum(fs, "policy", enumNames(pb.Board_Policy_value)...)
 	cli.Enum(fs, "order", enumNames(pb.Board_Order_value)...)
 	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: `duration` after which points count half")
+	fs.Int32Var(&f.k, "k", 0, "on best-k boards: `number` of results that count, 1 to 100")
 	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat the flag for more, the most important first")
 	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, hourly, daily, weekly, monthly, quarterly, yearly, every with --every and --from, rolling with --days, or explicit with --window")
 	cli.Enum(fs, "season", enumNames(pb.Board_Schedule_Kind_value)...)
@@ -230,6 +233,7 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("shards", "shards", func() { b.Shards = &f.shards })
 	set("matches", "matches", func() { b.Matches = &f.matches })
 	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
+	set("k", "k", func() { b.K = &f.k })
 	set("division", "divisions", func() {
 		b.Divisions = slices.DeleteFunc(f.divisions, func(name string) bool { return name == "" }) // --division "" means none
 	})

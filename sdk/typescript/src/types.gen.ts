@@ -108,7 +108,7 @@ export type BatchSubmitScoresResponse = {
   outcomes: (Outcome)[];
 };
 
-/** A ranking with its rules. Order, policy, half_life, tie_breakers, floor, source, matches, and the
+/** A ranking with its rules. Order, policy, half_life, k, tie_breakers, floor, source, matches, and the
  * schedule, days and time zone of the season cannot be changed. */
 export type Board = {
   /** The attributes that submitted results may have, at most 64; ["*"] means all. Results may also have
@@ -143,6 +143,8 @@ export type Board = {
   floor?: number;
   /** Required on DECAY boards. Not allowed on other boards. */
   half_life?: string;
+  /** The number of results that count. Required on BEST_K boards. Not allowed on other boards. */
+  k?: number;
   /** Set by the server: the boards that are linked to this board, at most 16. */
   linked_boards?: (string)[];
   /** If true, matches can be listed, voided and restored: see VoidMatch. It can be switched on later, but
@@ -222,8 +224,9 @@ export type BoardOrder = "HIGHER_FIRST" | "LOWER_FIRST";
  * - `DECAY`: The sum of the results' points. Points lose half of their value with every half_life.
  * - `COUNT`: The number of results.
  * - `FIRST`: The result with the earliest achieved_at.
- * - `AVERAGE`: The mean of the results' points. Ranks follow the exact mean. */
-export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST" | "AVERAGE";
+ * - `AVERAGE`: The mean of the results' points. Ranks follow the exact mean.
+ * - `BEST_K`: The sum of the points of the k best results. Of equal results, the earliest is the best. */
+export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST" | "AVERAGE" | "BEST_K";
 
 /** How time is divided into seasons. */
 export type BoardSchedule = {
@@ -974,7 +977,8 @@ export type Result = {
    * allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
    * double cannot hold exactly is rejected. */
   metadata?: Record<string, unknown>;
-  /** On other boards; within ±2^53. COUNT boards ignore points, and do not require them. */
+  /** On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
+   * not require them. */
   points?: number;
   /** Of the results with the same match_id, the result with the highest revision counts. */
   revision: number;
@@ -1006,7 +1010,8 @@ export type ResultInput = {
    * allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
    * double cannot hold exactly is rejected. */
   metadata?: Record<string, unknown>;
-  /** On other boards; within ±2^53. COUNT boards ignore points, and do not require them. */
+  /** On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
+   * not require them. */
   points?: number | bigint;
   /** Of the results with the same match_id, the result with the highest revision counts. Default: 0. */
   revision?: number | bigint;

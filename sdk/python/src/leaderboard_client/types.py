@@ -7,7 +7,7 @@ from typing import Any, Literal, NotRequired, TypedDict
 
 BoardOrder = Literal["HIGHER_FIRST", "LOWER_FIRST"]
 
-BoardPolicy = Literal["BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST", "AVERAGE"]
+BoardPolicy = Literal["BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST", "AVERAGE", "BEST_K"]
 
 BoardScheduleKind = Literal["NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "YEARLY", "ROLLING", "HOURLY", "QUARTERLY", "EVERY"]
 
@@ -135,7 +135,7 @@ class BatchSubmitScoresResponse(TypedDict):
 
 
 class Board(TypedDict):
-    """A ranking with its rules. Order, policy, half_life, tie_breakers, floor, source, matches, and the
+    """A ranking with its rules. Order, policy, half_life, k, tie_breakers, floor, source, matches, and the
     schedule, days and time zone of the season cannot be changed."""
 
     # The attributes that submitted results may have, at most 64; ["*"] means all. Results may also have
@@ -170,6 +170,8 @@ class Board(TypedDict):
     floor: NotRequired[int]
     # Required on DECAY boards. Not allowed on other boards.
     half_life: NotRequired[str]
+    # The number of results that count. Required on BEST_K boards. Not allowed on other boards.
+    k: NotRequired[int]
     # Set by the server: the boards that are linked to this board, at most 16.
     linked_boards: NotRequired[list[str]]
     # If true, matches can be listed, voided and restored: see VoidMatch. It can be switched on later, but
@@ -913,7 +915,8 @@ class Result(TypedDict):
     # allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
     # double cannot hold exactly is rejected.
     metadata: NotRequired[dict[str, Any]]
-    # On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
+    # On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
+    # not require them.
     points: NotRequired[int]
     # Of the results with the same match_id, the result with the highest revision counts.
     revision: int
@@ -946,7 +949,8 @@ class ResultInput(TypedDict):
     # allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
     # double cannot hold exactly is rejected.
     metadata: NotRequired[dict[str, Any]]
-    # On other boards; within ±2^53. COUNT boards ignore points, and do not require them.
+    # On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
+    # not require them.
     points: NotRequired[int]
     # Of the results with the same match_id, the result with the highest revision counts. Default: 0.
     revision: NotRequired[int]
