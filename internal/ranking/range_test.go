@@ -52,6 +52,8 @@ func rangeBoards() []leaderboard.Board {
 		{ID: "best", TieBreakers: ties, Divisions: []string{"team"}, Season: monthly},
 		{ID: "race", Order: leaderboard.LowerFirst, Divisions: []string{"team"}, TieBreakers: ties, Season: monthly},
 		{ID: "sum", Policy: leaderboard.Sum, Divisions: []string{"team"}, Season: monthly},
+		{ID: "mean", Policy: leaderboard.Average, Divisions: []string{"team"}, Season: monthly},
+		{ID: "pace", Policy: leaderboard.Average, Order: leaderboard.LowerFirst, Divisions: []string{"team"}, TieBreakers: ties, Season: monthly},
 		{ID: "trend", Policy: leaderboard.Decay, HalfLife: 36 * time.Hour, Divisions: []string{"team"}, Season: monthly},
 		{ID: "cool", Policy: leaderboard.Decay, HalfLife: 36 * time.Hour, Order: leaderboard.LowerFirst, TieBreakers: ties, Divisions: []string{"team"}, Season: monthly},
 	}
@@ -72,6 +74,10 @@ func TestRangesOfScores(t *testing.T) {
 					r.Attributes = map[string]string{"team": "red"}
 				}
 				f.submit(b.ID, r)
+				if i%2 == 0 {
+					r.Match, r.Score = "n", leaderboard.Score(rng.IntN(5))
+					f.submit(b.ID, r)
+				}
 			}
 			check := func(state string, f *fixture) {
 				for _, q := range []ranking.Query{
