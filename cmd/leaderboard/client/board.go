@@ -86,14 +86,7 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	}
 	row("unit", b.GetUnit())
 	row("decimals", b.GetDecimals())
-	row("season", b.GetSeason().GetSchedule())
-	number("days", b.GetSeason().GetDays())
-	writeStarts(b.GetSeason(), row)
-	row("time zone", b.GetSeason().GetTimeZone())
-	row("grace", b.GetSeason().GetGrace().AsDuration())
-	for _, win := range b.GetSeason().GetWindows() {
-		row("window", fmt.Sprintf("%s  %s to %s", win.GetId(), formatTime(win.GetStart()), formatTime(win.GetEnd())))
-	}
+	writeSeason(b.GetSeason(), row)
 	row("divisions", strings.Join(b.GetDivisions(), ", "))
 	if len(b.GetAttributes()) > 0 {
 		row("attributes", strings.Join(b.GetAttributes(), ", "))
@@ -129,19 +122,27 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	cli.WriteTable(w, t)
 }
 
-func writeStarts(s *pb.Board_Schedule, row func(name string, value any)) {
-	if s.DayStart != nil {
-		row("day start", s.GetDayStart())
+func writeSeason(s *pb.Board_Schedule, row func(name string, value any)) {
+	row("season", s.GetSchedule())
+	if s.GetDays() != 0 {
+		row("days", s.GetDays())
 	}
-	if s.WeekStart != nil {
+	for _, start := range [][2]string{{"day start", s.GetDayStart()}, {"year start", s.GetYearStart()}} {
+		if start[1] != "" {
+			row(start[0], start[1])
+		}
+	}
+	if s.GetWeekStart() != 0 {
 		row("week start", s.GetWeekStart())
-	}
-	if s.YearStart != nil {
-		row("year start", s.GetYearStart())
 	}
 	if s.GetEvery() != nil {
 		row("every", s.GetEvery().AsDuration())
 		row("from", formatTime(s.GetFrom()))
+	}
+	row("time zone", s.GetTimeZone())
+	row("grace", s.GetGrace().AsDuration())
+	for _, win := range s.GetWindows() {
+		row("window", fmt.Sprintf("%s  %s to %s", win.GetId(), formatTime(win.GetStart()), formatTime(win.GetEnd())))
 	}
 }
 
