@@ -1,9 +1,9 @@
 #!/bin/sh
 # Installs missing Debian or Ubuntu packages that the integration tests need: Java 17
 # and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl,
-# chromium (the web page), zsh and fish (completion), godot3-server and
-# mono-mcs (examples), systemd (its checks of units), and gcc (the race detector, and a
-# library that shifts the clocks of servers).
+# chromium (the web page), zsh and fish (completion), systemd (its checks of units), and
+# gcc (the race detector, and a library that shifts the clocks of servers). With the
+# argument --all, also godot3-server and mono-mcs, which only the part clients needs.
 set -eu
 
 say() { echo "install-test-deps: $*" >&2; }
@@ -19,9 +19,10 @@ has_java17() {
 	return 1
 }
 
-if [ $# -gt 0 ]; then
-	fail "unknown argument $1; usage: $0"
-fi
+case "$*" in
+"" | --all) ;;
+*) fail "unknown arguments $*; usage: $0 [--all]" ;;
+esac
 
 missing=
 has_java17 || missing="$missing openjdk-17-jre-headless"
@@ -34,8 +35,10 @@ has cc || missing="$missing gcc libc6-dev"
 has chromium || missing="$missing chromium"
 has zsh || missing="$missing zsh"
 has fish || missing="$missing fish"
-has godot3-server || missing="$missing godot3-server"
-{ has mcs && has mono; } || missing="$missing mono-mcs libmono-system-runtime-serialization4.0-cil"
+if [ "$*" = --all ]; then
+	has godot3-server || missing="$missing godot3-server"
+	{ has mcs && has mono; } || missing="$missing mono-mcs libmono-system-runtime-serialization4.0-cil"
+fi
 if [ -z "$missing" ]; then
 	say "nothing to install"
 	exit 0
