@@ -1344,6 +1344,10 @@ type ListScoresQuery struct {
 	// limit score_exact, at the time scored_at of the answer: a score of 9.6, which is shown as 10, is
 	// less than 10.
 	MinScore *int64 `json:"min_score,omitempty"`
+	// best (the default) lists the best entry first, worst the worst one. Ranks and the range of scores do
+	// not depend on it. worst cannot be combined with start_rank, and is refused while ranks are
+	// unavailable.
+	Order string `json:"order,omitempty"`
 	// The next_page_token of the previous page.
 	PageToken string `json:"page_token,omitempty"`
 	// The id of a season, such as 202611, or latest: the newest season with entries. If absent, the

@@ -2761,6 +2761,9 @@ type ListScoresRequest struct {
 	MinScore       *int64 `protobuf:"varint,9,opt,name=min_score,proto3,oneof" json:"min_score,omitempty"`
 	MaxScore       *int64 `protobuf:"varint,10,opt,name=max_score,proto3,oneof" json:"max_score,omitempty"`
 	IncludeProfile bool   `protobuf:"varint,11,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
+	// best (the default) lists the best entry first, worst the worst one. Ranks and the range of scores do
+	// not depend on it. worst cannot be combined with start_rank, and is refused while ranks are unavailable.
+	Order string `protobuf:"bytes,12,opt,name=order,proto3" json:"order,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2872,6 +2875,13 @@ func (x *ListScoresRequest) GetIncludeProfile() bool {
 		return x.IncludeProfile
 	}
 	return false
+}
+
+func (x *ListScoresRequest) GetOrder() string {
+	if x != nil {
+		return x.Order
+	}
+	return ""
 }
 
 func (x *ListScoresRequest) GetDivisions() []string {
@@ -7099,7 +7109,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06_limit\"\x80\x01\n" +
 	"\x17ListUserResultsResponse\x12;\n" +
 	"\aresults\x18\x01 \x03(\v2!.leaderboard.v1.GetResultResponseR\aresults\x12(\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\xdb\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\x8c\x04\n" +
 	"\x11ListScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -7116,7 +7126,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tmin_score\x18\t \x01(\x03H\x02R\tmin_score\x88\x01\x01\x12!\n" +
 	"\tmax_score\x18\n" +
 	" \x01(\x03H\x03R\tmax_score\x88\x01\x01\x12(\n" +
-	"\x0finclude_profile\x18\v \x01(\bR\x0finclude_profile\x12\x1c\n" +
+	"\x0finclude_profile\x18\v \x01(\bR\x0finclude_profile\x12/\n" +
+	"\x05order\x18\f \x01(\tB\x19\x9a\xb5\x18\x15\"\x04best\"\x05worst2\x06\"best\"R\x05order\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\b\n" +
 	"\x06_limitB\r\n" +
 	"\v_start_rankB\f\n" +

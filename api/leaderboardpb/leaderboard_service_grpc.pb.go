@@ -165,8 +165,8 @@ type LeaderboardServiceClient interface {
 	SubmitScore(ctx context.Context, in *SubmitScoreRequest, opts ...grpc.CallOption) (*SubmitScoreResponse, error)
 	// Returns a user's entry, its rank and its neighbors.
 	GetUserScore(ctx context.Context, in *GetUserScoreRequest, opts ...grpc.CallOption) (*GetUserScoreResponse, error)
-	// Lists entries in standing order: from the top, from a position, or from the end
-	// of the previous page.
+	// Lists entries in standing order, or the worst one first: from the top or the bottom, from a position, or
+	// from the end of the previous page.
 	ListScores(ctx context.Context, in *ListScoresRequest, opts ...grpc.CallOption) (*ListScoresResponse, error)
 }
 
@@ -646,8 +646,8 @@ type LeaderboardServiceServer interface {
 	SubmitScore(context.Context, *SubmitScoreRequest) (*SubmitScoreResponse, error)
 	// Returns a user's entry, its rank and its neighbors.
 	GetUserScore(context.Context, *GetUserScoreRequest) (*GetUserScoreResponse, error)
-	// Lists entries in standing order: from the top, from a position, or from the end
-	// of the previous page.
+	// Lists entries in standing order, or the worst one first: from the top or the bottom, from a position, or
+	// from the end of the previous page.
 	ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error)
 	mustEmbedUnimplementedLeaderboardServiceServer()
 }

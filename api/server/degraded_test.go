@@ -67,6 +67,9 @@ var reads = map[string]readCase{
 	"a list from a position": {"GET", "/v1/scores?start_rank=2", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.ListScores(h.as("read"), &pb.ListScoresRequest{StartRank: proto.Int64(2)})
 	}},
+	"the worst first": {"GET", "/v1/scores?order=worst", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
+		return c.ListScores(h.as("read"), &pb.ListScoresRequest{Order: "worst"})
+	}},
 	"a user": {"GET", "/v1/scores/u", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "u"})
 	}},
@@ -212,6 +215,7 @@ func TestReadsWithoutTheIndex(t *testing.T) {
 	h.advance(time.Minute)
 	h.checkAnswers(map[string]string{
 		"a list": "degraded", "a list from a position": "503 RANK_UNAVAILABLE", "a user": "degraded", "a user with metadata": "degraded",
+		"the worst first": "503 RANK_UNAVAILABLE",
 		"a lookup": "degraded", "statistics": "503 RANK_UNAVAILABLE", "seasons": "degraded", "a user on all boards": "degraded", "a watch": "degraded",
 	})
 	got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`)

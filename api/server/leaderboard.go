@@ -133,8 +133,11 @@ func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb
 	if req.StartRank != nil && req.GetStartRank() < 1 {
 		return nil, &leaderboard.FieldError{Field: "start_rank", Problem: "must be at least 1"}
 	}
+	if order := req.GetOrder(); order != "" && order != "best" && order != "worst" {
+		return nil, &leaderboard.FieldError{Field: "order", Problem: "must be best or worst"}
+	}
 	pq := ranking.PageQuery{
-		Query: q, Limit: orDefault(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(),
+		Query: q, Limit: orDefault(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(), Worst: req.GetOrder() == "worst",
 		Scores: ranking.ScoreRange{Min: (*leaderboard.Score)(req.MinScore), Max: (*leaderboard.Score)(req.MaxScore)},
 	}
 	if pq.Scores != (ranking.ScoreRange{}) { // ranges are compared by pointer, so these calls are never equal

@@ -223,7 +223,7 @@ func TestRetractManyResults(t *testing.T) {
 	s.fails(t, exitUsage, []string{"--to"}, "purge", "eve", "--to", "yesterday")
 }
 
-func TestTopInARangeOfScores(t *testing.T) {
+func TestTopInARangeOfScoresAndOrder(t *testing.T) {
 	s := startInsecure(t)
 	for user, n := range map[string]string{"ada": "3", "bob": "5", "cyd": "9"} {
 		s.ok(t, "submit", user, "--points", n)
@@ -233,6 +233,11 @@ func TestTopInARangeOfScores(t *testing.T) {
 	if strings.Contains(out, "cyd") {
 		t.Errorf("top --min-score 3 --max-score 5 prints cyd, but cyd has 9 points:\n%s", out)
 	}
+	worst := standings(t, s, "--order", "worst")
+	if slices.Reverse(worst); !slices.Equal(worst, standings(t, s)) {
+		t.Errorf("top --order worst lists, the best first, %q; want %q", worst, standings(t, s))
+	}
+	s.fails(t, exitFailure, []string{"order: must be best or worst"}, "top", "--order", "upward")
 	checkContains(t, s.ok(t, "top", "--min-score", "10"), "no entries in this range", "0 in this range")
 	s.fails(t, exitFailure, []string{"min_score"}, "top", "--min-score", "5", "--max-score", "4")
 	s.fails(t, exitUsage, []string{"whole numbers"}, "top", "--min-score", "NaN")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sort"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -11,7 +13,7 @@ import (
 
 const maxLimit = 1000
 
-// Page is a list of entries in standing order.
+// Page is a list of entries in standing order, or in the opposite order if the query has Worst.
 type Page struct {
 	About
 	Lines []Line
@@ -31,6 +33,8 @@ type PageQuery struct {
 	Token string
 	// Scores selects entries by their scores. It cannot be combined with Start.
 	Scores ScoreRange
+	// Worst lists the worst entry first. It cannot be combined with Start.
+	Worst bool
 }
 
 func (q *PageQuery) validate() error {
@@ -43,11 +47,14 @@ func (q *PageQuery) validate() error {
 	if q.Start > 0 && q.Scores.isSet() {
 		return &leaderboard.FieldError{Field: "start_rank", Problem: "cannot be combined with min_score or max_score; use page_token"}
 	}
+	if q.Start > 0 && q.Worst {
+		return &leaderboard.FieldError{Field: "start_rank", Problem: "cannot be combined with order=worst; use page_token"}
+	}
 	return q.Scores.validate()
 }
 
 // Page returns a page of a ladder. If the rank index cannot answer, the page comes from the
-// store, and Degraded is set. But if Start is more than 1, Page returns
+// store, and Degraded is set. But if Start is more than 1, or Worst is true, Page returns
 // [leaderboard.ErrRankUnavailable]. In consecutive pages by token, each entry that does not move
 // meanwhile appears exactly once.
 func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
@@ -64,26 +71,22 @@ func (r *Reader) Page(ctx context.Context, q PageQuery) (Page, error) {
 func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (Page, error) {
 	var page Page
 	err := r.read(ctx, b, q.Query, func(v *view) error {
-		standings, ladderView, err := v.page(ctx, q)
+		standings, more, ladderView, err := v.page(ctx, q)
 		if err != nil {
 			return err
 		}
-		more := len(standings) == q.Limit && standings[q.Limit-1].Ranks.Ordinal < ladderView.Size
 		if q.Scores.isSet() {
 			if page.InRange, err = v.countIn(ctx, q.Scores); err != nil {
 				return err
 			}
-			standings = cut(standings, v.edges(q.Scores).beyond, func(st *leaderboard.Standing) leaderboard.RankKey { return st.Key })
-			more = len(standings) > q.Limit
-			standings = standings[:min(len(standings), q.Limit)]
 		}
 		if page.Next = ""; more {
-			page.Next = v.token(standings[q.Limit-1].SortKey())
+			page.Next = v.token(standings[q.Limit-1].SortKey(), q.Worst)
 		}
 		page.About, page.Lines = v.about(ladderView), v.lines(standings)
 		return nil
 	})
-	if errors.Is(err, leaderboard.ErrRankUnavailable) && q.Start <= 1 {
+	if errors.Is(err, leaderboard.ErrRankUnavailable) && q.Start <= 1 && !q.Worst {
 		page, err = r.pageFromStore(ctx, b, q)
 	}
 	if err == nil {
@@ -92,30 +95,97 @@ func (r *Reader) page(ctx context.Context, b *leaderboard.Board, q PageQuery) (P
 	return page, err
 }
 
-// If q has a range of scores, page returns up to Limit+1 standings, and the last of them may be
-// outside the range.
-func (v *view) page(ctx context.Context, q PageQuery) ([]leaderboard.Standing, leaderboard.View, error) {
-	after, err := v.startKey(&q)
+// page also reports whether a next page exists.
+func (v *view) page(ctx context.Context, q PageQuery) (standings []leaderboard.Standing, more bool, ladderView leaderboard.View, err error) {
+	start, err := v.startKey(&q)
 	if err != nil {
-		return nil, leaderboard.View{}, err
+		return nil, false, ladderView, err
+	}
+	if q.Worst {
+		standings, ladderView, err = v.worst(ctx, start, v.edges(q.Scores).first, q.Limit+1)
+		return standings[:min(len(standings), q.Limit)], len(standings) > q.Limit, ladderView, err
 	}
 	n := q.Limit
 	if q.Scores.isSet() {
 		n++
 	}
-	if after == "" {
-		return v.Page(ctx, v.ladder, max(q.Start, 1), n, v.method)
+	if start == "" {
+		standings, ladderView, err = v.Page(ctx, v.ladder, max(q.Start, 1), n, v.method)
+	} else {
+		standings, ladderView, err = v.PageAfter(ctx, v.ladder, start, n, v.method)
 	}
-	return v.PageAfter(ctx, v.ladder, after, n, v.method)
+	more = len(standings) == q.Limit && standings[q.Limit-1].Ranks.Ordinal < ladderView.Size
+	if q.Scores.isSet() {
+		standings = cut(standings, v.edges(q.Scores).beyond, func(st *leaderboard.Standing) leaderboard.RankKey { return st.Key })
+		more = len(standings) > q.Limit
+	}
+	return standings[:min(len(standings), q.Limit)], more, ladderView, err
 }
 
-func (v *view) startKey(q *PageQuery) (leaderboard.SortKey, error) {
-	rangeStart := v.edges(q.Scores).before
-	if q.Token == "" {
-		return rangeStart, nil
+// worst returns up to n standings before a sort key and not before a rank key, the worst one first.
+func (v *view) worst(ctx context.Context, before leaderboard.SortKey, first leaderboard.RankKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
+	standings, _, ladderView, err := v.window(ctx, before, n, 0)
+	slices.Reverse(standings)
+	for i := range standings {
+		if standings[i].Key < first {
+			return standings[:i], ladderView, err
+		}
 	}
-	after, err := v.parseToken(q.Token)
-	return max(after, rangeStart), err
+	return standings, ladderView, err
+}
+
+// startKey returns the sort key after which q begins, or before which q begins if Worst is set. The key is
+// empty if q begins at an end of the ladder.
+func (v *view) startKey(q *PageQuery) (leaderboard.SortKey, error) {
+	e := v.edges(q.Scores)
+	start := e.before
+	if q.Worst {
+		start = v.firstKey(e.beyond)
+	}
+	if q.Token == "" {
+		return start, nil
+	}
+	token, err := v.parseToken(q.Token, q.Worst)
+	if q.Worst && start != "" {
+		return min(token, start), err
+	}
+	return max(token, start), err
+}
+
+// window returns up to above standings before a sort key, and up to below standings from this key on, as
+// they were at one moment. An empty key follows all standings. split is the number of those before the key.
+func (v *view) window(ctx context.Context, key leaderboard.SortKey, above, below int) (standings []leaderboard.Standing, split int, ladderView leaderboard.View, err error) {
+	var next []leaderboard.Standing
+	if key == "" {
+		_, ladderView, err = v.Page(ctx, v.ladder, 1, 1, leaderboard.Ordinal)
+	} else {
+		next, ladderView, err = v.PageAfter(ctx, v.ladder, key, 1, leaderboard.Ordinal)
+	}
+	if err != nil {
+		return nil, 0, ladderView, err
+	}
+	end := ladderView.Size // the number of standings before the key, but others may change it before the next read
+	if len(next) > 0 {
+		end = next[0].Ranks.Ordinal - 1
+	}
+	const maxSlack = 1 << 16
+	for slack := 0; slack < maxSlack; slack = 2*slack + 16 {
+		position := max(end-int64(above+slack)+1, 1)
+		n := above + max(below, 1) + 2*slack
+		standings, ladderView, err = v.Page(ctx, v.ladder, position, n, v.method)
+		if err != nil {
+			return nil, 0, ladderView, err
+		}
+		split = len(standings)
+		if key != "" {
+			split = sort.Search(split, func(i int) bool { return standings[i].SortKey() >= key })
+		}
+		if (split >= above || position == 1) && (len(standings)-split >= max(below, 1) || len(standings) < n) {
+			first := max(split-above, 0)
+			return standings[first:min(split+below, len(standings))], split - first, ladderView, nil
+		}
+	}
+	return nil, 0, ladderView, fmt.Errorf("ranking: %s/%s changed during each read; retry: %w", v.ladder.Board, v.ladder.Season, leaderboard.ErrUnavailable)
 }
 
 func (r *Reader) pageFromStore(ctx context.Context, b *leaderboard.Board, q PageQuery) (Page, error) {
@@ -135,7 +205,7 @@ func (r *Reader) pageFromStore(ctx context.Context, b *leaderboard.Board, q Page
 	entries = cut(entries, v.edges(q.Scores).beyond, func(e *leaderboard.Entry) leaderboard.RankKey { return e.Key })
 	if len(entries) > q.Limit {
 		entries = entries[:q.Limit]
-		page.Next = v.token(entries[q.Limit-1].SortKey())
+		page.Next = v.token(entries[q.Limit-1].SortKey(), false)
 	}
 	for i := range entries {
 		page.Lines = append(page.Lines, v.unranked(&entries[i]))

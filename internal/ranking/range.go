@@ -47,14 +47,23 @@ func (v *view) edges(s ScoreRange) edges {
 	var e edges
 	if best != nil {
 		e.first, _ = v.board.ScoreBounds(*best, v.scoredAt)
-		// All results have later times, so the user id "0" does not matter.
-		padding := strings.Repeat("\x00", v.board.RankKeyBytes()-len(e.first))
-		e.before = leaderboard.MakeSortKey(e.first+leaderboard.RankKey(padding), time.UnixMicro(math.MinInt64), "0")
+		e.before = v.firstKey(e.first)
 	}
 	if worst != nil {
 		_, e.beyond = v.board.ScoreBounds(*worst, v.scoredAt)
 	}
 	return e
+}
+
+// firstKey returns a sort key that precedes all sort keys with the given rank key or a greater one. The rank
+// key may be a prefix. If it is empty, the result is empty.
+func (v *view) firstKey(key leaderboard.RankKey) leaderboard.SortKey {
+	if key == "" {
+		return ""
+	}
+	padding := strings.Repeat("\x00", v.board.RankKeyBytes()-len(key))
+	// All results have later times, so the user id "0" does not matter.
+	return leaderboard.MakeSortKey(key+leaderboard.RankKey(padding), time.UnixMicro(math.MinInt64), "0")
 }
 
 func (v *view) countIn(ctx context.Context, s ScoreRange) (*int64, error) {

@@ -354,7 +354,7 @@ export const parameters: Record<string, readonly string[]> = {
   getStats: ["season", "division", "method", "rank", "score", "buckets"],
   getUserScore: ["season", "division", "method", "neighbors", "include_metadata", "to_rank", "include_profile"],
   listBoards: [""],
-  listScores: ["season", "division", "method", "limit", "page_token", "start_rank", "include_metadata", "min_score", "max_score", "include_profile"],
+  listScores: ["season", "division", "method", "limit", "page_token", "start_rank", "include_metadata", "min_score", "max_score", "include_profile", "order"],
   listSeasons: ["limit", "page_token"],
   listUserResults: ["season", "limit", "page_token", "include_profile"],
   listUserScores: ["method"],

@@ -31,6 +31,7 @@ const (
 	seasonValues   = "season"
 	divisionValues = "division"
 	methodValues   = "method"
+	orderValues    = "order"
 	contextValues  = "context"
 	userValues     = "user"
 	bannedValues   = "banned"
@@ -83,6 +84,8 @@ func completeFrom(app *cli.App, cmd *cobra.Command, o Connection, kind string, a
 		return nil
 	case methodValues:
 		return []cobra.Completion{"competition\t1-2-2-4", "dense\t1-2-2-3", "ordinal\t1-2-3-4"}
+	case orderValues:
+		return []cobra.Completion{"best", "worst"}
 	case contextValues:
 		completions, _ := completeContexts(app)(cmd, nil, prefix)
 		return completions

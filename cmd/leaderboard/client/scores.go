@@ -257,7 +257,7 @@ func topCommand(app *cli.App) *cobra.Command {
 	var q query
 	var limit int32
 	var from, minScore, maxScore int64
-	var token string
+	var token, order string
 	var metadata, live bool
 	cmd := &cobra.Command{
 		Use: "top", Short: "Show the top of a board, or another page of it", Args: cli.Exactly(),
@@ -269,12 +269,15 @@ are ↑, ↓, PgUp, PgDn, Home and End to scroll, and q to quit.`,
   leaderboard top --board marathon --division gender:F --limit 25
   leaderboard top --board marathon --division gender:F --division age:30-34
   leaderboard top --board cup --season 2026 --from 101 --limit 100 --json
-  leaderboard top --min-score 1000 --max-score 1999`,
+  leaderboard top --min-score 1000 --max-score 1999
+  leaderboard top --order worst --limit 3`,
 	}
 	q.addFlags(cmd)
 	f := cmd.Flags()
 	f.Int32VarP(&limit, "limit", "n", 10, "`number` of entries, 1 to 1000")
 	f.Int64Var(&from, "from", 1, "first `position` to show")
+	f.StringVar(&order, "order", "", "`order` of entries: best or worst first; if omitted, best")
+	annotate(f, "order", orderValues)
 	f.StringVar(&token, "page-token", "", "`token` that the previous page printed at its end")
 	scoreFlag(f, &minScore, "min-score", "show only entries with at least this `score`")
 	scoreFlag(f, &maxScore, "max-score", "show only entries with at most this `score`")
@@ -286,7 +289,7 @@ are ↑, ↓, PgUp, PgDn, Home and End to scroll, and q to quit.`,
 		}
 		req := &pb.ListScoresRequest{
 			Board: q.board, Season: q.season, Division: q.division, Method: q.method,
-			Limit: &limit, PageToken: token, IncludeMetadata: metadata,
+			Limit: &limit, PageToken: token, IncludeMetadata: metadata, Order: order,
 		}
 		if f.Changed("from") {
 			req.StartRank = &from

@@ -1231,6 +1231,10 @@ export type ListScoresQuery = {
    * limit score_exact, at the time scored_at of the answer: a score of 9.6, which is shown as 10, is
    * less than 10. */
   min_score?: number | bigint;
+  /** best (the default) lists the best entry first, worst the worst one. Ranks and the range of scores do
+   * not depend on it. worst cannot be combined with start_rank, and is refused while ranks are
+   * unavailable. */
+  order?: "best" | "worst";
   /** The next_page_token of the previous page. */
   page_token?: string;
   /** The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
