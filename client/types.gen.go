@@ -699,9 +699,9 @@ type GetUserScoreUserScore struct {
 	Method string `json:"method"`
 	// The user's entry and the entries directly above and below it, in standing order.
 	Neighbors []Entry `json:"neighbors"`
-	// True if fewer entries than requested are above the user's entry.
+	// True if fewer entries than neighbors are above the user's entry, also with fill.
 	NeighborsClippedAbove bool `json:"neighbors_clipped_above"`
-	// True if fewer entries than requested are below the user's entry.
+	// True if fewer entries than neighbors are below the user's entry, also with fill.
 	NeighborsClippedBelow bool `json:"neighbors_clipped_below"`
 	// The percentage of entries that are strictly worse than the user's: 99 for the best of 100 different
 	// scores.
@@ -1309,13 +1309,16 @@ type GetUserScoreQuery struct {
 	// "attribute:value", such as gender:F: ranks the users whose latest result with this attribute has
 	// this value. In REST queries, repeat this parameter for a crossed division.
 	Division []string `json:"division,omitempty"`
+	// If true, and if fewer entries than neighbors are on one side of the user, more are listed on the
+	// other side: twice neighbors in all, or all entries of a smaller ranking.
+	Fill bool `json:"fill,omitempty"`
 	// If true, the answer and each neighbor have match_id, metadata and divisions.
 	IncludeMetadata bool `json:"include_metadata,omitempty"`
 	// If true, the answer and each neighbor have the profile of their user.
 	IncludeProfile bool `json:"include_profile,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `json:"method,omitempty"`
-	// The number of entries on each side of the user, 0 to 50; 4 if absent.
+	// The number of entries on each side of the user, 0 to 50; 4 if absent. See fill.
 	Neighbors *int64 `json:"neighbors,omitempty"`
 	// The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
 	// current season.

@@ -2956,7 +2956,7 @@ type GetUserScoreRequest struct {
 	Division string `protobuf:"bytes,4,opt,name=division,proto3" json:"division,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `protobuf:"bytes,5,opt,name=method,proto3" json:"method,omitempty"`
-	// The number of entries on each side of the user, 0 to 50; 4 if absent.
+	// The number of entries on each side of the user, 0 to 50; 4 if absent. See fill.
 	Neighbors *int32 `protobuf:"varint,6,opt,name=neighbors,proto3,oneof" json:"neighbors,omitempty"`
 	// If true, the answer and each neighbor have match_id, metadata and divisions.
 	IncludeMetadata bool `protobuf:"varint,7,opt,name=include_metadata,proto3" json:"include_metadata,omitempty"`
@@ -2964,6 +2964,9 @@ type GetUserScoreRequest struct {
 	ToRank *int64 `protobuf:"varint,8,opt,name=to_rank,proto3,oneof" json:"to_rank,omitempty"`
 	// If true, the answer and each neighbor have the profile of their user.
 	IncludeProfile bool `protobuf:"varint,9,opt,name=include_profile,proto3" json:"include_profile,omitempty"`
+	// If true, and if fewer entries than neighbors are on one side of the user, more are listed on the other
+	// side: twice neighbors in all, or all entries of a smaller ranking.
+	Fill bool `protobuf:"varint,10,opt,name=fill,proto3" json:"fill,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3059,6 +3062,13 @@ func (x *GetUserScoreRequest) GetToRank() int64 {
 func (x *GetUserScoreRequest) GetIncludeProfile() bool {
 	if x != nil {
 		return x.IncludeProfile
+	}
+	return false
+}
+
+func (x *GetUserScoreRequest) GetFill() bool {
+	if x != nil {
+		return x.Fill
 	}
 	return false
 }
@@ -5681,9 +5691,9 @@ type GetUserScoreResponse_UserScore struct {
 	TieBreakers []int64 `protobuf:"varint,5,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
 	// The user's entry and the entries directly above and below it, in standing order.
 	Neighbors []*Entry `protobuf:"bytes,6,rep,name=neighbors,proto3" json:"neighbors,omitempty"`
-	// True if fewer entries than requested are above the user's entry.
+	// True if fewer entries than neighbors are above the user's entry, also with fill.
 	NeighborsClippedAbove bool `protobuf:"varint,7,opt,name=neighbors_clipped_above,proto3" json:"neighbors_clipped_above,omitempty"`
-	// True if fewer entries than requested are below the user's entry.
+	// True if fewer entries than neighbors are below the user's entry, also with fill.
 	NeighborsClippedBelow bool `protobuf:"varint,8,opt,name=neighbors_clipped_below,proto3" json:"neighbors_clipped_below,omitempty"`
 	// The percentage of entries that are strictly worse than the user's: 99 for the
 	// best of 100 different scores.
@@ -7137,7 +7147,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"_max_score\"]\n" +
 	"\x12ListScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
-	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xf6\x02\n" +
+	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\x8a\x03\n" +
 	"\x13GetUserScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x16\n" +
@@ -7147,7 +7157,9 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tneighbors\x18\x06 \x01(\x05B\v\x9a\xb5\x18\a\x10\x00\x1822\x014H\x00R\tneighbors\x88\x01\x01\x12*\n" +
 	"\x10include_metadata\x18\a \x01(\bR\x10include_metadata\x12%\n" +
 	"\ato_rank\x18\b \x01(\x03B\x06\x9a\xb5\x18\x02\x10\x01H\x01R\ato_rank\x88\x01\x01\x12(\n" +
-	"\x0finclude_profile\x18\t \x01(\bR\x0finclude_profile\x12\x1c\n" +
+	"\x0finclude_profile\x18\t \x01(\bR\x0finclude_profile\x12\x12\n" +
+	"\x04fill\x18\n" +
+	" \x01(\bR\x04fill\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\f\n" +
 	"\n" +
 	"_neighborsB\n" +

@@ -216,7 +216,7 @@ func TestReadsWithoutTheIndex(t *testing.T) {
 	h.checkAnswers(map[string]string{
 		"a list": "degraded", "a list from a position": "503 RANK_UNAVAILABLE", "a user": "degraded", "a user with metadata": "degraded",
 		"the worst first": "503 RANK_UNAVAILABLE",
-		"a lookup": "degraded", "statistics": "503 RANK_UNAVAILABLE", "seasons": "degraded", "a user on all boards": "degraded", "a watch": "degraded",
+		"a lookup":        "degraded", "statistics": "503 RANK_UNAVAILABLE", "seasons": "degraded", "a user on all boards": "degraded", "a watch": "degraded",
 	})
 	got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`)
 	if got["status"] != "APPLIED" || got["new_score"] != number(6) || got["rank"] != nil {

@@ -321,6 +321,7 @@ func TestBadQueries(t *testing.T) {
 		{"GET", "/v1/scores?start_rank=2&page_token=x", "start_rank"},
 		{"GET", "/v1/scores?start_rank=2&min_score=1", "start_rank"},
 		{"GET", "/v1/scores?order=asc", "order"},
+		{"GET", "/v1/scores/u?fill=maybe", "fill"},
 		{"GET", "/v1/scores?start_rank=2&order=worst", "start_rank"},
 		{"GET", "/v1/scores?min_score=2&max_score=1", "min_score"},
 		{"GET", "/v1/scores?min_score=NaN", "min_score"},

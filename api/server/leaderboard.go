@@ -56,7 +56,7 @@ type service interface {
 	UserResults(context.Context, *leaderboard.Board, ranking.ResultsQuery) (ranking.ResultsPage, error)
 
 	Page(context.Context, ranking.PageQuery) (ranking.Page, error)
-	UserToRank(context.Context, ranking.Query, leaderboard.UserID, int, int64) (ranking.UserPage, error)
+	UserToRank(context.Context, ranking.UserQuery, leaderboard.UserID) (ranking.UserPage, error)
 	Lookup(context.Context, ranking.Query, []leaderboard.UserID) (ranking.LookupPage, error)
 	Search(context.Context, ranking.SearchQuery) (ranking.SearchPage, error)
 	Stats(context.Context, ranking.StatsQuery) (ranking.Stats, error)
@@ -197,7 +197,8 @@ func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) 
 	if req.ToRank != nil && req.GetToRank() < 1 {
 		return nil, &leaderboard.FieldError{Field: "to_rank", Problem: "must be at least 1"}
 	}
-	page, err := s.service.UserToRank(ctx, q, leaderboard.UserID(req.GetUserId()), orDefault(req.Neighbors, defaultNeighbors), req.GetToRank())
+	uq := ranking.UserQuery{Query: q, Neighbors: orDefault(req.Neighbors, defaultNeighbors), Fill: req.GetFill(), ToRank: req.GetToRank()}
+	page, err := s.service.UserToRank(ctx, uq, leaderboard.UserID(req.GetUserId()))
 	if err != nil {
 		return nil, err
 	}

@@ -237,6 +237,7 @@ func TestTopInARangeOfScoresAndOrder(t *testing.T) {
 	if slices.Reverse(worst); !slices.Equal(worst, standings(t, s)) {
 		t.Errorf("top --order worst lists, the best first, %q; want %q", worst, standings(t, s))
 	}
+	checkContains(t, s.ok(t, "rank", "cyd", "--neighbors", "1", "--fill"), "cyd", "bob", "ada")
 	s.fails(t, exitFailure, []string{"order: must be best or worst"}, "top", "--order", "upward")
 	checkContains(t, s.ok(t, "top", "--min-score", "10"), "no entries in this range", "0 in this range")
 	s.fails(t, exitFailure, []string{"min_score"}, "top", "--min-score", "5", "--max-score", "4")

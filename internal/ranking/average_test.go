@@ -43,7 +43,7 @@ func TestDistanceToAnAverage(t *testing.T) {
 	} {
 		f := averageBoard(t, order)
 		for i, user := range []leaderboard.UserID{"a", "c", "e", "nobody"} {
-			page, err := f.UserToRank(t.Context(), ranking.Query{Board: "b"}, user, 0, 1)
+			page, err := f.UserToRank(t.Context(), ranking.UserQuery{Query: ranking.Query{Board: "b"}, ToRank: 1}, user)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -256,3 +256,39 @@ func TestWorstFirstRefuses(t *testing.T) {
 		t.Errorf("the worst first without an index: %v, want ErrRankUnavailable", err)
 	}
 }
+
+func TestNeighborsFill(t *testing.T) {
+	eachNaive(t, func(f *fixture, rng *rand.Rand, q ranking.Query, want *naiveLadder) {
+		f.t.Helper()
+		lines := want.lines(q.Method)
+		for i, line := range lines {
+			if i > 3 && i < len(lines)-4 && rng.IntN(4) > 0 {
+				continue
+			}
+			uq := ranking.UserQuery{Query: q, Neighbors: rng.IntN(8), Fill: true}
+			if rng.IntN(8) == 0 {
+				uq.Neighbors = 50
+			}
+			// The window moves by single steps until it fits.
+			first, end := i-uq.Neighbors, i+uq.Neighbors+1
+			for first < 0 {
+				first, end = first+1, end+1
+			}
+			for end > len(lines) && first > 0 {
+				first, end = first-1, end-1
+			}
+			page, err := f.UserToRank(f.t.Context(), uq, want.rows[i].User)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			if diff := gocmp.Diff(lines[first:min(end, len(lines))], linesOf(page.Neighbors)); diff != "" {
+				f.t.Fatalf("%d neighbors of %q, %+v (-want +got):\n%s", uq.Neighbors, line, q, diff)
+			}
+			current := slices.IndexFunc(page.Neighbors, func(l ranking.Line) bool { return l.Current })
+			if above, below := i < uq.Neighbors, len(lines)-1-i < uq.Neighbors; current != i-first || page.Line.User != want.rows[i].User || page.ClippedAbove != above || page.ClippedBelow != below {
+				f.t.Errorf("%d neighbors of %q, %+v: the user is line %d, clipped above %v and below %v; want %d, %v and %v",
+					uq.Neighbors, line, q, current, page.ClippedAbove, page.ClippedBelow, i-first, above, below)
+			}
+		}
+	})
+}

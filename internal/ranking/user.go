@@ -27,7 +27,7 @@ type UserPage struct {
 	// 100 users with distinct scores.
 	Percentile float64
 	// Neighbors are in standing order and include the user. ClippedAbove and ClippedBelow mean
-	// that the ladder has fewer neighbors above or below the user than requested.
+	// that the ladder has fewer neighbors above or below the user than [UserQuery].Neighbors.
 	Neighbors                  []Line
 	ClippedAbove, ClippedBelow bool
 	// Target is nil if the query has no rank, or if Degraded is true.
@@ -54,15 +54,27 @@ type Target struct {
 // [leaderboard.ErrEntryNotFound].
 func (r *Reader) User(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, details bool) (UserPage, error) {
 	q.Include.Entry = details
-	return r.UserToRank(ctx, q, user, neighbors, 0)
+	return r.UserToRank(ctx, UserQuery{Query: q, Neighbors: neighbors}, user)
 }
 
-// UserToRank is [Reader.User], with the Target for a rank. Unless the rank is 0, a user without an entry
+// UserQuery selects the parts of a [UserPage].
+type UserQuery struct {
+	Query
+	// Neighbors is the number of neighbors on each side, 0 to maxNeighbors. If one side has fewer and Fill
+	// is true, the other side has more, so that there are 2*Neighbors if the ladder has them.
+	Neighbors int
+	Fill      bool
+	// ToRank is the rank of the Target, or 0.
+	ToRank int64
+}
+
+// UserToRank is [Reader.User], with the Target for a rank. Unless ToRank is 0, a user without an entry
 // is no error, but [leaderboard.ErrRankUnavailable] is, if the user has no entry and the rank index cannot
-// answer. The rank must not be negative.
-func (r *Reader) UserToRank(ctx context.Context, q Query, user leaderboard.UserID, neighbors int, rank int64) (UserPage, error) {
-	if neighbors < 0 || neighbors > maxNeighbors {
-		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", maxNeighbors, neighbors)}
+// answer. ToRank must not be negative.
+func (r *Reader) UserToRank(ctx context.Context, uq UserQuery, user leaderboard.UserID) (UserPage, error) {
+	q, rank := uq.Query, uq.ToRank
+	if uq.Neighbors < 0 || uq.Neighbors > maxNeighbors {
+		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", maxNeighbors, uq.Neighbors)}
 	}
 	if err := user.Validate(); err != nil {
 		return UserPage{}, err
@@ -76,7 +88,7 @@ func (r *Reader) UserToRank(ctx context.Context, q Query, user leaderboard.UserI
 	var last *view
 	err = r.read(ctx, b, q, func(v *view) error {
 		last, standing = v, leaderboard.Standing{}
-		page, standing, err = v.user(ctx, user, neighbors)
+		page, standing, err = v.user(ctx, user, &uq)
 		if rank == 0 || err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
 			return err
 		}
@@ -133,16 +145,22 @@ func noEntryError(b *leaderboard.Board, q Query, user leaderboard.UserID) error 
 	return fmt.Errorf("user %q has no entry on %s: %w", user, where, leaderboard.ErrEntryNotFound)
 }
 
-func (v *view) user(ctx context.Context, user leaderboard.UserID, neighbors int) (UserPage, leaderboard.Standing, error) {
-	n, ladderView, err := v.Around(ctx, v.ladder, user, neighbors, neighbors, v.method)
+func (v *view) user(ctx context.Context, user leaderboard.UserID, q *UserQuery) (UserPage, leaderboard.Standing, error) {
+	side := q.Neighbors
+	if q.Fill {
+		side *= 2
+	}
+	n, ladderView, err := v.Around(ctx, v.ladder, user, side, side, v.method)
 	if err != nil {
 		return UserPage{}, leaderboard.Standing{}, err
 	}
-	page := UserPage{About: v.about(ladderView), Neighbors: v.lines(n.Standings)}
-	page.Neighbors[n.Of].Current = true
-	page.Line = page.Neighbors[n.Of]
-	page.ClippedAbove = n.Of < neighbors
-	page.ClippedBelow = len(n.Standings)-1-n.Of < neighbors
+	above, below := n.Of, len(n.Standings)-1-n.Of
+	page := UserPage{About: v.about(ladderView), ClippedAbove: above < q.Neighbors, ClippedBelow: below < q.Neighbors}
+	size := min(2*q.Neighbors+1, len(n.Standings))
+	first := min(max(above-q.Neighbors, 0), len(n.Standings)-size)
+	page.Neighbors = v.lines(n.Standings[first : first+size])
+	page.Neighbors[n.Of-first].Current = true
+	page.Line = page.Neighbors[n.Of-first]
 	page.Percentile = percent(ladderView.Size-n.NotWorse, ladderView.Size)
 	return page, n.Standings[n.Of], nil
 }

@@ -352,7 +352,7 @@ export const parameters: Record<string, readonly string[]> = {
   getBoard: [""],
   getSeason: ["checksum"],
   getStats: ["season", "division", "method", "rank", "score", "buckets"],
-  getUserScore: ["season", "division", "method", "neighbors", "include_metadata", "to_rank", "include_profile"],
+  getUserScore: ["season", "division", "method", "neighbors", "include_metadata", "to_rank", "include_profile", "fill"],
   listBoards: [""],
   listScores: ["season", "division", "method", "limit", "page_token", "start_rank", "include_metadata", "min_score", "max_score", "include_profile", "order"],
   listSeasons: ["limit", "page_token"],

@@ -331,21 +331,23 @@ func rankCommand(app *cli.App) *cobra.Command {
 	var q query
 	var neighbors int32
 	var toRank int64
-	var metadata bool
+	var fill, metadata bool
 	cmd := &cobra.Command{
 		Use: "rank USER", Short: "Show a user's rank and neighbors", Args: cli.Exactly("USER"),
 		Example: `  leaderboard rank ada
   leaderboard rank ada --to-rank 100
+  leaderboard rank ada --neighbors 5 --fill
   leaderboard rank b2014-3416 --board marathon --neighbors 2 --method ordinal`,
 	}
 	q.addFlags(cmd)
 	cmd.Flags().Int32Var(&neighbors, "neighbors", 4, "`number` of entries above and below, 0 to 50")
+	cmd.Flags().BoolVar(&fill, "fill", false, "if fewer entries are on one side, show more on the other side")
 	cmd.Flags().Int64Var(&toRank, "to-rank", 0, "also show how far the user is from this `rank`, even if the user has no entry")
 	cmd.Flags().BoolVar(&metadata, "include-metadata", false, "with -o json: include the match, metadata and divisions of the user")
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req := &pb.GetUserScoreRequest{
 			UserId: args[0], Board: q.board, Season: q.season, Division: q.division, Method: q.method,
-			Neighbors: &neighbors, IncludeMetadata: metadata,
+			Neighbors: &neighbors, Fill: fill, IncludeMetadata: metadata,
 		}
 		if cmd.Flags().Changed("to-rank") {
 			req.ToRank = &toRank

@@ -601,9 +601,9 @@ export type GetUserScoreUserScore = {
   method: string;
   /** The user's entry and the entries directly above and below it, in standing order. */
   neighbors: (Entry)[];
-  /** True if fewer entries than requested are above the user's entry. */
+  /** True if fewer entries than neighbors are above the user's entry, also with fill. */
   neighbors_clipped_above: boolean;
-  /** True if fewer entries than requested are below the user's entry. */
+  /** True if fewer entries than neighbors are below the user's entry, also with fill. */
   neighbors_clipped_below: boolean;
   /** The percentage of entries that are strictly worse than the user's: 99 for the best of 100 different
    * scores. */
@@ -1197,13 +1197,16 @@ export type GetUserScoreQuery = {
   /** "attribute:value", such as gender:F: ranks the users whose latest result with this attribute has
    * this value. In REST queries, repeat this parameter for a crossed division. */
   division?: (string)[];
+  /** If true, and if fewer entries than neighbors are on one side of the user, more are listed on the
+   * other side: twice neighbors in all, or all entries of a smaller ranking. */
+  fill?: boolean;
   /** If true, the answer and each neighbor have match_id, metadata and divisions. */
   include_metadata?: boolean;
   /** If true, the answer and each neighbor have the profile of their user. */
   include_profile?: boolean;
   /** competition (the default), dense or ordinal. */
   method?: "competition" | "dense" | "ordinal";
-  /** The number of entries on each side of the user, 0 to 50; 4 if absent. */
+  /** The number of entries on each side of the user, 0 to 50; 4 if absent. See fill. */
   neighbors?: number;
   /** The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
    * current season. */

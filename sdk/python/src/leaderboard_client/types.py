@@ -533,9 +533,9 @@ class GetUserScoreUserScore(TypedDict):
     method: str
     # The user's entry and the entries directly above and below it, in standing order.
     neighbors: list[Entry]
-    # True if fewer entries than requested are above the user's entry.
+    # True if fewer entries than neighbors are above the user's entry, also with fill.
     neighbors_clipped_above: bool
-    # True if fewer entries than requested are below the user's entry.
+    # True if fewer entries than neighbors are below the user's entry, also with fill.
     neighbors_clipped_below: bool
     # The percentage of entries that are strictly worse than the user's: 99 for the best of 100 different
     # scores.
@@ -1142,13 +1142,16 @@ class GetUserScoreQuery(TypedDict):
     # "attribute:value", such as gender:F: ranks the users whose latest result with this attribute has
     # this value. In REST queries, repeat this parameter for a crossed division.
     division: NotRequired[list[str]]
+    # If true, and if fewer entries than neighbors are on one side of the user, more are listed on the
+    # other side: twice neighbors in all, or all entries of a smaller ranking.
+    fill: NotRequired[bool]
     # If true, the answer and each neighbor have match_id, metadata and divisions.
     include_metadata: NotRequired[bool]
     # If true, the answer and each neighbor have the profile of their user.
     include_profile: NotRequired[bool]
     # competition (the default), dense or ordinal.
     method: NotRequired[Literal["competition", "dense", "ordinal"]]
-    # The number of entries on each side of the user, 0 to 50; 4 if absent.
+    # The number of entries on each side of the user, 0 to 50; 4 if absent. See fill.
     neighbors: NotRequired[int]
     # The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
     # current season.
