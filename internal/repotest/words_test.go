@@ -45,7 +45,7 @@ var retired = []struct {
 	replacement string
 	allow       []string
 }{
-	{"scope", "SeasonKey", []string{"api", "client", "cmd", "test"}},                             // a permission of an API key
+	{"scope", "SeasonKey", []string{"api", "client", "cmd", "test"}},                   // a permission of an API key
 	{"scopes", "SeasonKey", []string{"api", "cmd", "storage/storagetest", "store.go"}}, // the permissions of an API key
 	{"edition editions", "incarnation", nil},
 	{"combiner combiners", "coalesce.Group", nil},
