@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 	"github.com/open-leaderboard/leaderboard/test/cluster"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
@@ -104,6 +105,7 @@ func (l *staleLadder) open() *cql.Store {
 		return err
 	})
 	l.t.Cleanup(func() { must(l.t, s.Close()) })
+	engine.New(s) // s asks it for the accounts of users
 	return s
 }
 

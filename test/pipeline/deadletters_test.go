@@ -14,6 +14,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
@@ -130,11 +131,12 @@ func TestNotificationUpdatesEntryFromStoredResults(t *testing.T) {
 	board := api.Board(t, "noted", sumBoard)
 	s := newStream(t, d)
 
-	store, err := cql.Open(t.Context(), cql.Options{Hosts: d.Cassandra, DataCenter: d.DataCenter, Keyspace: d.Keyspace, Buckets: 4})
+	backend, err := cql.Open(t.Context(), cql.Options{Hosts: d.Cassandra, DataCenter: d.DataCenter, Keyspace: d.Keyspace, Buckets: 4})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
+	defer backend.Close()
+	store := engine.New(backend)
 	b, err := store.Board(t.Context(), leaderboard.BoardID(board))
 	if err != nil {
 		t.Fatal(err)
