@@ -96,7 +96,6 @@ type naiveCheck func(f *fixture, rng *rand.Rand, q ranking.Query, want *naiveLad
 
 // eachNaive checks boards with both orders, with ties, in open and in sealed seasons.
 func eachNaive(t *testing.T, check naiveCheck) {
-	needs.NoRace(t, "one call follows another")
 	rng := rand.New(rand.NewPCG(seed.New(t), 0))
 	for _, b := range rangeBoards()[:3] {
 		t.Run(string(b.ID), func(t *testing.T) {
@@ -140,6 +139,7 @@ func eachNaive(t *testing.T, check naiveCheck) {
 }
 
 func TestWorstFirst(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	eachNaive(t, func(f *fixture, rng *rand.Rand, q ranking.Query, want *naiveLadder) {
 		f.t.Helper()
 		for range 4 {
@@ -258,6 +258,7 @@ func TestWorstFirstRefuses(t *testing.T) {
 }
 
 func TestNeighborsFill(t *testing.T) {
+	needs.NoRace(t, "one call follows another")
 	eachNaive(t, func(f *fixture, rng *rand.Rand, q ranking.Query, want *naiveLadder) {
 		f.t.Helper()
 		lines := want.lines(q.Method)
