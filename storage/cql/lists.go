@@ -31,15 +31,13 @@ func (s *Store) Registers(ctx context.Context, list string, tag []byte) ([]stora
 }
 
 // Swap replaces a register by a lightweight transaction. The transaction needs a quorum of all data
-// centers.
+// centers. Swap creates registers by an UPDATE too: the row that an INSERT makes has a TTL of its own, so it
+// would remain after a value with a shorter TTL expires.
 func (s *Store) Swap(ctx context.Context, list string, old []byte, r storage.Register) (bool, error) {
 	ttl := int(r.TTL / time.Second)
 	q := op{changeRegister, []any{ttl, r.Tag, r.Value, list, r.Key, old}}
-	switch {
-	case r.Value == nil:
+	if r.Value == nil {
 		q = op{removeRegister, []any{list, r.Key, old}}
-	case old == nil:
-		q = op{createRegister, []any{list, r.Key, r.Tag, r.Value, ttl}}
 	}
 	return s.conn.swap(ctx, q, map[string]any{})
 }

@@ -799,6 +799,9 @@ func (m *model) swap(ctx context.Context, q op, _ map[string]any) (bool, error) 
 			continue
 		}
 		want, got := args.take(c[1]), column(table, c[0], nil, cells, nil)
+		if b, ok := want.([]byte); ok && b == nil {
+			want = nil // the driver sends null
+		}
 		if (want == nil) != (got == nil) || want != nil && compareValues(want, got) != 0 {
 			return false, nil
 		}

@@ -105,7 +105,6 @@ const (
 	selectRegister  = `SELECT value FROM registers WHERE list = ? AND key = ?`
 	selectRegisters = `SELECT key, value FROM registers WHERE list = ?`
 	selectTagged    = `SELECT key, value FROM registers WHERE list = ? AND tag = ?`
-	createRegister  = `INSERT INTO registers (list, key, tag, value) VALUES (?, ?, ?, ?) IF NOT EXISTS USING TTL ?`
 	changeRegister  = `UPDATE registers USING TTL ? SET tag = ?, value = ? WHERE list = ? AND key = ? IF value = ?`
 	removeRegister  = `DELETE FROM registers WHERE list = ? AND key = ? IF value = ?`
 )

@@ -164,8 +164,12 @@ func swapOnce(t *testing.T, b storage.Backend) {
 
 func registerExpires(t *testing.T, b storage.Backend) {
 	brief, long := storage.Register{Key: "brief", Value: []byte{1}, TTL: time.Second}, storage.Register{Key: "long", Value: []byte{2}, TTL: time.Hour}
-	for _, r := range []storage.Register{brief, long} {
-		if ok, err := b.Swap(t.Context(), "l", nil, r); !ok || err != nil {
+	created := storage.Register{Key: brief.Key, Value: []byte{3}, TTL: time.Hour}
+	for _, swap := range []struct {
+		old []byte
+		r   storage.Register
+	}{{nil, created}, {created.Value, brief}, {nil, long}} {
+		if ok, err := b.Swap(t.Context(), "l", swap.old, swap.r); !ok || err != nil {
 			t.Fatalf("Swap returned %v, error %v; want true", ok, err)
 		}
 	}
