@@ -2,6 +2,7 @@ package cql
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -125,13 +126,13 @@ func (s *Store) Scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part 
 		}()
 		stopped := false
 		for batch := range batches {
-			for i := 0; i < len(batch) && !stopped; i++ {
+			for i := 0; i < len(batch) && !stopped && ctx.Err() == nil; i++ {
 				if stopped = !yield(batch[i], nil); stopped {
 					cancel()
 				}
 			}
 		}
-		if err != nil && !stopped {
+		if err = cmp.Or(err, ctx.Err()); err != nil && !stopped {
 			yield(leaderboard.Entry{}, err)
 		}
 	}
