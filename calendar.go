@@ -213,22 +213,15 @@ func (c *calendar) parse(id SeasonID) (first time.Time, ok bool) {
 			day := time.Date(year, time.January, 4+7*(n-1), 0, 0, 0, 0, time.UTC)
 			first = day.AddDate(0, 0, 3-(int(day.Weekday())+6)%7)
 		}
-	case Hourly, Every:
-		first, _ = time.Parse(ids[c.kind].layout, string(id))
-		if c.kind == Every && (first.Before(c.from) || !c.first(first).Equal(first)) {
-			return first, false
-		}
-	case Yearly:
-		first, _ = time.Parse(ids[c.kind].layout, string(id))
-		first = c.yearStart.in(first.Year())
 	default:
 		first, _ = time.Parse(ids[c.kind].layout, string(id))
+		if c.kind == Yearly {
+			first = c.yearStart.in(first.Year())
+		}
 	}
-	if c.kind != Hourly && c.kind != Every {
-		first = c.firstDay(first).Add(c.dayStart)
-	}
+	first = c.first(first.Add(c.dayStart))
 	// Reject other spellings of an id, such as 2026W5 for 2026W05.
-	return first, c.year(first) >= 1 && c.id(first) == id
+	return first, !first.Before(c.from) && c.year(first) >= 1 && c.id(first) == id
 }
 
 // maxOffset is greater than every offset from UTC that a time zone has had.

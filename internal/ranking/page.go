@@ -122,18 +122,6 @@ func (v *view) page(ctx context.Context, q PageQuery) (standings []leaderboard.S
 	return standings[:min(len(standings), q.Limit)], more, ladderView, err
 }
 
-// worst returns up to n standings before a sort key and not before a rank key, the worst one first.
-func (v *view) worst(ctx context.Context, before leaderboard.SortKey, first leaderboard.RankKey, n int) ([]leaderboard.Standing, leaderboard.View, error) {
-	standings, _, ladderView, err := v.window(ctx, before, n, 0)
-	slices.Reverse(standings)
-	for i := range standings {
-		if standings[i].Key < first {
-			return standings[:i], ladderView, err
-		}
-	}
-	return standings, ladderView, err
-}
-
 // startKey returns the sort key after which q begins, or before which q begins if Worst is set. The key is
 // empty if q begins at an end of the ladder.
 func (v *view) startKey(q *PageQuery) (leaderboard.SortKey, error) {
@@ -152,17 +140,17 @@ func (v *view) startKey(q *PageQuery) (leaderboard.SortKey, error) {
 	return max(token, start), err
 }
 
-// window returns up to above standings before a sort key, and up to below standings from this key on, as
-// they were at one moment. An empty key follows all standings. split is the number of those before the key.
-func (v *view) window(ctx context.Context, key leaderboard.SortKey, above, below int) (standings []leaderboard.Standing, split int, ladderView leaderboard.View, err error) {
+// worst returns up to n standings before a sort key and not before a rank key, as they were at one moment, the
+// worst one first. An empty sort key follows all standings.
+func (v *view) worst(ctx context.Context, before leaderboard.SortKey, first leaderboard.RankKey, n int) (standings []leaderboard.Standing, ladderView leaderboard.View, err error) {
 	var next []leaderboard.Standing
-	if key == "" {
+	if before == "" {
 		_, ladderView, err = v.Page(ctx, v.ladder, 1, 1, leaderboard.Ordinal)
 	} else {
-		next, ladderView, err = v.PageAfter(ctx, v.ladder, key, 1, leaderboard.Ordinal)
+		next, ladderView, err = v.PageAfter(ctx, v.ladder, before, 1, leaderboard.Ordinal)
 	}
 	if err != nil {
-		return nil, 0, ladderView, err
+		return nil, ladderView, err
 	}
 	end := ladderView.Size // the number of standings before the key, but others may change it before the next read
 	if len(next) > 0 {
@@ -170,22 +158,23 @@ func (v *view) window(ctx context.Context, key leaderboard.SortKey, above, below
 	}
 	const maxSlack = 1 << 16
 	for slack := 0; slack < maxSlack; slack = 2*slack + 16 {
-		position := max(end-int64(above+slack)+1, 1)
-		n := above + max(below, 1) + 2*slack
-		standings, ladderView, err = v.Page(ctx, v.ladder, position, n, v.method)
+		position := max(end-int64(n+slack)+1, 1)
+		limit := n + 1 + 2*slack
+		standings, ladderView, err = v.Page(ctx, v.ladder, position, limit, v.method)
 		if err != nil {
-			return nil, 0, ladderView, err
+			return nil, ladderView, err
 		}
-		split = len(standings)
-		if key != "" {
-			split = sort.Search(split, func(i int) bool { return standings[i].SortKey() >= key })
+		split := len(standings)
+		if before != "" {
+			split = sort.Search(split, func(i int) bool { return standings[i].SortKey() >= before })
 		}
-		if (split >= above || position == 1) && (len(standings)-split >= max(below, 1) || len(standings) < n) {
-			first := max(split-above, 0)
-			return standings[first:min(split+below, len(standings))], split - first, ladderView, nil
+		if (split >= n || position == 1) && (split < len(standings) || len(standings) < limit) {
+			standings = slices.DeleteFunc(standings[max(split-n, 0):split], func(st leaderboard.Standing) bool { return st.Key < first })
+			slices.Reverse(standings)
+			return standings, ladderView, nil
 		}
 	}
-	return nil, 0, ladderView, fmt.Errorf("ranking: %s/%s changed during each read; retry: %w", v.ladder.Board, v.ladder.Season, leaderboard.ErrUnavailable)
+	return nil, ladderView, fmt.Errorf("ranking: %s/%s changed during each read; retry: %w", v.ladder.Board, v.ladder.Season, leaderboard.ErrUnavailable)
 }
 
 func (r *Reader) pageFromStore(ctx context.Context, b *leaderboard.Board, q PageQuery) (Page, error) {
