@@ -73,7 +73,7 @@ func (s *Store) HighestVersion(ctx context.Context, user leaderboard.UserID) (ui
 	return highest, nil
 }
 
-// UseAccounts sets who reads the accounts of users.
+// UseAccounts implements [storage.Users].
 func (s *Store) UseAccounts(a storage.Accounts) { s.accounts = a }
 
 // readAccount returns a user's account for the seasons of a board.
