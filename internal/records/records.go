@@ -1,4 +1,4 @@
-// Package records reads CSV and newline-delimited JSON record by record, in constant
+// Package records reads CSV, newline-delimited JSON and JSON documents record by record, in constant
 // memory.
 package records
 
@@ -14,9 +14,9 @@ import (
 
 const maxBytes = 1 << 20
 
-// Record is one row of CSV or one line of JSON.
+// Record is one row of CSV, one line of JSON, or one object in a JSON document.
 type Record struct {
-	Line int64  // the number of the record's first line; the first line of the input is 1
+	Line int64  // the number of the record's first line, from 1; in JSON documents, the number of the record
 	Raw  []byte // without the line end; valid until the next call of Next
 	// Err is the fault of a malformed record. The caller must then not call Column.
 	Err error
@@ -42,7 +42,7 @@ type Reader interface {
 	Next() (Record, error)
 	// Offset returns the position of the next record in the decompressed input.
 	Offset() int64
-	// Header returns the names of the columns of CSV, and nil for JSON.
+	// Header returns the names of the columns of CSV, or nil.
 	Header() []string
 }
 
@@ -50,8 +50,10 @@ type Reader interface {
 type Options struct {
 	// Name is a file name, whose extension decides the format if Format is empty.
 	Name string
-	// Format is "csv" or "ndjson".
+	// Format is "csv", "ndjson" or "json". JSON documents contain an array of records.
 	Format string
+	// Arrays are the paths of this array, such as data.leaderboard. The first match counts.
+	Arrays []string
 	// Delimiter is by default a tab if Name ends in .tsv or .tsv.gz, and a comma otherwise.
 	Delimiter byte
 }
@@ -85,8 +87,11 @@ func Open(r io.Reader, o Options) (Reader, error) {
 			}
 		}
 	}
-	if format == "ndjson" {
+	switch format {
+	case "ndjson":
 		return newJSONReader(r)
+	case "json":
+		return newDocumentReader(r, o.Arrays)
 	}
 	delimiter := o.Delimiter
 	if delimiter == 0 {

@@ -173,6 +173,69 @@ func TestTruncatedInputIsBroken(t *testing.T) {
 	}
 }
 
+func TestDocumentRecords(t *testing.T) {
+	tests := []struct{ name, input, want string }{
+		{"pages", `{"success":true,"members":[{"a":"x","b":1},{"b":2}],"pages":{"members":[{"a":"no"}]}}` + "\n" + `{"members":[{"a":"y"}]}`, "1 line|x|1; 2 line|-|2; 3 line|y|-"},
+		{"nested", "\xef\xbb\xbf" + `{"code":200,"data":{"list":[1,[{"a":"no"}]],"Rows":[{"a":"x"}]}}`, "1 line|x|-"},
+		{"an array in an array is another one", `[{"members":[{"a":"x"}]}] {"members":[]}`, ""},
+		{"a key as a value", `{"x":"members","y":[{"a":"no"}],"members":[{"a":"members"}]}`, "1 line|members|-"},
+		{"records that are not objects", `{"members":[1,"x",[],null,{"a":"\ud800"},{"a":1}]}`,
+			"1 line|is not a JSON object; 2 line|is not a JSON object; 3 line|is not a JSON object; 4 line|is not a JSON object; 5 line|is not valid UTF-8|-; 6 line|1|-"},
+		{"not UTF-8", "{\"members\":[{\"a\":\"\xff\"},{\"a\":1}]}", "1 line|is not valid UTF-8; 2 line|1|-"},
+		{"no array", `{"data":{"members":[]}}`, "broken: the input has no array at members or data.Rows"},
+		{"empty", " ", "broken: the input has no array at members or data.Rows"},
+		{"truncated", `{"members":[{"a":1},`, "1 line|1|-; broken: the input ends too early (unexpected EOF); it is damaged or incomplete: copy or download it again"},
+		{"truncated record", `{"members":[{"a":`, "broken: the input ends too early (unexpected EOF); it is damaged or incomplete: copy or download it again"},
+		{"truncated after the array", `{"members":[{"a":1}]`, "1 line|1|-; broken: the input ends too early (unexpected EOF); it is damaged or incomplete: copy or download it again"},
+		{"not JSON", `{"members":[{"a":1},x]}`, "1 line|1|-; broken: the input is not JSON after record 2: invalid character 'x' looking for beginning of value"},
+		{"a long record", `{"members":[{"a":1},{"a":"` + strings.Repeat("x", 2*maxBytes) + `"}]}`, "1 line|1|-; broken: record 2, or a value beside it, is longer than 1048576 bytes"},
+		{"a long value", `{"x":"` + strings.Repeat("x", 2*maxBytes) + `","members":[]}`, "broken: record 0, or a value beside it, is longer than 1048576 bytes"},
+		{"deep", strings.Repeat("[", 1000), "broken: the input has more than 100 values inside each other"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r, err := Open(strings.NewReader(tt.input), Options{Format: "json", Arrays: []string{"members", "data.Rows"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, strings.Join(readRows(t, r, "a", "b"), "; ")); diff != "" {
+				t.Errorf("rows (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func FuzzDocument(f *testing.F) {
+	for _, seed := range []string{`{"members":[{"a":1},{"a":{"b":[]}}]}`, `{"data":{"Rows":[{"a":"\ud800"}]}} {"members":[1,null]}`, "[[[", `{"members":{}}`} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, input []byte) {
+		r, err := newDocumentReader(bytes.NewReader(input), []string{"members", "data.Rows"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		last := int64(0)
+		for n := int64(1); ; n++ {
+			rec, err := r.Next()
+			if err != nil {
+				return
+			}
+			if rec.Line != n || r.Offset() <= last || r.Offset() > int64(len(input)) {
+				t.Fatalf("record %d has the number %d and ends at offset %d, want an offset after %d and at most %d", n, rec.Line, r.Offset(), last, len(input))
+			}
+			last = r.Offset()
+			if rec.Err != nil {
+				continue
+			}
+			for _, name := range []string{"a", "a.b", ""} {
+				if c, ok := rec.Column(name); ok && !utf8.ValidString(c.Text) {
+					t.Fatalf("field %q of %q is %q, want valid UTF-8", name, rec.Raw, c.Text)
+				}
+			}
+		}
+	})
+}
+
 type repeatedLine struct {
 	line     string
 	position int

@@ -27,7 +27,7 @@ func newSplitter(r io.Reader, delimiter byte) (*splitter, error) {
 		s.start, s.offset = len(byteOrderMark), int64(len(byteOrderMark))
 	}
 	if s.err != nil && !errors.Is(s.err, io.EOF) {
-		return nil, s.err
+		return nil, &BrokenError{s.err}
 	}
 	return s, nil
 }
