@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/importer"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
@@ -50,7 +51,7 @@ const (
 	exitOK          = 0
 	exitFailure     = 1
 	exitUsage       = 2
-	exitBoards      = 2 // board diff found differences; wrong usage of board diff is exitFailure
+	exitBoards      = 2 // board diff or compare found differences; wrong usage of them is exitFailure
 	exitDifferences = 3 // verify found differences and did not repair all of them
 )
 
@@ -68,7 +69,7 @@ func run(ctx context.Context, app *cli.App, args []string) int {
 	var usage *cli.UsageError
 	_, usageIsFailure := cmd.Annotations[client.UsageIsFailure]
 	switch {
-	case errors.Is(err, client.ErrBoardsDiffer):
+	case errors.Is(err, client.ErrBoardsDiffer), errors.Is(err, importer.ErrBoardDiffers):
 		return exitBoards
 	case errors.As(err, &usage) && !usageIsFailure:
 		return exitUsage

@@ -33,7 +33,7 @@ for your own boards. Most other commands call a running server.`,
 		commands  []*cobra.Command
 	}{
 		{"server", "Server:", []*cobra.Command{demoCommand(app), serveCommand(app), configCommand(app), healthCommand(app), doctorCommand(app), client.ContextCommand(app), versionCommand(app)}},
-		{"scores", "Results and ranks:", append(client.ScoreCommands(app), importer.Command(app))},
+		{"scores", "Results and ranks:", append(client.ScoreCommands(app), importer.Command(app), importer.CompareCommand(app))},
 		{"boards", "Boards and seasons:", client.BoardCommands(app)},
 		{"admin", "Administration:", slices.Concat(client.AdminCommands(app), []*cobra.Command{restoreCommand(app), schemaCommand(app), topicsCommand(app), dlqCommand(app)})},
 	} {

@@ -200,7 +200,7 @@ func TestUnusualValuesAreValid(t *testing.T) {
 func TestForeignVariablesAreIgnored(t *testing.T) {
 	_, err := load(t, "", []string{
 		"LEADERBOARD_SERVICE_HOST=10.0.0.1", "LEADERBOARD_PORT=tcp://10.0.0.1:8080", "LEADERBOARD_PORT_8080_TCP=tcp://10.0.0.1:8080",
-		"LEADERBOARD_SERVER=h:1", "LEADERBOARD_KEY=k", "LEADERBOARD_CA=ca.pem", "LEADERBOARD_TEST_DATA=d",
+		"LEADERBOARD_SERVER=h:1", "LEADERBOARD_KEY=k", "LEADERBOARD_CA=ca.pem", "LEADERBOARD_SOURCE_PASSWORD=p", "LEADERBOARD_TEST_DATA=d",
 	})
 	if err != nil {
 		t.Errorf("Load with variables of other programs = %v, want no error", err)

@@ -15,7 +15,7 @@ import (
 )
 
 // The client commands use these variables, which are not settings of a server.
-var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA", EnvPrefix + "CONTEXT"}
+var clientEnv = []string{EnvPrefix + "SERVER", EnvPrefix + "KEY", EnvPrefix + "CA", EnvPrefix + "CONTEXT", EnvPrefix + "SOURCE_PASSWORD"}
 
 const fileEnv = EnvPrefix + "CONFIG"
 

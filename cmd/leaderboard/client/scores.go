@@ -27,14 +27,15 @@ func AddBoardFlag(cmd *cobra.Command, board *string) {
 	annotate(cmd.Flags(), "board", boardValues)
 }
 
-func addSeasonFlag(cmd *cobra.Command, season *string) {
+// AddSeasonFlag adds the flag --season. Without it, a command uses the current season.
+func AddSeasonFlag(cmd *cobra.Command, season *string) {
 	cmd.Flags().StringVarP(season, "season", "s", "", "`season`: 20261120, 2026W47, 202611, 2026, all, the id of an explicit season, or latest for the newest season with entries (if omitted, the current season)")
 	annotate(cmd.Flags(), "season", seasonValues)
 }
 
 func (q *query) addFlags(cmd *cobra.Command) {
 	AddBoardFlag(cmd, &q.board)
-	addSeasonFlag(cmd, &q.season)
+	AddSeasonFlag(cmd, &q.season)
 	cmd.Flags().FuncP("division", "d", "division, as `attribute:value`, such as gender:F: the users whose latest result with this attribute has this value; repeat the flag for a crossed division (if omitted, overall)", q.addDivision)
 	cmd.Flags().StringVarP(&q.method, "method", "m", "", "`method` of ranking: competition (1-2-2-4), dense (1-2-2-3) or ordinal (1-2-3-4); if omitted, competition")
 	annotate(cmd.Flags(), "division", divisionValues)

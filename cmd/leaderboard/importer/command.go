@@ -1,8 +1,9 @@
-// Package importer imports match results from CSV and newline-delimited JSON into a server. An
-// import can be interrupted and repeated: each result counts once.
+// Package importer imports match results from files and from sorted sets in Redis into a server, and
+// compares boards with them. An import can be interrupted and repeated: each result counts once.
 package importer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,14 +24,10 @@ type options struct {
 	batch, inFlight          int
 	dryRun, yes              bool
 	file                     string // - is stdin
+	from                     string // URL of a sorted set, instead of a file
 }
 
-// Command returns the command import.
-func Command(app *cli.App) *cobra.Command {
-	var o options
-	cmd := &cobra.Command{
-		Use: "import FILE", Short: "Import results from CSV or NDJSON", Args: cli.Exactly("FILE"),
-		Long: `Import match results from a CSV file with a header, or from newline-delimited JSON
+const help = `Import match results from a CSV file with a header, or from newline-delimited JSON
 (NDJSON). The file may be compressed with gzip; - is standard input. Without flags, the
 command reads the columns that "leaderboard export results" writes.
 
@@ -52,18 +49,42 @@ lines and the reasons.
 The command sends several batches of results concurrently. The results of one user
 arrive in the order of the file. With --in-flight 1, all results arrive in this order.
 Use this flag if rows have no time: the time of arrival then decides which user reached
-a score first.`,
+a score first.
+
+With --from, the command reads a sorted set from a Redis server, and changes nothing there.
+The key is the path of the URL: redis://HOST:PORT/KEY, with ?db=N for another database than
+0, and rediss:// for TLS. The password can be in the URL, or in $` + RedisPasswordEnv + `.
+Each member becomes a user with one result, whose score is the score of the member. The
+result's match id is redis:KEY, and its time and its revision are the time of the import.
+If you import the same key again, these results are replaced, so that nothing counts twice.
+
+With --system, the file is the export of another system. docs/migrating.md shows how to get
+these exports, and how to move to this service while the other system still runs.`
+
+// Command returns the command import.
+func Command(app *cli.App) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use: "import (FILE | --from redis://HOST/KEY)", Short: "Import results from a file, or from a sorted set in Redis",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("from") {
+				return cli.Exactly()(cmd, args)
+			}
+			return cli.Exactly("FILE")(cmd, args)
+		},
+		Long: help,
 		Example: `  leaderboard import results.csv --board arena
   leaderboard import boston.csv.gz --board marathon --score finish_s --filter category=run --attribute gender=gender
   leaderboard import races.ndjson --board cup --match race.id --achieved-at date --time-format 02.01.2006
-  zcat events.gz | leaderboard import - --board arena --match event_id --format ndjson`,
+  zcat events.gz | leaderboard import - --board arena --match event_id --format ndjson
+  leaderboard import --from redis://127.0.0.1:6379/arena --board arena
+  leaderboard import record.csv --system nakama --filter leaderboard_id=weekly --board weekly`,
 	}
 	client.AddBoardFlag(cmd, &o.board)
 	f := cmd.Flags()
 	o.addFlags(f)
-	f.StringVar(&o.format, "format", "", "`format`: csv or ndjson (default: from the file's name or content)")
-	cli.Enum(f, "format", "csv", "ndjson")
-	f.StringVar(&o.delimiter, "delimiter", "", "`character` between CSV columns (default: a comma, or a tab for .tsv)")
+	f.StringVar(&o.from, "from", "", "`URL` of a sorted set to read, instead of a file: redis://[USER[:PASSWORD]@]HOST[:PORT]/KEY[?db=N], or rediss:// for TLS")
+	o.addFormatFlags(f, &o.format, &o.delimiter)
 	f.IntVar(&o.batch, "batch", maxBatch, "maximum number of `results` in one call, 1 to 5000")
 	f.IntVar(&o.inFlight, "in-flight", 4, "number of concurrent `calls`, 1 to 64")
 	f.StringVar(&o.rejects, "rejects", "", "`file` for rejected rows (default FILE.rejected.csv)")
@@ -71,7 +92,9 @@ a score first.`,
 	f.BoolVar(&o.dryRun, "dry-run", false, "read and check the rows, but send none")
 	f.BoolVar(&o.yes, "yes", false, "do not ask before rows without match ids are added to a sum or decay board")
 	client.DataCommand(app, cmd, func(ctx context.Context, c *client.Client, args []string) error {
-		o.file = args[0]
+		if len(args) > 0 {
+			o.file = args[0]
+		}
 		return run(ctx, c, o, f)
 	})
 	timeout := f.Lookup("timeout") // a batch takes long
@@ -86,23 +109,38 @@ func (o *options) check() error {
 		return cli.Usagef("--batch %d is not between 1 and %d", o.batch, maxBatch)
 	case o.inFlight < 1 || o.inFlight > 64:
 		return cli.Usagef("--in-flight %d is not between 1 and 64", o.inFlight)
+	case o.from != "" && (o.state != "" || o.format != "" || o.delimiter != ""):
+		return cli.Usagef("--state, --format and --delimiter are for files, so they cannot be combined with --from")
 	case o.file == "-" && o.state != "":
 		return cli.Usagef("--state requires a file, because an import of standard input cannot be continued")
-	case o.format != "" && o.format != "csv" && o.format != "ndjson":
-		return cli.Usagef("--format %q is not one of csv, ndjson", o.format)
-	case len(o.delimiter) > 1 && o.delimiter != `\t`, o.delimiter == `"`, o.delimiter == "\n", o.delimiter == "\r":
-		return cli.Usagef(`--delimiter %q is not a single character, or is a quote or a line end; \t is a tab`, o.delimiter)
+	case o.from == "" && o.file == "":
+		return cli.Usagef("--from is empty; give the URL of a sorted set")
+	case o.from != "" && !isRedisURL(o.from):
+		return cli.Usagef("--from does not begin with redis:// or rediss://; give a file without --from")
+	}
+	if err := checkFormat(o.format, o.delimiter); err != nil {
+		return err
+	}
+	return checkSystem(o.System, o.from, o.format, o.delimiter)
+}
+
+func checkFormat(format, delimiter string) error {
+	switch {
+	case format != "" && format != "csv" && format != "ndjson":
+		return cli.Usagef("--format %q is not one of csv, ndjson", format)
+	case len(delimiter) > 1 && delimiter != `\t`, delimiter == `"`, delimiter == "\n", delimiter == "\r":
+		return cli.Usagef(`--delimiter %q is not a single character, or is a quote or a line end; \t is a tab`, delimiter)
 	}
 	return nil
 }
 
-func (o *options) recordOptions() records.Options {
-	r := records.Options{Name: o.file, Format: o.format}
+func recordOptions(s system, file, format, delimiter string) records.Options {
+	r := records.Options{Name: file, Format: cmp.Or(s.format, format), Arrays: s.arrays}
 	switch {
-	case o.delimiter == `\t`:
+	case delimiter == `\t`:
 		r.Delimiter = '\t'
-	case o.delimiter != "":
-		r.Delimiter = o.delimiter[0]
+	case delimiter != "":
+		r.Delimiter = delimiter[0]
 	}
 	return r
 }
@@ -141,6 +179,9 @@ func (im *importer) stopError(ctx context.Context, err error) error {
 		err = context.Canceled
 	}
 	advice := "run the same command again to continue"
+	if im.from != "" {
+		advice = "run the same command again: it reads the whole set, and each user's result counts once"
+	}
 	if im.file == "-" {
 		advice = "run the import again with the whole input; results that were already sent count once"
 	}

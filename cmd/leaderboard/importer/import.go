@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/pflag"
@@ -47,11 +48,12 @@ type counts struct {
 type importer struct {
 	*client.Client
 	options
-	input       io.ReadCloser
+	input       io.ReadCloser // of a sorted set, nothing can be read
 	records     records.Reader
 	bar         *progressbar.ProgressBar
 	matchPrefix string
-	source      string // source of a linked board, or ""
+	source      string    // source of a linked board, or ""
+	snapshot    time.Time // when the file last changed, or now
 	counts      counts
 	rejects     *rejectFile
 	identity    string // identifies the import in the state file
@@ -69,13 +71,17 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 		return nil, err
 	}
 	im = &importer{Client: c, options: o, source: res.GetBoard().GetSource().GetBoardId()}
-	if err := im.open(ctx, res.GetBoard()); err != nil {
+	open := im.open
+	if im.from != "" {
+		open = im.openRedis
+	}
+	if err := open(ctx, res.GetBoard()); err != nil {
 		return nil, err
 	}
 	im.needMatch = im.matchPrefix == ""
-	if im.records, err = records.Open(io.TeeReader(im.input, im.bar), o.recordOptions()); err != nil {
+	if err := im.openRecords(); err != nil {
 		im.input.Close()
-		return nil, fmt.Errorf("%s: %w", o.file, err)
+		return nil, err
 	}
 	if err := im.bind(flags, res.GetBoard(), im.records.Header()); err != nil {
 		im.input.Close()
@@ -84,11 +90,43 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 	return im, nil
 }
 
+// openRecords sets im.records, unless openRedis has done so.
+func (im *importer) openRecords() error {
+	if im.records != nil {
+		return nil
+	}
+	s, err := systemOf(im.System, im.snapshot)
+	if err != nil {
+		return err
+	}
+	r, err := records.Open(io.TeeReader(im.input, im.bar), recordOptions(s, im.file, im.format, im.delimiter))
+	if err != nil {
+		return fmt.Errorf("%s: %w", im.file, err)
+	}
+	im.records, err = s.read(r)
+	return err
+}
+
+// openRedis opens a sorted set. An import of it has no state file, because a scan of a set that changes
+// cannot be continued later: a second import replaces the results of the first one.
+func (im *importer) openRedis(ctx context.Context, _ *pb.Board) error {
+	set, err := openRedis(ctx, im.App, im.from)
+	if err != nil {
+		return err
+	}
+	im.file, im.matchPrefix = set.url, "redis"
+	im.input, im.bar = set, im.NewBar("importing", set.size, false)
+	im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, "redis.rejected.csv"), warnf: im.Notef}
+	im.records = set.newReader(ctx, time.Now(), im.bar)
+	return nil
+}
+
 func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	im.matchPrefix = im.MatchPrefix
 	if im.file == "-" {
 		im.input, im.bar = io.NopCloser(im.Stdin), im.NewBar("importing", -1, true)
 		im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, "stdin.rejected.csv"), warnf: im.Notef}
+		im.snapshot = time.Now()
 		return nil
 	}
 	file, err := os.Open(im.file)
@@ -101,6 +139,7 @@ func (im *importer) open(ctx context.Context, b *pb.Board) error {
 	}
 	var sum string
 	if err == nil {
+		im.snapshot = info.ModTime()
 		sum, err = im.contentSum(ctx, file, info.Size())
 	}
 	if err != nil {

@@ -35,6 +35,7 @@ type mapping struct {
 	Constants                                []string          // field=value
 	Filters                                  []string          // column=value or column!=value
 	Trim, DecimalComma                       bool
+	System                                   string // whose export the input is, or ""
 
 	usesPoints  bool     // whether results on the board have points, not a score
 	unit        cli.Unit // of the scores in the input
@@ -52,11 +53,7 @@ type condition struct {
 }
 
 func (m *mapping) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&m.User, "user", "user_id", "`column` of the user id")
-	f.StringVar(&m.Score, "score", "", "`column` of the score or points (default score on best, latest and first boards, points on others)")
-	f.StringVar(&m.ScoreFormat, "score-format", "integer", "`format` of scores: integer, as in the API; decimal, in the board's unit: 12.34 or h:mm:ss; or seconds, on boards of ms: 62.500")
-	f.BoolVar(&m.DecimalComma, "decimal-comma", false, "scores have a decimal comma, such as 12,34")
-	f.BoolVar(&m.Trim, "trim", true, "remove spaces, tabs and no-break spaces around values (default true for CSV, except for files of \"leaderboard export results\")")
+	m.addReadFlags(f)
 	f.StringVar(&m.Match, "match", "match_id", "`column` of the match id; if the column is absent, ids are generated from the file's content and the line")
 	f.StringVar(&m.MatchPrefix, "match-prefix", "", "generate match ids from this `text` and the line, instead of from the file's content")
 	f.StringVar(&m.Revision, "revision", "revision", "`column` of the revision")
@@ -65,10 +62,27 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.TimeFormat, "time-format", "rfc3339", "`format` of times: rfc3339 (or a date without a time), unix, unix_ms, or a Go layout such as 2006-01-02 15:04:05")
 	f.StringVar(&m.TimeZone, "time-zone", "UTC", "IANA time `zone` of times without a zone")
 	f.StringToStringVar(&m.Attributes, "attribute", nil, "`name=column` of an attribute; the user's latest attribute places the user, with all results, in a division")
-	f.StringToStringVar(&m.TieBreakers, "tie-breaker", nil, "`name=column` of a tie-breaker of the board")
 	f.StringToStringVar(&m.Metadata, "metadata", nil, "`name=column` of metadata to store with the result")
 	f.StringArrayVar(&m.Constants, "const", nil, "`field=value` for every row: revision=1, achieved_at=…, attributes.gender=F, tie_breakers.wins=1, metadata.source=…")
-	f.StringArrayVar(&m.Filters, "filter", nil, "import only rows with `column=value` or column!=value; if repeated, all filters must match")
+}
+
+// addReadFlags adds the flags for users and their scores.
+func (m *mapping) addReadFlags(f *pflag.FlagSet) {
+	f.StringVar(&m.System, "system", "", "the `system` whose export the file is: nakama (the table leaderboard_record as CSV), playfab or podium (JSON, as their APIs answer)")
+	cli.Enum(f, "system", systemNames...)
+	f.StringVar(&m.User, "user", "user_id", "`column` of the user id")
+	f.StringVar(&m.Score, "score", "", "`column` of the score or points (default score on best, latest and first boards, points on others)")
+	f.StringVar(&m.ScoreFormat, "score-format", "integer", "`format` of scores: integer, as in the API; decimal, in the board's unit: 12.34 or h:mm:ss; or seconds, on boards of ms: 62.500")
+	f.BoolVar(&m.DecimalComma, "decimal-comma", false, "scores have a decimal comma, such as 12,34")
+	f.BoolVar(&m.Trim, "trim", true, "remove spaces, tabs and no-break spaces around values (default true for CSV, except for files of \"leaderboard export results\")")
+	f.StringToStringVar(&m.TieBreakers, "tie-breaker", nil, "`name=column` of a tie-breaker of the board")
+	f.StringArrayVar(&m.Filters, "filter", nil, "read only rows with `column=value` or column!=value; if repeated, all filters must match")
+}
+
+func (m *mapping) addFormatFlags(f *pflag.FlagSet, format, delimiter *string) {
+	f.StringVar(format, "format", "", "`format`: csv or ndjson (default: from the file's name or content)")
+	cli.Enum(f, "format", "csv", "ndjson")
+	f.StringVar(delimiter, "delimiter", "", "`character` between CSV columns (default: a comma, or a tab for .tsv)")
 }
 
 // bind completes m with the rules of a board. It returns an error for an unknown column or
