@@ -62,7 +62,11 @@ func (gw *gateway) writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.
 
 func writeError(w http.ResponseWriter, err error) {
 	s := status.Convert(err)
-	h := w.Header()
+	setErrorHeaders(w.Header(), s)
+	writeErrorBody(w, restStatus(s), err)
+}
+
+func setErrorHeaders(h http.Header, s *status.Status) {
 	if s.Code() == codes.Unauthenticated {
 		h.Set("WWW-Authenticate", "Bearer")
 	}
@@ -71,7 +75,6 @@ func writeError(w http.ResponseWriter, err error) {
 			h.Set("Retry-After", strconv.Itoa(int(math.Ceil(max(1, retry.RetryDelay.AsDuration().Seconds())))))
 		}
 	}
-	writeErrorBody(w, restStatus(s), err)
 }
 
 func restStatus(s *status.Status) int {

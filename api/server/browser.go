@@ -12,14 +12,18 @@ import (
 
 const anyOrigin = "*"
 
+// crossOriginPaths begin the paths that pages of other origins may read.
+var crossOriginPaths = append([]string{"/v1/", "/openapi"}, rpcPrefixes...)
+
 // newCORS returns the CORS rules for pages of the given origins. The rules allow no cookies: a page
 // sends its key in the Authorization header.
 func newCORS(origins []string) *cors.Cors {
 	return cors.New(cors.Options{
 		AllowedOrigins: origins,
 		AllowedMethods: []string{http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete},
-		AllowedHeaders: []string{"Authorization", "Cache-Control", "Content-Type", "Last-Event-ID", "Traceparent", "Tracestate", "X-Request-Id"},
-		ExposedHeaders: []string{"Retry-After", "X-Request-Id"},
+		AllowedHeaders: []string{"Authorization", "Cache-Control", "Content-Type", "Last-Event-ID", "Traceparent", "Tracestate", "X-Request-Id",
+			"Connect-Protocol-Version", "Connect-Timeout-Ms", "Grpc-Timeout", "X-Grpc-Web", "X-User-Agent"},
+		ExposedHeaders: []string{"Retry-After", "X-Request-Id", "Grpc-Status", "Grpc-Message", "Grpc-Status-Details-Bin"},
 		MaxAge:         600,
 	})
 }
@@ -30,7 +34,9 @@ func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, er
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range origins {
 		if origin == anyOrigin {
-			protection.AddInsecureBypassPattern("/v1/")
+			for _, path := range append([]string{"/v1/"}, rpcPrefixes...) {
+				protection.AddInsecureBypassPattern(path)
+			}
 			continue
 		}
 		if err := protection.AddTrustedOrigin(origin); err != nil {

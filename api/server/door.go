@@ -11,6 +11,7 @@ import (
 	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
@@ -28,6 +29,7 @@ type door struct {
 	ownUser  bool // see leaderboard.v1.Door
 	input    protoreflect.MessageDescriptor
 	streams  bool
+	readOnly bool                  // the method changes nothing
 	http     *annotations.HttpRule // nil if the method has no REST form
 }
 
@@ -74,6 +76,7 @@ func newDoor(m protoreflect.MethodDescriptor) *door {
 		method: fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()), name: string(m.Name()), scope: auth.Nobody,
 		reach: cmp.Or(options.GetReach(), pb.Door_EVERY_BOARD), maxBytes: cmp.Or(int(options.GetMaxBytes()), maxBodyBytes), watch: options.GetWatch(), ownUser: options.GetOwnUser(),
 		input: m.Input(), streams: m.IsStreamingServer(), http: rule,
+		readOnly: m.Options().(*descriptorpb.MethodOptions).GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS,
 	}
 	switch options.GetScope() {
 	case pb.Door_READ:

@@ -266,6 +266,7 @@ func TestCORS(t *testing.T) {
 	closed, _ := newHarness(t, Options{PublicRead: true}).onSockets()
 	all, _ := newHarness(t, Options{PublicRead: true, CORSOrigins: []string{"*"}}).onSockets()
 	preflight := []string{"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,cache-control,content-type,last-event-id,traceparent,tracestate,x-request-id"}
+	connectPreflight := []string{"Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,connect-protocol-version,connect-timeout-ms,content-type,grpc-timeout,x-grpc-web,x-user-agent"}
 	for _, tt := range []struct {
 		server, origin, allowed string
 		post                    int
@@ -293,6 +294,18 @@ func TestCORS(t *testing.T) {
 		post, _ := request(t, "POST", "http://"+tt.server+"/v1/scores", `{"user_id":"u","points":1}`, "Origin", tt.origin, "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain")
 		if post.StatusCode != tt.post {
 			t.Errorf("%s: a submit without a key returns %s, want %d", name, post.Status, tt.post)
+		}
+		const list = "/leaderboard.v1.LeaderboardService/ListScores"
+		pre, _ = request(t, "OPTIONS", "http://"+tt.server+list, "", append(slices.Clone(connectPreflight), "Origin", tt.origin)...)
+		if got := pre.Header.Get("Access-Control-Allow-Origin"); got != tt.allowed {
+			t.Errorf("%s: the preflight of Connect and gRPC-Web allows the origin %q, want %q", name, got, tt.allowed)
+		}
+		rpc, _ := request(t, "POST", "http://"+tt.server+list, "\x00\x00\x00\x00\x00", "Origin", tt.origin, "Sec-Fetch-Site", "cross-site", "Content-Type", "application/grpc-web")
+		if want := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[tt.allowed != ""]; rpc.StatusCode != want || rpc.Header.Get("Access-Control-Allow-Origin") != tt.allowed {
+			t.Errorf("%s: a read over gRPC-Web returns %s and allows the origin %q, want %d and %q", name, rpc.Status, rpc.Header.Get("Access-Control-Allow-Origin"), want, tt.allowed)
+		}
+		if exposed := rpc.Header.Get("Access-Control-Expose-Headers"); tt.allowed != "" && !strings.Contains(exposed, "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin") {
+			t.Errorf("%s: the headers %q are exposed, want the status of gRPC-Web among them", name, exposed)
 		}
 		probe, _ := request(t, "GET", "http://"+tt.server+"/metrics", "", "Origin", tt.origin)
 		if got := probe.Header.Get("Access-Control-Allow-Origin"); got != "" {
@@ -431,6 +444,9 @@ func TestPublicReadsMayBeCached(t *testing.T) {
 		want                       string
 	}{
 		{"a public read", rest, "GET", "/v1/scores", nil, want},
+		{"a public read over Connect", rest, "GET", "/leaderboard.v1.LeaderboardService/ListScores?encoding=json&message={}", nil, want},
+		{"an error over Connect", rest, "GET", "/leaderboard.v1.LeaderboardService/ListScores?encoding=json&message={", nil, "no-store"},
+		{"a read over Connect with a key", rest, "GET", "/leaderboard.v1.LeaderboardService/ListScores?encoding=json&message={}", []string{"Authorization", key}, "no-store"},
 		{"a read with a key", rest, "GET", "/v1/scores", []string{"Authorization", key}, "no-store"},
 		{"a read with a wrong key", rest, "GET", "/v1/scores", []string{"Authorization", "Bearer x"}, "no-store"},
 		{"an error", rest, "GET", "/v1/scores?season=nonsense", nil, "no-store"},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -24,10 +23,9 @@ import (
 // interceptors return this error.
 type gateway struct {
 	*runtime.ServeMux
-	admission    func(ctx context.Context, authorization []string, d *door) *admission
-	startReceive func(context.Context, *admission) (limit time.Duration, release func(), err error)
-	routes       map[string]*route // by HTTP method and path pattern
-	gzip         func(http.Handler) http.HandlerFunc
+	api    *Server
+	routes map[string]*route // by HTTP method and path pattern
+	gzip   func(http.Handler) http.HandlerFunc
 }
 
 type route struct {
@@ -44,7 +42,7 @@ type route struct {
 }
 
 func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, error) {
-	gw := &gateway{admission: s.admit, startReceive: s.startReceive, routes: map[string]*route{}, gzip: newGzip()}
+	gw := &gateway{api: s, routes: map[string]*route{}, gzip: newGzip()}
 	middlewares := []runtime.Middleware{gw.admit}
 	if tracer := s.options.TracerProvider; tracer != nil {
 		middlewares = append([]runtime.Middleware{gw.traceMiddleware(tracer)}, middlewares...)
@@ -180,7 +178,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	route := gw.routeFinder()
 	return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 		rt := route(r)
-		a := gw.admission(r.Context(), r.Header["Authorization"], rt.door)
+		a := gw.api.admit(r.Context(), r.Header["Authorization"], rt.door)
 		a.request = requestID(r.Header.Values(requestIDHeader))
 		w.Header().Set(requestIDHeader, a.request)
 		connection := http.NewResponseController(w)
@@ -217,26 +215,15 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 	}
 }
 
-// read checks the query, and reads the body within the time that startReceive allows. It ignores
-// errors of the ResponseController, as boundUnreadBody does.
+// read checks the query, and reads the body.
 func (gw *gateway) read(a *admission, rt *route, w http.ResponseWriter, r *http.Request, params map[string]string) (*body, error) {
 	if rt.body == nil {
 		return rt.read(w, r, params)
 	}
-	connection := http.NewResponseController(w)
-	// boundUnreadBody has set a read deadline. startReceive may wait until after this deadline. Over
-	// HTTP/2, a deadline that passes closes the body.
-	_ = connection.SetReadDeadline(time.Time{})
-	limit, release, err := gw.startReceive(r.Context(), a)
-	if err != nil {
-		boundUnreadBody(w, r)
-		return nil, err
-	}
-	defer release()
-	_ = connection.SetReadDeadline(time.Now().Add(limit))
-	b, err := rt.read(w, r, params)
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = slowMessageError(limit)
-	}
+	var b *body
+	err := gw.api.receiveBody(a, w, r, func() (err error) {
+		b, err = rt.read(w, r, params)
+		return err
+	})
 	return b, err
 }

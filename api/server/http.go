@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -180,7 +181,7 @@ func (s *Server) setHeaders(h http.Header, r *http.Request) {
 	}
 }
 
-func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
+func (s *Server) newHandler(gw *gateway, rpcs map[string]*rpcHandler) (http.Handler, error) {
 	// A web page can make a browser on this machine send requests to an insecure server.
 	// crossOrigin refuses writes from pages of other origins. With DNS rebinding, a page has the
 	// server's origin. The check of the Host header refuses these requests, because the header
@@ -204,7 +205,12 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		}
 		r = r.WithContext(peer.NewContext(r.Context(), s.httpPeer(r)))
 		// http.ServeMux removes ".." and "//", but a path under /v1/ may have an id such as "a//b".
-		if !strings.HasPrefix(r.URL.Path, "/v1/") {
+		rest := strings.HasPrefix(r.URL.Path, "/v1/")
+		var rpc *rpcHandler
+		if !rest {
+			rpc = rpcs[r.URL.Path]
+		}
+		if !rest && rpc == nil {
 			if !isProbe(r) {
 				if a := s.admit(r.Context(), r.Header["Authorization"], &door{scope: auth.Public}); a.refusal != nil {
 					writeError(w, toStatus(a.refusal))
@@ -217,6 +223,10 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 		if s.isPublicRead(r) {
 			w.cacheControl = s.options.PublicCacheControl
 		}
+		if rpc != nil {
+			rpc.ServeHTTP(w, r)
+			return
+		}
 		gw.ServeHTTP(w, r)
 	})
 	if len(s.options.CORSOrigins) == 0 {
@@ -224,7 +234,7 @@ func (s *Server) newHandler(gw *gateway) (http.Handler, error) {
 	}
 	withCORS := newCORS(s.options.CORSOrigins).Handler(handler)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, "/v1/") || strings.HasPrefix(r.URL.Path, "/openapi") {
+		if slices.ContainsFunc(crossOriginPaths, func(p string) bool { return strings.HasPrefix(r.URL.Path, p) }) {
 			withCORS.ServeHTTP(w, r)
 			return
 		}

@@ -2,7 +2,11 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -66,6 +70,45 @@ func (s *Server) receive(ctx context.Context, raw *rawMessage, recv func(any) er
 	case <-timer.C:
 		return slowMessageError(limit)
 	}
+}
+
+// receiveBody calls read, which reads the body of r within the time that startReceive allows. It ignores
+// errors of the ResponseController, as boundUnreadBody does.
+func (s *Server) receiveBody(a *admission, w http.ResponseWriter, r *http.Request, read func() error) error {
+	connection := http.NewResponseController(w)
+	// boundUnreadBody has set a read deadline. startReceive may wait until after this deadline. Over
+	// HTTP/2, a deadline that passes closes the body.
+	_ = connection.SetReadDeadline(time.Time{})
+	limit, release, err := s.startReceive(r.Context(), a)
+	if err != nil {
+		boundUnreadBody(w, r)
+		return err
+	}
+	defer release()
+	_ = connection.SetReadDeadline(time.Now().Add(limit))
+	if err = read(); errors.Is(err, os.ErrDeadlineExceeded) {
+		err = slowMessageError(limit)
+	}
+	return err
+}
+
+// readBody returns a body of at most limit bytes.
+func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, bodyTooLarge(limit)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, err
+	case err != nil:
+		return nil, errBodyEndedEarly
+	}
+	return data, nil
+}
+
+func bodyTooLarge(limit int) error {
+	return newStatus(codes.OutOfRange, fmt.Sprintf("the body is longer than the %d bytes that are allowed", limit), errorInfo(pb.Error_BODY_TOO_LARGE))
 }
 
 // slowMessageError is the error for a message or body that arrived too slowly. Over REST, the status is

@@ -3,25 +3,21 @@ package server
 import (
 	"bytes"
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/open-leaderboard/leaderboard"
-	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/api/restjson"
 )
 
@@ -41,17 +37,9 @@ func (rt *route) read(w http.ResponseWriter, r *http.Request, params map[string]
 	if rt.body == nil {
 		return &body{}, discardBody(w, r)
 	}
-	limit := rt.maxBytes
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
-		return nil, newStatus(codes.OutOfRange, fmt.Sprintf("the body is longer than the %d bytes that are allowed", limit), errorInfo(pb.Error_BODY_TOO_LARGE))
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil, err
-	}
+	data, err := readBody(w, r, rt.maxBytes)
 	if err != nil {
-		return nil, errBodyEndedEarly
+		return nil, err
 	}
 	b := &body{message: rt.body.New().Interface()}
 	b.Reset(data)

@@ -1,5 +1,5 @@
-// Package server serves the leaderboard over gRPC and, through an in-process gateway, over REST.
-// Calls of both kinds pass the same interceptors, which handle credentials, limits, deadlines,
+// Package server serves the leaderboard over gRPC and, through an in-process connection, over REST,
+// Connect and gRPC-Web. All calls pass the same interceptors, which handle credentials, limits, deadlines,
 // metrics and errors. Handlers only translate between messages and the service.
 package server
 
@@ -140,7 +140,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Server answers gRPC and REST.
+// Server answers gRPC, REST, Connect and gRPC-Web.
 type Server struct {
 	pb.UnimplementedLeaderboardServiceServer
 	pb.UnimplementedAdminServiceServer
@@ -195,6 +195,7 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 		pb.RegisterAdminServiceServer(boardRegistrar{registrar, s}, s)
 	}
 	healthpb.RegisterHealthServer(network, health{Server: s})
+	healthpb.RegisterHealthServer(local, health{Server: s})
 	if !s.options.NoReflection {
 		reflection.Register(network)
 	}
@@ -203,7 +204,11 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	if err != nil {
 		return nil, fmt.Errorf("server: gateway: %w", err)
 	}
-	if s.handler, err = s.newHandler(gw); err != nil {
+	rpcs, err := s.newRPCHandlers(local)
+	if err == nil {
+		s.handler, err = s.newHandler(gw, rpcs)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	return s, nil
@@ -240,7 +245,7 @@ func (s *Server) grpcOptions(unary []grpc.UnaryServerInterceptor, stream []grpc.
 // Drain makes the server close each HTTP connection after its next answer.
 func (s *Server) Drain() { s.draining.Store(true) }
 
-// Handler returns the HTTP handler of REST, the probes, the metrics and the web page.
+// Handler returns the HTTP handler of REST, Connect, gRPC-Web, the probes, the metrics and the web page.
 func (s *Server) Handler() http.Handler { return s.handler }
 
 // Serve answers REST on rest and gRPC on grpcListener, until ctx is done or a listener fails. Serve

@@ -32,7 +32,7 @@ func traceGRPC(provider trace.TracerProvider) grpc.ServerOption {
 // traceMiddleware begins a span for each REST request. The span has the route instead of the path,
 // because the path may name a user.
 func (gw *gateway) traceMiddleware(provider trace.TracerProvider) runtime.Middleware {
-	tracer := provider.Tracer(observe.Instrumentation)
+	tracer := newTracer(provider)
 	return func(next runtime.HandlerFunc) runtime.HandlerFunc {
 		route := gw.routeFinder()
 		return func(w http.ResponseWriter, r *http.Request, params map[string]string) {
@@ -41,13 +41,23 @@ func (gw *gateway) traceMiddleware(provider trace.TracerProvider) runtime.Middle
 				next(w, r, params)
 				return
 			}
-			ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
-			ctx, span := tracer.Start(ctx, r.Method+" "+rt.path, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
-				attribute.String("http.request.method", r.Method), attribute.String("http.route", rt.path), attribute.String("rpc.method", rt.method[1:])))
+			r, span := startSpan(tracer, r, rt.door, rt.path)
 			defer span.End()
-			next(w, r.WithContext(ctx), params)
+			next(w, r, params)
 		}
 	}
+}
+
+func newTracer(provider trace.TracerProvider) trace.Tracer {
+	return provider.Tracer(observe.Instrumentation)
+}
+
+// startSpan begins the span of a request over HTTP, and adds it to the request's context.
+func startSpan(tracer trace.Tracer, r *http.Request, d *door, route string) (*http.Request, trace.Span) {
+	ctx := propagation.TraceContext{}.Extract(r.Context(), propagation.HeaderCarrier(r.Header))
+	ctx, span := tracer.Start(ctx, r.Method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithAttributes(
+		attribute.String("http.request.method", r.Method), attribute.String("http.route", route), attribute.String("rpc.method", d.method[1:])))
+	return r.WithContext(ctx), span
 }
 
 func describeSpan(span trace.Span, code codes.Code, request string) {

@@ -56,16 +56,19 @@ func TestCallHasOneTrace(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	retract := func() {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.http.URL+"/v1/boards/default/results/mallory/m1:retract", strings.NewReader(`{}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		req.Header.Set("Authorization", "Bearer "+h.keys["submit"])
-		req.Header.Set("Traceparent", traceparent)
-		req.Header.Set("X-Request-Id", "ticket-1")
-		if a := h.send(req); a.status != http.StatusOK {
-			t.Errorf("retract: %d %s, want 200", a.status, a.raw)
+	retract := func(path, body string) func() {
+		return func() {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, h.http.URL+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+h.keys["submit"])
+			req.Header.Set("Traceparent", traceparent)
+			req.Header.Set("X-Request-Id", "ticket-1")
+			req.Header.Set("Content-Type", "application/json")
+			if a := h.send(req); a.status != http.StatusOK {
+				t.Errorf("retract: %d %s, want 200", a.status, a.raw)
+			}
 		}
 	}
 	for _, tt := range []struct {
@@ -73,7 +76,8 @@ func TestCallHasOneTrace(t *testing.T) {
 		send func()
 	}{
 		{"leaderboard.v1.LeaderboardService/SubmitScore", submit},
-		{"POST /v1/boards/{board}/results/{user_id}/{match_id}:retract", retract},
+		{"POST /v1/boards/{board}/results/{user_id}/{match_id}:retract", retract("/v1/boards/default/results/mallory/m1:retract", `{}`)},
+		{"POST " + pb.LeaderboardService_RetractResult_FullMethodName, retract(pb.LeaderboardService_RetractResult_FullMethodName, `{"board":"default","user_id":"mallory","match_id":"m1","revision":9}`)},
 	} {
 		call := tt.call
 		spans.Reset()

@@ -156,18 +156,24 @@ func (s *Server) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardSe
 }
 
 // sharedMessage is a message for many streams. It is encoded once for all streams over gRPC, and once
-// for all streams over REST.
+// for all streams over REST. Streams over Connect and gRPC-Web use the encodings protobuf and json.
 type sharedMessage struct {
 	*pb.WatchScoresResponse
 	protobuf func() ([]byte, error)
+	json     func() ([]byte, error)
 	event    func() ([]byte, error) // a server-sent event without its final newlines
 }
 
 func encodeOnce(page *ranking.Page) any {
 	m := &pb.WatchScoresResponse{EventId: eventID(page), Data: fromPage(&page.About, page.Lines)}
-	return &sharedMessage{m, sync.OnceValues(func() ([]byte, error) { return proto.Marshal(m) }), sync.OnceValues(func() ([]byte, error) {
-		return restjson.Append(fmt.Appendf(nil, "id: %s\ndata: ", m.EventId), m.Data)
-	})}
+	return &sharedMessage{
+		WatchScoresResponse: m,
+		protobuf:            sync.OnceValues(func() ([]byte, error) { return proto.Marshal(m) }),
+		json:                sync.OnceValues(func() ([]byte, error) { return restjson.Append(nil, m) }),
+		event: sync.OnceValues(func() ([]byte, error) {
+			return restjson.Append(fmt.Appendf(nil, "id: %s\ndata: ", m.EventId), m.Data)
+		}),
+	}
 }
 
 // eventID returns the id of an event: the time of the last change, in microseconds.

@@ -234,6 +234,7 @@ func TestDriversHaveOnePlace(t *testing.T) {
 		"github.com/IBM/sarama":         {code: []string{"consumer", "producer", "internal/kafka", "test"}},
 		"google.golang.org/grpc":        {code: []string{"api", "cmd", "test"}},
 		"github.com/grpc-ecosystem":     {code: []string{"api"}},
+		"connectrpc.com":                {code: []string{"api"}},
 		// fake brokers; tests of cmd run "leaderboard topics" with them
 		"github.com/twmb/franz-go": {tests: []string{"consumer", "producer", "internal/kafka", "test", "cmd/leaderboard"}},
 		// faults of the network, and linearizability checks of recorded operations
