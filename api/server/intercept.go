@@ -239,7 +239,7 @@ func newMetrics(reg prometheus.Registerer, log *slog.Logger, logCalls bool) *met
 		level: level,
 		seconds: f.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "leaderboard", Subsystem: "api", Name: "call_seconds",
-			Help:    "Time to answer a call over gRPC or REST, by method and gRPC code.",
+			Help:    "Time to answer a call over gRPC, REST, Connect or gRPC-Web, by method and gRPC code.",
 			Buckets: observe.SecondsBuckets(),
 		}, []string{"method", "code"}),
 		running: f.NewGaugeVec(prometheus.GaugeOpts{
