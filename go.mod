@@ -6,6 +6,7 @@ toolchain go1.26.8
 
 require (
 	charm.land/bubbletea/v2 v2.1.1
+	connectrpc.com/connect v1.20.0
 	github.com/IBM/sarama v1.61.1
 	github.com/Shopify/toxiproxy/v2 v2.5.0
 	github.com/alicebob/miniredis/v2 v2.40.0
@@ -59,7 +60,6 @@ require (
 )
 
 require (
-	connectrpc.com/connect v1.20.0 // indirect
 	github.com/DataDog/zstd v1.5.7 // indirect
 	github.com/RaduBerinde/axisds v0.1.0 // indirect
 	github.com/RaduBerinde/btreemap v0.0.0-20250419174037-3d62b7205d54 // indirect
