@@ -482,7 +482,7 @@ func FuzzMetadata(f *testing.F) {
 		case ok && consumer.FormatMetadata(topic, position) != text:
 			t.Errorf("the metadata with the position in %q is %q", text, consumer.FormatMetadata(topic, position))
 		case ok && len(text) > 64:
-			t.Errorf("the metadata %q has %d bytes, want at most 64, as docs/operations.md states", text, len(text))
+			t.Errorf("the metadata %q has %d bytes, want at most 64, as docs/operations/back-ends.md states", text, len(text))
 		}
 	})
 }

@@ -18,10 +18,18 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/monitoring"
 )
 
-const (
-	operations = "../../docs/operations.md"
-	runbook    = "../../docs/runbook.md"
-)
+const runbook = "../../docs/runbook.md"
+
+func operationsPage(name string) string { return filepath.Join("../../docs/operations", name) }
+
+func operationsPages(t *testing.T) []string {
+	t.Helper()
+	pages, err := filepath.Glob(operationsPage("*.md"))
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("found %d pages of operations, error %v; want at least 10", len(pages), err)
+	}
+	return pages
+}
 
 func blocks(t *testing.T, document, language string) []string {
 	t.Helper()
@@ -38,29 +46,29 @@ func blocks(t *testing.T, document, language string) []string {
 }
 
 func TestOperationsCommandsAreKnown(t *testing.T) {
-	for page, least := range map[string]int{operations: 15, runbook: 10} {
-		n := 0
+	n := 0
+	for _, page := range append(operationsPages(t), runbook) {
 		for _, block := range blocks(t, page, "sh") {
 			for line := range strings.Lines(block) {
 				line, _, _ = strings.Cut(line, "|") // a filter of the output
 				args := strings.Fields(line)
-				if args[0] != "leaderboard" {
+				if len(args) == 0 || args[0] != "leaderboard" {
 					continue
 				}
 				n++
 				if r := command(t, "", nil, append(slices.Clone(args[1:]), "--help")...); r.code != exitOK || !strings.Contains(r.stdout, "Usage:") {
-					t.Errorf("%s --help: exit code %d, stderr %s; want the usage", strings.TrimSpace(line), r.code, r.stderr)
+					t.Errorf("%s: %s --help: exit code %d, stderr %s; want the usage", page, strings.TrimSpace(line), r.code, r.stderr)
 				}
 			}
 		}
-		if n < least {
-			t.Errorf("found %d commands in %s, want at least %d", n, page, least)
-		}
+	}
+	if n < 40 {
+		t.Errorf("found %d commands, want at least 40", n)
 	}
 }
 
 func TestOperationsConfiguration(t *testing.T) {
-	yamls := blocks(t, operations, "yaml")
+	yamls := blocks(t, operationsPage("distributed.md"), "yaml")
 	path := filepath.Join(t.TempDir(), "leaderboard.yaml")
 	if err := os.WriteFile(path, []byte(yamls[0]), 0o600); err != nil {
 		t.Fatal(err)
@@ -69,34 +77,27 @@ func TestOperationsConfiguration(t *testing.T) {
 	if r.code != exitOK || !strings.Contains(r.stdout, `"value":"cassandra-1,cassandra-2,cassandra-3"`) {
 		t.Errorf("config with the file of the page: exit code %d, output %s%s; want 0 and the Cassandra hosts", r.code, r.stdout, r.stderr)
 	}
-	text, err := os.ReadFile(operations)
-	if err != nil {
-		t.Fatal(err)
-	}
 	known := []string{cluster.EnvCassandra, cluster.EnvKafka, cluster.EnvRedis, "LEADERBOARD_SERVER", "LEADERBOARD_KEY", "LEADERBOARD_CA"}
 	defaults := config.Default()
 	for _, s := range defaults.Settings() {
 		known = append(known, s.Env)
 	}
-	for _, name := range regexp.MustCompile(`LEADERBOARD_[A-Z_]+`).FindAllString(string(text), -1) {
-		if !slices.Contains(known, name) {
-			t.Errorf("%s names %s, which is not a setting", operations, name)
+	for _, page := range operationsPages(t) {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range regexp.MustCompile(`LEADERBOARD_[A-Z_]+`).FindAllString(string(text), -1) {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s names %s, which is not a setting", page, name)
+			}
 		}
 	}
 }
 
-// The section's commands work as written, in their order.
+// The page's commands work as written, in their order.
 func TestOperationsOfAnEmbeddedServer(t *testing.T) {
-	text, err := os.ReadFile(operations)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, section, _ := strings.Cut(string(text), "\n## The embedded engine\n")
-	section, _, _ = strings.Cut(section, "\n## ")
-	part := filepath.Join(t.TempDir(), "embedded.md")
-	if err := os.WriteFile(part, []byte(section), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	page := operationsPage("embedded.md")
 	data := filepath.Join(t.TempDir(), "data")
 	var s *testServer
 	var environ []string
@@ -119,7 +120,7 @@ func TestOperationsOfAnEmbeddedServer(t *testing.T) {
 	start()
 	run("leaderboard submit ada --points 3 --match m")
 	var commands []string
-	for _, block := range blocks(t, part, "sh") {
+	for _, block := range blocks(t, page, "sh") {
 		for line := range strings.Lines(block) {
 			name := strings.Fields(line)[1]
 			commands = append(commands, name)
@@ -131,7 +132,7 @@ func TestOperationsOfAnEmbeddedServer(t *testing.T) {
 		}
 	}
 	if got := strings.Join(commands, " "); got != "backup restore" {
-		t.Fatalf("the section \"The embedded engine\" has the commands %s, want backup and restore", got)
+		t.Fatalf("%s has the commands %s, want backup and restore", page, got)
 	}
 	start()
 	checkContains(t, run("leaderboard verify"), " 0 differences")
@@ -237,7 +238,8 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 }
 
 func TestOperationsMessages(t *testing.T) {
-	text, err := os.ReadFile(operations)
+	page := operationsPage("watch.md")
+	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +251,7 @@ func TestOperationsMessages(t *testing.T) {
 		}
 	}
 	if len(messages) < 4 {
-		t.Errorf("found %d log messages in %s, want at least 4", len(messages), operations)
+		t.Errorf("found %d log messages in %s, want at least 4", len(messages), page)
 	}
 	var code strings.Builder
 	for _, dir := range []string{"../../internal/ranking", "../../consumer", "../../api/server", "."} {
@@ -270,7 +272,7 @@ func TestOperationsMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !strings.Contains(code.String(), string(quoted)) {
-			t.Errorf("%s names the log message %q, which the code does not log", operations, m[1])
+			t.Errorf("%s names the log message %q, which the code does not log", page, m[1])
 		}
 	}
 }

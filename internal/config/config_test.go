@@ -391,7 +391,7 @@ of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the o
 	b.WriteString(strings.ReplaceAll(`
 ## Other variables
 
-The client commands list their variables under *Connection*: ~leaderboard top --help~. ~OTEL_*~ configure [traces](operations.md#traces).
+The client commands list their variables under *Connection*: ~leaderboard top --help~. ~OTEL_*~ configure [traces](operations/watch.md#traces).
 `, "~", "`"))
 	return b.String()
 }

@@ -54,6 +54,36 @@ func TestDocumentsNameExistingTests(t *testing.T) {
 	}
 }
 
+// People read about 200 words a minute, so a page takes five minutes or less.
+const wordsOfAPage = 1000
+
+func TestPagesOfOperationsAreShortAndListed(t *testing.T) {
+	contents, err := os.ReadFile(filepath.Join(root, "docs/operations.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob(filepath.Join(root, "docs/operations/*.md"))
+	if err != nil || len(pages) < 10 {
+		t.Fatalf("found %d pages of operations, error %v; want at least 10", len(pages), err)
+	}
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := len(strings.Fields(string(text))); n > wordsOfAPage {
+			t.Errorf("%s has %d words, want at most %d: split it", page, n, wordsOfAPage)
+		}
+		title, rest, _ := strings.Cut(string(text), "\n\n")
+		if link := fmt.Sprintf("[%s](operations/%s)", strings.TrimPrefix(title, "# "), filepath.Base(page)); !strings.Contains(string(contents), link) {
+			t.Errorf("docs/operations.md does not list %s", link)
+		}
+		if !strings.HasPrefix(rest, "For people ") {
+			t.Errorf("%s does not name its readers first, as \"For people who …\"", page)
+		}
+	}
+}
+
 // A replaced decision stays, so the numbers of the files have no gaps.
 func TestDecisionsHaveAStatusAndADate(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, "docs/adr/0*.md"))

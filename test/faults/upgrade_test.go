@@ -19,7 +19,7 @@ import (
 // oldCommit is the oldest commit that can run beside the current one. CHANGELOG.md must name it.
 const oldCommit = "24280cdc07434fb417a8db8ca03eec2050123f94"
 
-// Processes are upgraded under load, in the order of docs/operations.md. No call fails, and no
+// Processes are upgraded under load, in the order of docs/operations/upgrade.md. No call fails, and no
 // acknowledged result is lost. An old API node stops at once, so the balancer sends some calls
 // again to the other node. A new API node has a drain_time, so the balancer stops using it in time.
 func TestRollingUpgrade(t *testing.T) {
@@ -79,7 +79,7 @@ func (u *upgrade) step(t *testing.T, name string, do func()) (moved int64) {
 
 func (u *upgrade) restart(t *testing.T, n *deployment.Node) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as docs/operations.md advises
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // as docs/operations/upgrade.md advises
 	defer cancel()
 	must(t, n.Stop(ctx))
 	if code := n.ExitCode(); code != 0 {

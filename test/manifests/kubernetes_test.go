@@ -355,7 +355,7 @@ func checkProbes(t *testing.T, name string, c corev1.Container, s *config.Config
 	}
 }
 
-// The list at the top of base/kustomization.yaml and the command of docs/operations.md name every
+// The list at the top of base/kustomization.yaml and the command of docs/operations/kubernetes.md name every
 // Secret and key.
 func TestSecretsAreListed(t *testing.T) {
 	named := map[string]bool{}
@@ -387,7 +387,7 @@ func TestSecretsAreListed(t *testing.T) {
 			named[s.Name+" "+s.Key] = true
 		}
 	}
-	for _, file := range []string{filepath.Join(base, "kustomization.yaml"), "../../docs/operations.md"} {
+	for _, file := range []string{filepath.Join(base, "kustomization.yaml"), "../../docs/operations/kubernetes.md"} {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,9 @@ import (
 	"github.com/open-leaderboard/leaderboard/test/deployment"
 )
 
-// The test runs the commands of docs/operations.md for the distributed engine in order.
+// pages are the pages of docs/operations whose commands the test runs in order.
+var pages = []string{"distributed", "failures", "repair", "dead-letters"}
+
 func TestOperations(t *testing.T) {
 	redis := cluster.Private(t, cluster.StartRedis, cluster.RedisConfig{})
 	runOperations(t, deployment.New(t, deployment.Options{Redis: redis.Addrs()}))
@@ -22,11 +24,14 @@ func TestOperations(t *testing.T) {
 // The flags go to redis-cli, after the address.
 func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	t.Helper()
-	doc, err := os.ReadFile("../../docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
+	var text strings.Builder
+	for _, page := range pages {
+		doc, err := os.ReadFile("../../docs/operations/" + page + ".md")
+		if err != nil {
+			t.Fatal(err)
+		}
+		text.Write(doc)
 	}
-	text, _, _ := strings.Cut(string(doc), "## The embedded engine")
 	host, port, _ := strings.Cut(d.Redis[0], ":")
 	replacer := strings.NewReplacer("leaderboard.yaml", d.Config, "dc1=3", d.DataCenter+"=1", "--replication-factor 3", "--replication-factor 1 --force",
 		"redis-cli -h redis", strings.Join(append([]string{"redis-cli -h", host, "-p", port}, flags...), " "))
@@ -34,7 +39,7 @@ func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 	run := d.Command
 	commands, flushed := 0, false
 	want := map[string]string{"rank": "rank 1 of 1", "verify": " 0 differences", "rebuild": "rebuilt ", "submit": "ada", "doctor": "migrations are applied"}
-	for _, block := range strings.Split(text, "\n```sh\n")[1:] {
+	for _, block := range strings.Split(text.String(), "\n```sh\n")[1:] {
 		block, _, _ = strings.Cut(block, "\n```")
 		for line := range strings.Lines(block) {
 			args := strings.Fields(replacer.Replace(line))
@@ -79,7 +84,7 @@ func runOperations(t *testing.T, d *deployment.Deployment, flags ...string) {
 		}
 	}
 	if commands < 14 || !flushed {
-		t.Errorf("docs/operations.md has %d commands, with a flush of Redis: %t; want at least 14, with the flush", commands, flushed)
+		t.Errorf("the pages have %d commands, with a flush of Redis: %t; want at least 14, with the flush", commands, flushed)
 	}
 }
 
