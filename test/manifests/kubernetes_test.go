@@ -23,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	podsecurity "k8s.io/pod-security-admission/api"
@@ -37,99 +38,167 @@ import (
 )
 
 const (
-	base    = "../../deploy/kubernetes/base"
-	example = "../../deploy/kubernetes/example"
+	base     = "../../deploy/kubernetes/base"
+	example  = "../../deploy/kubernetes/example"
+	embedded = "../../deploy/kubernetes/embedded"
 )
 
-// build returns the manifests that "kubectl apply -k" sends for a folder.
-func build(t *testing.T, dir string) [][]byte {
+// build returns the manifests that "kubectl apply -k" sends for a folder, and those that the page of
+// operations applies besides.
+func build(t *testing.T, dir string) documents {
 	t.Helper()
 	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var documents [][]byte
+	var all documents
+	if dir == embedded {
+		text, err := os.ReadFile(filepath.Join(dir, "restore.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text)
+	}
 	for _, r := range resources.Resources() {
 		document, err := r.AsYAML()
 		if err != nil {
 			t.Fatal(err)
 		}
-		documents = append(documents, document)
+		all = append(all, document)
 	}
-	return documents
+	return all
 }
 
-// manifestsOf returns the example's manifests of kind T by name.
-func manifestsOf[T any](t *testing.T, kind string) map[string]T {
+// documents are manifests that are applied together.
+type documents [][]byte
+
+// distributedSets returns the manifests of the distributed engine, by kustomize and by Helm.
+func distributedSets(t *testing.T) map[string]documents {
 	t.Helper()
-	resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), example)
-	if err != nil {
-		t.Fatal(err)
+	return map[string]documents{"kustomize, distributed": build(t, example), "Helm, distributed": render(t, "leaderboard", distributedValues)}
+}
+
+// embeddedSets returns the manifests of the embedded engine.
+func embeddedSets(t *testing.T) map[string]documents {
+	t.Helper()
+	return map[string]documents{"kustomize, embedded": build(t, embedded), "Helm, embedded": render(t, "leaderboard", embeddedValues)}
+}
+
+func allSets(t *testing.T) map[string]documents {
+	t.Helper()
+	all := distributedSets(t)
+	maps.Copy(all, embeddedSets(t))
+	return all
+}
+
+// each runs a test for each set of manifests.
+func each(t *testing.T, sets map[string]documents, test func(t *testing.T, set documents)) {
+	t.Helper()
+	for name, set := range sets {
+		t.Run(name, func(t *testing.T) { test(t, set) })
 	}
+}
+
+// manifestsOf returns the manifests of kind T by name, or by the prefix of a generated name.
+func manifestsOf[T any](t *testing.T, set documents, kind string) map[string]T {
+	t.Helper()
 	found := map[string]T{}
-	for _, r := range resources.Resources() {
-		if r.GetKind() != kind {
+	for _, document := range set {
+		var head struct {
+			metav1.TypeMeta
+			Metadata struct{ Name, GenerateName string }
+		}
+		if err := yaml.Unmarshal(document, &head); err != nil {
+			t.Fatal(err)
+		}
+		if head.Kind != kind {
 			continue
 		}
-		text, err := r.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
 		var v T
-		if err := json.Unmarshal(text, &v); err != nil {
+		if err := yaml.Unmarshal(document, &v); err != nil {
 			t.Fatal(err)
 		}
-		found[r.GetName()] = v
-	}
-	if len(found) == 0 {
-		t.Fatalf("found no manifest of kind %s, want some", kind)
+		found[head.Metadata.Name+head.Metadata.GenerateName] = v
 	}
 	return found
 }
 
-func pods(t *testing.T) map[string]corev1.PodTemplateSpec {
+func pods(t *testing.T, set documents) map[string]corev1.PodTemplateSpec {
 	t.Helper()
 	found := map[string]corev1.PodTemplateSpec{}
-	for name, d := range manifestsOf[appsv1.Deployment](t, "Deployment") {
+	for name, d := range manifestsOf[appsv1.Deployment](t, set, "Deployment") {
 		found[name] = d.Spec.Template
 	}
-	for name, j := range manifestsOf[batchv1.Job](t, "Job") {
+	for name, s := range manifestsOf[appsv1.StatefulSet](t, set, "StatefulSet") {
+		found[name] = s.Spec.Template
+	}
+	for name, j := range manifestsOf[batchv1.Job](t, set, "Job") {
 		found[name] = j.Spec.Template
+	}
+	if len(found) == 0 {
+		t.Fatal("the manifests have no pods, want some")
 	}
 	return found
 }
 
-// kinds are the kinds of Kubernetes in the manifests. All other kinds are of KEDA, the autoscaler
-// of consumers.
-var kinds = map[string]func() any{
-	"v1/Namespace":                           func() any { return new(corev1.Namespace) },
-	"v1/ServiceAccount":                      func() any { return new(corev1.ServiceAccount) },
-	"v1/ConfigMap":                           func() any { return new(corev1.ConfigMap) },
-	"v1/Service":                             func() any { return new(corev1.Service) },
-	"apps/v1/Deployment":                     func() any { return new(appsv1.Deployment) },
-	"batch/v1/Job":                           func() any { return new(batchv1.Job) },
-	"policy/v1/PodDisruptionBudget":          func() any { return new(policyv1.PodDisruptionBudget) },
-	"networking.k8s.io/v1/NetworkPolicy":     func() any { return new(networkingv1.NetworkPolicy) },
-	"autoscaling/v2/HorizontalPodAutoscaler": func() any { return new(autoscalingv2.HorizontalPodAutoscaler) },
-}
-
-// validate rejects unknown fields and wrong types. It uses the types of Kubernetes' API, or KEDA's
-// schemas in testdata/crds. Only the schemas state required fields and the values that a text may
-// have.
+// validate checks a manifest with the schemas of Kubernetes in testdata/kubernetes.json, or of KEDA,
+// the autoscaler of consumers, in testdata/crds. All are strict: they reject unknown fields.
 func validate(t *testing.T, document []byte) error {
 	t.Helper()
 	var kind metav1.TypeMeta
 	if err := yaml.Unmarshal(document, &kind); err != nil {
 		return err
 	}
-	if newObject, ok := kinds[kind.APIVersion+"/"+kind.Kind]; ok {
-		return yaml.UnmarshalStrict(document, newObject())
-	}
 	var v any
 	if err := yaml.UnmarshalStrict(document, &v); err != nil {
 		return err
 	}
-	return kedaSchema(t, kind).Validate(v)
+	if strings.HasPrefix(kind.APIVersion, "keda.sh/") {
+		return kedaSchema(t, kind).Validate(v)
+	}
+	schema, ok := kubernetesSchemas(t)[kind]
+	if !ok {
+		return fmt.Errorf("testdata/kubernetes.json has no schema of %s %s", kind.APIVersion, kind.Kind)
+	}
+	return schema.Validate(v)
+}
+
+// kubernetesSchemas returns the schemas of testdata/kubernetes.json. Only those of kinds have an enum
+// of kind and apiVersion.
+func kubernetesSchemas(t *testing.T) map[metav1.TypeMeta]*jsonschema.Schema {
+	t.Helper()
+	const file = "testdata/kubernetes.json"
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	document, err := jsonschema.UnmarshalJSON(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiler := jsonschema.NewCompiler()
+	if err := compiler.AddResource(file, document); err != nil {
+		t.Fatal(err)
+	}
+	var definitions struct {
+		Defs map[string]struct {
+			Properties struct{ APIVersion, Kind struct{ Enum []string } }
+		} `json:"$defs"`
+	}
+	if err := json.Unmarshal(text, &definitions); err != nil {
+		t.Fatal(err)
+	}
+	schemas := map[metav1.TypeMeta]*jsonschema.Schema{}
+	for name, d := range definitions.Defs {
+		if p := d.Properties; len(p.APIVersion.Enum) == 1 && len(p.Kind.Enum) == 1 {
+			schema, err := compiler.Compile(file + "#/$defs/" + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			schemas[metav1.TypeMeta{APIVersion: p.APIVersion.Enum[0], Kind: p.Kind.Enum[0]}] = schema
+		}
+	}
+	return schemas
 }
 
 func kedaSchema(t *testing.T, kind metav1.TypeMeta) *jsonschema.Schema {
@@ -186,20 +255,22 @@ func closeSchema(schema any) {
 }
 
 func TestManifestsMatchTheirSchemas(t *testing.T) {
-	for _, dir := range []string{base, example} {
-		for _, document := range build(t, dir) {
+	sets := allSets(t)
+	sets["base"] = build(t, base)
+	each(t, sets, func(t *testing.T, set documents) {
+		for _, document := range set {
 			if err := validate(t, document); err != nil {
-				t.Errorf("%s: %v\n%s", dir, err, document)
+				t.Errorf("%v\n%s", err, document)
 			}
 		}
-	}
+	})
 }
 
 func TestSchemasRefuseMistakes(t *testing.T) {
 	documents := build(t, example)
 	for right, wrong := range map[string]string{
 		" maxSkew: 1": " maxSkews: 1", " periodSeconds: 5": " periodSeconds: five",
-		" minReplicaCount: 3": " minReplicaCount: three", " maxUnavailable: 1": " maxUnavailables: 1", " maxReplicaCount: ": " maxReplicasCount: ", " type: kafka\n": "\n",
+		" minReplicaCount: 3": " minReplicaCount: three", " maxUnavailable: 1": " maxUnavailables: 1", " maxReplicaCount: ": " maxReplicasCount: ", " type: kafka\n": "\n", " maxReplicas: 12\n": "\n",
 	} {
 		i := slices.IndexFunc(documents, func(d []byte) bool { return bytes.Contains(d, []byte(right)) })
 		if i < 0 {
@@ -210,13 +281,16 @@ func TestSchemasRefuseMistakes(t *testing.T) {
 	}
 }
 
-func TestPodsKeepTheRestrictedStandard(t *testing.T) {
-	evaluator, err := policy.NewEvaluator(policy.DefaultChecks())
+func TestPodsKeepTheRestrictedStandard(t *testing.T) { each(t, allSets(t), checkRestricted) }
+
+func checkRestricted(t *testing.T, set documents) {
+	t.Helper()
+	evaluator, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	level := podsecurity.LevelVersion{Level: podsecurity.LevelRestricted, Version: podsecurity.LatestVersion()}
-	for name, pod := range pods(t) {
+	for name, pod := range pods(t, set) {
 		for _, r := range evaluator.EvaluatePod(level, &pod.ObjectMeta, &pod.Spec) {
 			if !r.Allowed {
 				t.Errorf("the restricted standard forbids %s: %s: %s", name, r.ForbiddenReason, r.ForbiddenDetail)
@@ -236,7 +310,7 @@ func TestPodsKeepTheRestrictedStandard(t *testing.T) {
 			t.Errorf("%s runs %q, want the version of a release or the number of a build", name, c.Image)
 		}
 	}
-	for name, n := range manifestsOf[corev1.Namespace](t, "Namespace") {
+	for name, n := range manifestsOf[corev1.Namespace](t, set, "Namespace") {
 		if n.Labels["pod-security.kubernetes.io/enforce"] != "restricted" {
 			t.Errorf("the namespace %s does not enforce restricted pods, want the label pod-security.kubernetes.io/enforce: restricted", name)
 		}
@@ -245,11 +319,11 @@ func TestPodsKeepTheRestrictedStandard(t *testing.T) {
 
 // environ returns a pod's environment variables. The secrets are made up. The mounted files are in
 // a temporary folder.
-func environ(t *testing.T, pod corev1.PodSpec) []string {
+func environ(t *testing.T, set documents, pod corev1.PodSpec) []string {
 	t.Helper()
 	c := pod.Containers[0]
 	variables := map[string]string{}
-	settings := manifestsOf[corev1.ConfigMap](t, "ConfigMap")
+	settings := manifestsOf[corev1.ConfigMap](t, set, "ConfigMap")
 	for _, from := range c.EnvFrom {
 		m, ok := settings[from.ConfigMapRef.Name]
 		if !ok {
@@ -273,7 +347,10 @@ func environ(t *testing.T, pod corev1.PodSpec) []string {
 	}
 	contents := map[string]string{"ca.crt": ca.File, "tls.crt": pair.Cert, "tls.key": pair.Key}
 	for _, m := range c.VolumeMounts {
-		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name && v.Secret != nil })
+		if i < 0 {
+			continue // the volume of the embedded engine
+		}
 		for _, item := range pod.Volumes[i].Secret.Items {
 			file := filepath.Join(root, m.MountPath, item.Path)
 			if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
@@ -299,28 +376,32 @@ func environ(t *testing.T, pod corev1.PodSpec) []string {
 
 // The settings and commands of all pods are valid and secure. They agree with the probes, the ports
 // and the grace period of a stop.
-func TestSettingsOfThePods(t *testing.T) {
-	roles := map[string]string{"leaderboard-api": config.RoleAPI, "leaderboard-consumer": config.RoleConsumer}
-	found := pods(t)
-	if len(found) != 4 {
-		t.Errorf("%d workloads, want 4: API nodes, consumers and two jobs", len(found))
-	}
-	for name, pod := range found {
+func TestSettingsOfThePods(t *testing.T) { each(t, allSets(t), checkSettings) }
+
+func checkSettings(t *testing.T, set documents) {
+	t.Helper()
+	roles := map[string][]string{"api": {config.RoleAPI}, "consumer": {config.RoleConsumer}, "embedded": {config.RoleAPI, config.RoleConsumer}}
+	components := map[string]bool{}
+	for name, pod := range pods(t, set) {
+		component := pod.Labels["app.kubernetes.io/component"]
+		components[component] = true
 		c := pod.Spec.Containers[0]
-		s := load(t, environ(t, pod.Spec))
+		s := load(t, environ(t, set, pod.Spec))
 		checkKnown(t, c.Args)
 		if pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks {
 			t.Errorf("%s gets variables of Services, which may look like settings; want enableServiceLinks: false", name)
 		}
-		if !s.Cassandra.TLS.Enabled || !s.Redis.TLS.Enabled || !s.Kafka.TLS.Enabled || s.Cassandra.Password == "" || s.Redis.Password == "" || s.Kafka.Password == "" {
-			t.Errorf("%s lacks TLS or a password for Cassandra, Redis or Kafka, want both for each", name)
+		if s.Distributed() {
+			checkBackEnds(t, name, s)
+		} else {
+			checkVolume(t, name, pod.Spec, s)
 		}
-		role, serves := roles[name]
+		want, serves := roles[component]
 		if !serves {
 			continue
 		}
-		if !slices.Equal(s.Roles, []string{role}) || s.Insecure || (s.AdminKey != "") != s.Has(config.RoleAPI) {
-			t.Errorf("%s has the roles %v, insecure %t, admin key %t; want the role %s, insecure false, admin key %t", name, s.Roles, s.Insecure, s.AdminKey != "", role, s.Has(config.RoleAPI))
+		if !slices.Equal(s.Roles, want) || s.Insecure || (s.AdminKey != "") != s.ServesAPI() {
+			t.Errorf("%s has the roles %v, insecure %t, admin key %t; want the roles %v, insecure false, admin key %t", name, s.Roles, s.Insecure, s.AdminKey != "", want, s.ServesAPI())
 		}
 		checkProbes(t, name, c, s)
 		grace := time.Duration(*pod.Spec.TerminationGracePeriodSeconds) * time.Second
@@ -330,6 +411,47 @@ func TestSettingsOfThePods(t *testing.T) {
 		if unready := time.Duration(c.ReadinessProbe.PeriodSeconds*c.ReadinessProbe.FailureThreshold) * time.Second; s.DrainTime <= unready {
 			t.Errorf("%s drains for %v, want more than the %v in which Kubernetes removes it from the Service", name, s.DrainTime, unready)
 		}
+		limit, err := resource.ParseQuantity(strings.TrimSuffix(valueOf(c.Env, "GOMEMLIMIT"), "B"))
+		if memory := c.Resources.Limits.Memory(); err != nil || limit.Value() < memory.Value()*8/10 || limit.Value() > memory.Value()*95/100 {
+			t.Errorf("%s has GOMEMLIMIT %v, error %v; want 80 to 95 %% of the limit %v", name, limit.String(), err, memory)
+		}
+	}
+	if found := slices.Sorted(maps.Keys(components)); !slices.Equal(found, []string{"api", "consumer", "schema", "topics"}) && !slices.Contains(found, "embedded") {
+		t.Errorf("the workloads are %v, want API nodes, consumers and two jobs, or the embedded engine", found)
+	}
+}
+
+func valueOf(variables []corev1.EnvVar, name string) string {
+	i := slices.IndexFunc(variables, func(v corev1.EnvVar) bool { return v.Name == name })
+	if i < 0 {
+		return ""
+	}
+	return variables[i].Value
+}
+
+func checkBackEnds(t *testing.T, name string, s *config.Config) {
+	t.Helper()
+	if !s.Cassandra.TLS.Enabled || !s.Redis.TLS.Enabled || !s.Kafka.TLS.Enabled || s.Cassandra.Password == "" || s.Redis.Password == "" || s.Kafka.Password == "" {
+		t.Errorf("%s lacks TLS or a password for Cassandra, Redis or Kafka, want both for each", name)
+	}
+}
+
+// checkVolume checks that the embedded engine writes its data and backups below the mount point of its
+// volume. A restore renames the folder of the data, so this folder must not be the mount point.
+func checkVolume(t *testing.T, name string, pod corev1.PodSpec, s *config.Config) {
+	t.Helper()
+	mounts := pod.Containers[0].VolumeMounts
+	if len(mounts) != 1 || mounts[0].ReadOnly {
+		t.Errorf("%s has the volumes %v, want one to which it can write", name, mounts)
+		return
+	}
+	for _, folder := range []string{s.Data, s.BackupFolder()} {
+		if !strings.HasPrefix(folder, mounts[0].MountPath+"/") {
+			t.Errorf("%s writes to %s, want a folder below the mount point %s", name, folder, mounts[0].MountPath)
+		}
+	}
+	if pod.SecurityContext.FSGroup == nil || *pod.SecurityContext.FSGroup != *pod.SecurityContext.RunAsGroup {
+		t.Errorf("%s: its group may not write to the volume, want fsGroup %d", name, *pod.SecurityContext.RunAsGroup)
 	}
 }
 
@@ -357,9 +479,12 @@ func checkProbes(t *testing.T, name string, c corev1.Container, s *config.Config
 
 // The list at the top of base/kustomization.yaml and the command of docs/operations/kubernetes.md name every
 // Secret and key.
-func TestSecretsAreListed(t *testing.T) {
+func TestSecretsAreListed(t *testing.T) { each(t, allSets(t), checkSecrets) }
+
+func checkSecrets(t *testing.T, set documents) {
+	t.Helper()
 	named := map[string]bool{}
-	for _, pod := range pods(t) {
+	for _, pod := range pods(t, set) {
 		for _, v := range pod.Spec.Containers[0].Env {
 			if v.ValueFrom != nil {
 				named[v.ValueFrom.SecretKeyRef.Name+" "+v.ValueFrom.SecretKeyRef.Key] = true
@@ -369,20 +494,23 @@ func TestSecretsAreListed(t *testing.T) {
 			}
 		}
 		for _, v := range pod.Spec.Volumes {
+			if v.Secret == nil {
+				continue
+			}
 			for _, item := range v.Secret.Items {
 				named[v.Secret.SecretName+" "+item.Key] = true
 			}
 		}
 	}
 	private := regexp.MustCompile(`PASSWORD|SECRET|(^|[^S])_KEY$`) // TLS_KEY is a path
-	for _, m := range manifestsOf[corev1.ConfigMap](t, "ConfigMap") {
+	for _, m := range manifestsOf[corev1.ConfigMap](t, set, "ConfigMap") {
 		for name := range m.Data {
 			if private.MatchString(name) {
 				t.Errorf("%s is in the ConfigMap %s, want a Secret", name, m.Name)
 			}
 		}
 	}
-	for _, a := range manifestsOf[triggerAuthentication](t, "TriggerAuthentication") {
+	for _, a := range manifestsOf[triggerAuthentication](t, set, "TriggerAuthentication") {
 		for _, s := range a.Spec.SecretTargetRef {
 			named[s.Name+" "+s.Key] = true
 		}
@@ -399,8 +527,12 @@ func TestSecretsAreListed(t *testing.T) {
 			}
 		}
 	}
-	if len(named) != 5 {
-		t.Errorf("%d keys of Secrets, want 5: %v", len(named), named)
+	want := 5
+	if len(manifestsOf[appsv1.StatefulSet](t, set, "StatefulSet")) > 0 {
+		want = 1
+	}
+	if len(named) != want {
+		t.Errorf("%d keys of Secrets, want %d: %v", len(named), want, named)
 	}
 }
 
@@ -414,8 +546,11 @@ func matches(t *testing.T, s *metav1.LabelSelector, pod corev1.PodTemplateSpec) 
 }
 
 // Each Deployment spreads its pods over zones and machines, and selects only its own pods.
-func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
-	budgets, deployments := manifestsOf[policyv1.PodDisruptionBudget](t, "PodDisruptionBudget"), manifestsOf[appsv1.Deployment](t, "Deployment")
+func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) { each(t, distributedSets(t), checkSpread) }
+
+func checkSpread(t *testing.T, set documents) {
+	t.Helper()
+	budgets, deployments := manifestsOf[policyv1.PodDisruptionBudget](t, set, "PodDisruptionBudget"), manifestsOf[appsv1.Deployment](t, set, "Deployment")
 	for name, d := range deployments {
 		b, ok := budgets[name]
 		if !ok || b.Spec.MaxUnavailable.IntValue() != 1 {
@@ -430,7 +565,7 @@ func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 			t.Errorf("%s has %d spread constraints, want 2: zones and machines", name, len(selectors)-2)
 		}
 		for purpose, s := range selectors {
-			for other, pod := range pods(t) {
+			for other, pod := range pods(t, set) {
 				if got, want := matches(t, s, pod), other == name; got != want {
 					t.Errorf("%s: the label selector %q matches the pods of %s: %t, want %t", name, purpose, other, got, want)
 				}
@@ -444,9 +579,16 @@ func TestPodsAreSpreadAndEvictedOneByOne(t *testing.T) {
 
 // The Service and the network policies have the ports of the settings. Every pod has policies for
 // ingress and egress.
-func TestNetworkOfThePods(t *testing.T) {
-	found := pods(t)
-	s := load(t, environ(t, found["leaderboard-api"].Spec))
+func TestNetworkOfThePods(t *testing.T) { each(t, allSets(t), checkNetwork) }
+
+func checkNetwork(t *testing.T, set documents) {
+	t.Helper()
+	found := pods(t, set)
+	api := "leaderboard-api"
+	if _, ok := found["leaderboard"]; ok {
+		api = "leaderboard"
+	}
+	s := load(t, environ(t, set, found[api].Spec))
 	port := func(address string) int {
 		n, err := strconv.Atoi(address[strings.LastIndex(address, ":")+1:])
 		if err != nil {
@@ -454,7 +596,7 @@ func TestNetworkOfThePods(t *testing.T) {
 		}
 		return n
 	}
-	service := manifestsOf[corev1.Service](t, "Service")["leaderboard"]
+	service := manifestsOf[corev1.Service](t, set, "Service")["leaderboard"]
 	for _, p := range service.Spec.Ports {
 		if want := map[string]string{"http": s.HTTP, "grpc": s.GRPC}[p.Name]; want == "" || int(p.Port) != port(want) || p.TargetPort.StrVal != p.Name {
 			t.Errorf("the Service has the port %v, want the port and the name of a setting: http or grpc", p)
@@ -463,11 +605,11 @@ func TestNetworkOfThePods(t *testing.T) {
 	openPorts := map[string][]int{} // by workload
 	var calledPorts []int
 	for name, pod := range found {
-		if got, want := labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)), name == "leaderboard-api"; got != want {
+		if got, want := labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels)), name == api; got != want {
 			t.Errorf("the Service selects the pods of %s: %v, want %v", name, got, want)
 		}
 		egress := false
-		for _, p := range manifestsOf[networkingv1.NetworkPolicy](t, "NetworkPolicy") {
+		for _, p := range manifestsOf[networkingv1.NetworkPolicy](t, set, "NetworkPolicy") {
 			if !matches(t, &p.Spec.PodSelector, pod) {
 				continue
 			}
@@ -494,13 +636,19 @@ func TestNetworkOfThePods(t *testing.T) {
 			t.Errorf("%s may call every server, want a policy of the type Egress", name)
 		}
 	}
-	for name, want := range map[string][]int{"leaderboard-consumer": {port(s.Admin)}, "leaderboard-api": {port(s.HTTP), port(s.Admin), port(s.GRPC)}} {
+	open := map[string][]int{api: {port(s.HTTP), port(s.Admin), port(s.GRPC)}}
+	called := []string{"dns:53"}
+	if s.Distributed() {
+		open["leaderboard-consumer"] = []int{port(s.Admin)}
+		called = slices.Concat(called, s.Redis.Addresses, s.Kafka.Brokers, []string{"cassandra:9042"})
+	}
+	for name, want := range open {
 		slices.Sort(openPorts[name])
 		if !slices.Equal(openPorts[name], want) {
 			t.Errorf("%s has the open ports %v, want %v", name, openPorts[name], want)
 		}
 	}
-	for _, address := range slices.Concat(s.Redis.Addresses, s.Kafka.Brokers, []string{"cassandra:9042"}) {
+	for _, address := range called {
 		if !slices.Contains(calledPorts, port(address)) {
 			t.Errorf("no policy lets pods call %s, want one", address)
 		}
@@ -528,14 +676,17 @@ type scaledObject struct {
 
 // The autoscaler reads the lag with the consumers' group, topic, brokers and credentials. It starts
 // no more consumers than partitions.
-func TestConsumersAreScaledByTheirLag(t *testing.T) {
-	found := pods(t)
-	o := manifestsOf[scaledObject](t, "ScaledObject")["leaderboard-consumer"].Spec
+func TestConsumersAreScaledByTheirLag(t *testing.T) { each(t, distributedSets(t), checkScaling) }
+
+func checkScaling(t *testing.T, set documents) {
+	t.Helper()
+	found := pods(t, set)
+	o := manifestsOf[scaledObject](t, set, "ScaledObject")["leaderboard-consumer"].Spec
 	pod, ok := found[o.ScaleTargetRef.Name]
 	if !ok || len(o.Triggers) != 1 || o.Triggers[0].Type != "kafka" {
 		t.Fatalf("the autoscaler is %+v, want one trigger of type kafka, for an existing workload", o)
 	}
-	variables := environ(t, pod.Spec)
+	variables := environ(t, set, pod.Spec)
 	s := load(t, variables)
 	has := func(variable string) bool {
 		return slices.ContainsFunc(variables, func(v string) bool { return strings.HasPrefix(v, variable+"=") })
@@ -551,16 +702,21 @@ func TestConsumersAreScaledByTheirLag(t *testing.T) {
 			t.Errorf("%s is %q, want %q", field, pair[0], pair[1])
 		}
 	}
-	args := found["leaderboard-topics"].Spec.Containers[0].Args
+	var args []string
+	for _, p := range found {
+		if p.Labels["app.kubernetes.io/component"] == "topics" {
+			args = p.Spec.Containers[0].Args
+		}
+	}
 	if i := slices.Index(args, "--partitions"); i < 0 || args[i+1] != strconv.Itoa(o.MaxReplicaCount) || o.MinReplicaCount < 2 {
 		t.Errorf("the autoscaler runs %d to %d consumers, and a job creates the topics with %v; want at least 2 consumers, and --partitions equal to their maximum", o.MinReplicaCount, o.MaxReplicaCount, args)
 	}
-	auth := manifestsOf[triggerAuthentication](t, "TriggerAuthentication")[o.Triggers[0].AuthenticationRef.Name].Spec
+	auth := manifestsOf[triggerAuthentication](t, set, "TriggerAuthentication")[o.Triggers[0].AuthenticationRef.Name].Spec
 	if len(auth.Env) != 1 || len(auth.SecretTargetRef) != 2 || !has("LEADERBOARD_KAFKA_BROKERS") || !has(auth.Env[0].Name) {
 		t.Errorf("the credentials of the autoscaler are %+v, want one variable of the consumers and two keys of Secrets", auth)
 	}
-	h := manifestsOf[autoscalingv2.HorizontalPodAutoscaler](t, "HorizontalPodAutoscaler")["leaderboard-api"]
-	deployments := manifestsOf[appsv1.Deployment](t, "Deployment")
+	h := manifestsOf[autoscalingv2.HorizontalPodAutoscaler](t, set, "HorizontalPodAutoscaler")["leaderboard-api"]
+	deployments := manifestsOf[appsv1.Deployment](t, set, "Deployment")
 	if _, ok := deployments[h.Spec.ScaleTargetRef.Name]; !ok {
 		t.Errorf("the autoscaler of API nodes scales %v, want an existing Deployment", h.Spec.ScaleTargetRef)
 	}
