@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -564,13 +565,18 @@ func TestWatchShowsChangesAndReconnects(t *testing.T) {
 	}
 	tables, tablesDone := watch()
 	lines, linesDone := watch("--json", "--limit", "1")
-	eventually(t, "both running watch commands show ada", func() bool {
-		return strings.Contains(tables.String(), "ada") && strings.Contains(lines.String(), `"user_id":"ada"`)
+	rows, rowsDone := watch("-o", "csv")
+	eventually(t, "the running watch commands show ada", func() bool {
+		return strings.Contains(tables.String(), "ada") && strings.Contains(lines.String(), `"user_id":"ada"`) && strings.Contains(rows.String(), "\n1,20")
 	})
 	s.ok(t, "submit", "bob", "--points", "5", "--match", "m1")
 	eventually(t, "bob overtakes ada", func() bool {
-		return hasRow(tables.String(), "★", "1", "bob") && hasRow(tables.String(), "▼1", "2", "ada") && strings.Contains(lines.String(), `"user_id":"bob"`)
+		return hasRow(tables.String(), "★", "1", "bob") && hasRow(tables.String(), "▼1", "2", "ada") && strings.Contains(lines.String(), `"user_id":"bob"`) && strings.Contains(rows.String(), ",bob,")
 	})
+	table, err := csv.NewReader(strings.NewReader(rows.String())).ReadAll()
+	if users := columnOf(table, "user_id"); err != nil || !slices.Equal(users, []string{"ada", "bob", "ada"}) || !slices.Equal(columnOf(table, "change"), []string{"1", "2", "2"}) {
+		t.Errorf("the CSV of two changes, error %v, is %q; want ada, and then bob and ada", err, table)
+	}
 	for line := range strings.Lines(lines.String()) {
 		parseObject(t, line)
 	}
@@ -584,8 +590,10 @@ func TestWatchShowsChangesAndReconnects(t *testing.T) {
 		return strings.Contains(tables.String(), "eve") && strings.Contains(lines.String(), `"user_id":"eve"`)
 	})
 	cancel()
-	if a, b := <-tablesDone, <-linesDone; a != exitOK || b != exitOK {
-		t.Errorf("the interrupted watch commands exited with %d and %d, want 0", a, b)
+	for _, done := range []chan int{tablesDone, linesDone, rowsDone} {
+		if code := <-done; code != exitOK {
+			t.Errorf("an interrupted watch command exited with %d, want 0", code)
+		}
 	}
 	s.fails(t, exitFailure, []string{"board not found"}, "watch", "--board", "nope")
 }

@@ -74,7 +74,6 @@ func TestFormatsAgree(t *testing.T) {
 	}
 	s.fails(t, exitUsage, []string{"not a jq expression", ".data.leaderboard"}, "top", "--jq", ".[")
 	s.fails(t, exitUsage, []string{"not one of table, json, csv, yaml"}, "top", "-o", "xml")
-	s.fails(t, exitUsage, []string{"-o json"}, "watch", "-o", "csv")
 	s.fails(t, exitUsage, []string{"--format"}, "export", "entries", "-o", "csv")
 }
 

@@ -10,6 +10,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/itchyny/gojq"
@@ -40,6 +41,9 @@ type Document struct {
 	Rows string
 	// Columns are the paths of the values in a row.
 	Columns []string
+	// Stream is the path of a value that differs between the documents of a stream, or empty. Each row of
+	// CSV then begins with the number of the document, from 1, in the column change, and this value.
+	Stream string
 }
 
 // AddOutput adds the flags of an [Output] to cmd. The caller must call [Output.Check] before it reads
@@ -172,13 +176,17 @@ func (o *Output) printCSV(d Document) error {
 		rows = []any{valueAt(document, d.Rows)}
 	}
 	w := csv.NewWriter(o.app.Stdout)
+	var header, first []string
+	if d.Stream != "" {
+		header, first = []string{"change", d.Stream}, []string{strconv.Itoa(o.documents), Escape(csvText(valueAt(document, d.Stream)))}
+	}
 	if o.documents == 1 {
-		_ = w.Write(d.Columns) // Flush reports the error
+		_ = w.Write(append(header, d.Columns...)) // Flush reports the error
 	}
 	for _, row := range rows {
-		fields := make([]string, len(d.Columns))
-		for i, column := range d.Columns {
-			fields[i] = Escape(Defuse(csvText(valueAt(row, column))))
+		fields := slices.Clone(first)
+		for _, column := range d.Columns {
+			fields = append(fields, Escape(Defuse(csvText(valueAt(row, column)))))
 		}
 		_ = w.Write(fields)
 	}

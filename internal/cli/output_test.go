@@ -95,6 +95,14 @@ func TestCSVHasOneHeaderAndNoFormulas(t *testing.T) {
 	}
 }
 
+func TestCSVOfAStream(t *testing.T) {
+	d := Document{JSON: []byte(`{"as_of":"t","rows":[{"id":"a"},{"id":"b"}]}`), Rows: "rows", Columns: []string{"id"}, Stream: "as_of"}
+	out, err := printed(t, d, "-o", "csv")
+	if want := "change,as_of,id\n1,t,a\n1,t,b\n2,t,a\n2,t,b\n"; err != nil || out != want {
+		t.Errorf("two documents are printed as %q, error %v; want %q", out, err, want)
+	}
+}
+
 func TestJQ(t *testing.T) {
 	for _, tt := range []struct{ expression, want string }{
 		{".z", "1\n"},

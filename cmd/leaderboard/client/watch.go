@@ -27,7 +27,8 @@ func watchCommand(app *cli.App) *cobra.Command {
 		Use: "watch", Short: "Show the top of a board as it changes", Args: cli.Exactly(),
 		Long: `Show the top of a board now and after every change, until the command is
 interrupted. On a terminal, each table replaces the previous one, and marks show the
-changes: ▲ up, ▼ down, ★ new.`,
+changes: ▲ up, ▼ down, ★ new. JSON has a line for each change. In CSV, the rows of one
+change have the same number in the column change.`,
 		Example: `  leaderboard watch
   leaderboard watch --board cup --season 2026 --limit 20
   leaderboard watch --json | jq .leaderboard[0]`,
@@ -35,9 +36,6 @@ changes: ▲ up, ▼ down, ★ new.`,
 	q.addFlags(cmd)
 	cmd.Flags().Int32VarP(&limit, "limit", "n", 10, "`number` of entries, 1 to 1000")
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
-		if cmd.Flags().Lookup("output").Value.String() == "csv" {
-			return cli.Usagef("watch has no CSV, because one table would follow another; use -o json, a line for each change")
-		}
 		return c.watch(ctx, &pb.WatchScoresRequest{Board: BoardName(q.board), Season: q.season, Division: q.division, Method: q.method, Limit: &limit})
 	})
 }
@@ -47,7 +45,11 @@ func (c *Client) watch(ctx context.Context, req *pb.WatchScoresRequest) error {
 	t := c.entryTable(ctx, req.GetBoard())
 	screen := c.NewScreen()
 	return c.follow(ctx, req, func(d *pb.Leaderboard) error {
-		return c.print(d, func() { t.Draw(screen, d, "") })
+		return c.Output.Print(func() (cli.Document, error) {
+			answer, err := document(d)
+			answer.Stream = "as_of"
+			return answer, err
+		}, func() { t.Draw(screen, d, "") })
 	}, func() {
 		c.Notef("connection lost, reconnecting\n")
 		screen.Keep()
