@@ -167,7 +167,7 @@ func describedRoute(key string) (verb, path string) {
 // The pages have no inline scripts or styles, so the policy needs no exception.
 func TestPages(t *testing.T) {
 	h := newHarness(t, Options{})
-	for path, script := range map[string]string{"/": "/web/page.js", "/embed": "/embed.js", "/gallery": "/web/gallery.js"} {
+	for path, script := range map[string]string{"/": "/web/page.js", "/embed": "/embed.js", "/gallery": "/web/gallery.js", "/admin": "/web/admin.js"} {
 		a := h.do("", "GET", path, nil)
 		policy := a.header.Get("Content-Security-Policy")
 		if a.status != http.StatusOK || !strings.HasPrefix(a.header.Get("Content-Type"), "text/html") || !strings.Contains(a.raw, script) {
@@ -192,6 +192,23 @@ func TestPages(t *testing.T) {
 	}
 	if a := h.do("", "POST", "/", "x"); a.status != http.StatusMethodNotAllowed {
 		t.Errorf("POST /: %d, want 405", a.status)
+	}
+}
+
+// No page may frame the page for administrators, whatever may frame the others, and nothing keeps or lists it.
+func TestAdminPageIsNeverFramed(t *testing.T) {
+	for _, ancestors := range [][]string{nil, {"'self'", "https://portal.example"}, {"*"}} {
+		a := newHarness(t, Options{FrameAncestors: ancestors}).do("", "GET", "/admin", nil)
+		for name, want := range map[string]string{"X-Frame-Options": "DENY", "Cache-Control": "no-store", "X-Robots-Tag": "noindex, nofollow", "ETag": "", "Access-Control-Allow-Origin": ""} {
+			if got := a.header.Get(name); got != want {
+				t.Errorf("GET /admin with the frame ancestors %q: the header %s is %q, want %q", ancestors, name, got, want)
+			}
+		}
+		const want = "default-src 'none'; connect-src 'self'; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'none'; " +
+			"img-src 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types lit-html"
+		if got := a.header.Get("Content-Security-Policy"); got != want {
+			t.Errorf("GET /admin with the frame ancestors %q: the policy is %q, want %q", ancestors, got, want)
+		}
 	}
 }
 

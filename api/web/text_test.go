@@ -45,11 +45,17 @@ func readTexts(t *testing.T, name string) map[string]any {
 }
 
 func TestEveryLanguageHasEveryText(t *testing.T) {
-	names, err := fs.Glob(dist, "dist/text/*.json")
+	for _, folder := range []string{"dist/text", "dist/text/admin"} {
+		testTexts(t, folder)
+	}
+}
+
+func testTexts(t *testing.T, folder string) {
+	names, err := fs.Glob(dist, folder+"/*.json")
 	if err != nil || len(names) != len(pluralForms) {
 		t.Fatalf("the languages are %q, error %v; want those of %v", names, err, slices.Sorted(maps.Keys(pluralForms)))
 	}
-	english := readTexts(t, "dist/text/en.json")
+	english := readTexts(t, folder+"/en.json")
 	keys := slices.Sorted(maps.Keys(english))
 	for _, name := range names {
 		language, texts := strings.TrimSuffix(path.Base(name), ".json"), readTexts(t, name)
@@ -80,17 +86,24 @@ func TestEveryLanguageHasEveryText(t *testing.T) {
 
 // The budgets are those of the first view of the page, and of the element for other sites.
 func TestScriptsAreSmall(t *testing.T) {
-	all := files()
-	first := 0
-	for _, name := range []string{"/{$}", "/web/page.js", "/web/page.css", "/web/icon.svg", "/web/text/fa.json"} {
-		if len(all[name].compressed) == 0 {
+	first := size(t, "/{$}", "/web/page.js", "/web/page.css", "/web/icon.svg", "/web/text/fa.json")
+	admin := size(t, "/admin", "/web/admin.js", "/web/page.css", "/web/icon.svg", "/web/text/fa.json", "/web/text/admin/fa.json")
+	if embed := size(t, "/embed.js"); first > 60<<10 || admin > 60<<10 || embed > 40<<10 {
+		t.Errorf("the first view has %d bytes, that of /admin %d and embed.js %d, want at most 60 KiB, 60 KiB and 40 KiB", first, admin, embed)
+	} else {
+		t.Logf("the first view has %d bytes, that of /admin %d, embed.js %d", first, admin, embed)
+	}
+}
+
+// size returns the number of compressed bytes of files.
+func size(t *testing.T, names ...string) (n int) {
+	t.Helper()
+	for _, name := range names {
+		f := files()[name]
+		if len(f.compressed) == 0 {
 			t.Fatalf("%s is missing", name)
 		}
-		first += len(all[name].compressed)
+		n += len(f.compressed)
 	}
-	if embed := len(all["/embed.js"].compressed); first > 60<<10 || embed > 40<<10 {
-		t.Errorf("the first view has %d bytes and embed.js %d, want at most 60 KiB and 40 KiB", first, embed)
-	} else {
-		t.Logf("the first view has %d bytes, embed.js %d", first, embed)
-	}
+	return n
 }

@@ -23,6 +23,9 @@ const (
 	// commonPolicy is the part of the Content-Security-Policy that all pages share.
 	commonPolicy = "default-src 'none'; connect-src 'self'; style-src 'self'; script-src 'self'; base-uri 'none'; form-action 'none'"
 	pagePolicy   = commonPolicy + "; img-src 'self' https:; frame-ancestors "
+	// adminPolicy is that of the page for administrators: no picture of a user loads, no page frames it,
+	// and only Lit makes HTML of text, from its own templates.
+	adminPolicy = commonPolicy + "; img-src 'self'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types lit-html"
 )
 
 // file is a generated file as the server sends it.
@@ -75,11 +78,15 @@ func pathOf(name string) string {
 }
 
 // Handlers returns the handlers of the pages and their files by the pattern of their path. frameAncestors has the
-// origins that may show the pages in a frame.
+// origins that may show the pages in a frame, except the page for administrators.
 func Handlers(frameAncestors string) map[string]http.Handler {
 	handlers := map[string]http.Handler{}
 	for pattern, f := range files() {
-		handlers[pattern] = f.handler(frameAncestors)
+		policy := pagePolicy + frameAncestors
+		if pattern == "/admin" {
+			policy = adminPolicy
+		}
+		handlers[pattern] = f.handler(policy)
 	}
 	for _, path := range docsPaths {
 		handlers[path] = docsHandler(frameAncestors)
@@ -87,12 +94,17 @@ func Handlers(frameAncestors string) map[string]http.Handler {
 	return handlers
 }
 
-func (f file) handler(frameAncestors string) http.Handler {
+func (f file) handler(policy string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Type", f.contentType)
 		if strings.HasPrefix(f.contentType, "text/html") {
-			h.Set("Content-Security-Policy", pagePolicy+frameAncestors)
+			h.Set("Content-Security-Policy", policy)
+			if policy == adminPolicy {
+				h.Set("X-Frame-Options", "DENY")
+				h.Set("X-Robots-Tag", "noindex, nofollow")
+				h.Set("Cache-Control", "no-store")
+			}
 		} else {
 			// The script and the texts of the embedded element are for pages of all origins.
 			h.Set("Access-Control-Allow-Origin", "*")

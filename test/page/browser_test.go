@@ -88,7 +88,7 @@ func (b *browser) visit(url string) {
 
 // queries are the functions find and all of the expressions. They look into the shadow root of the page or of the
 // embedded element.
-const queries = `const root = document.querySelector("lb-app, leader-board")?.shadowRoot, find = s => root?.querySelector(s) ?? document.querySelector(s),
+const queries = `const root = document.querySelector("lb-app, leader-board, lb-admin")?.shadowRoot, find = s => root?.querySelector(s) ?? document.querySelector(s),
 	all = s => [...(root ?? document).querySelectorAll(s)];`
 
 func (b *browser) eval(expression string) string {
@@ -151,6 +151,13 @@ func (b *browser) submit(id, text string) {
 	b.t.Helper()
 	b.waitForValue(fmt.Sprintf("find('#%s') !== null", id), "true")
 	b.eval(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("input", { bubbles: true })); e.form.requestSubmit(); })(find("#%s"))`, text, id))
+}
+
+// fill writes text into the input with an id.
+func (b *browser) fill(id, text string) {
+	b.t.Helper()
+	b.waitForValue(fmt.Sprintf("find('#%s') !== null", id), "true")
+	b.eval(fmt.Sprintf(`(e => { e.value = %q; e.dispatchEvent(new Event("input", { bubbles: true })); })(find("#%s"))`, text, id))
 }
 
 // search opens the search, and submits text in its input with an id: user or rank.

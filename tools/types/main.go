@@ -19,6 +19,11 @@ import (
 // pageCalls are the calls of the pages.
 var pageCalls = []string{"listBoards", "getBoard", "listScores", "getUserScore", "listSeasons", "getSeason", "getStats", "listUserScores", "listUserResults", "watchScores"}
 
+// adminCalls are the calls of the page for administrators.
+var adminCalls = []string{"listBoards", "getBoard", "createBoard", "updateBoard", "listSeasons", "endSeason", "getStats", "searchUsers", "listUserScores",
+	"listUserResults", "correctResult", "retractResult", "getProfile", "putProfile", "deleteProfile", "banUser", "unbanUser", "eraseUser", "listBans",
+	"listMatches", "getMatch", "voidMatch", "restoreMatch", "createKey", "listKeys", "revokeKey", "listActs"}
+
 // clientCalls are the calls for which the clients have methods.
 var clientCalls = append(slices.Clone(pageCalls), "submitScore", "batchSubmitScores", "batchSubmitResults", "getResult", "correctResult",
 	"retractResult", "lookupScores", "searchUsers", "getProfile", "putProfile")
@@ -36,6 +41,10 @@ func run(openapi, root string) error {
 		return err
 	}
 	page, err := doc.api(pageCalls, false)
+	if err != nil {
+		return err
+	}
+	admin, err := doc.api(adminCalls, true)
 	if err != nil {
 		return err
 	}
@@ -57,8 +66,9 @@ func run(openapi, root string) error {
 		os.WriteFile(filepath.Join(python, "_sync.py"), synchronous(async), 0o644),
 	}
 	for name, text := range map[string][]byte{
-		"web/src/api.gen.ts":  page.pageTypes(),
-		"client/types.gen.go": goSource,
+		"web/src/api.gen.ts":         page.pageTypes(),
+		"web/src/admin/types.gen.ts": admin.pageTypes(),
+		"client/types.gen.go":        goSource,
 
 		"sdk/typescript/src/types.gen.ts": client.clientTypes(),
 	} {

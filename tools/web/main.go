@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,7 +27,7 @@ func main() {
 }
 
 func run(sources, out string) error {
-	if err := errors.Join(os.RemoveAll(out), os.MkdirAll(filepath.Join(out, "text"), 0o755)); err != nil {
+	if err := errors.Join(os.RemoveAll(out), os.MkdirAll(out, 0o755)); err != nil {
 		return err
 	}
 	if err := bundle(sources, out); err != nil {
@@ -43,7 +44,7 @@ func bundle(sources, out string) error {
 	}
 	result := api.Build(api.BuildOptions{
 		AbsWorkingDir: sources, Outdir: filepath.Join(sources, "out"), Metafile: true, Bundle: true,
-		EntryPoints:      []string{"src/page.ts", "src/embed.ts", "src/frame.ts", "src/gallery.ts"},
+		EntryPoints:      []string{"src/page.ts", "src/admin/admin.ts", "src/embed.ts", "src/frame.ts", "src/gallery.ts"},
 		NodePaths:        []string{filepath.Join(sources, "lib")},
 		Format:           api.FormatESModule,
 		Target:           api.ES2022,
@@ -123,14 +124,29 @@ func writeLicenses(sources, out, metafile string) error {
 }
 
 func copyTexts(sources, out string) error {
-	files, err := filepath.Glob(filepath.Join(sources, "text", "*.json"))
-	for _, file := range files {
-		data, readErr := os.ReadFile(file)
+	texts := filepath.Join(sources, "text")
+	return filepath.WalkDir(texts, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(texts, file)
+		if err != nil {
+			return err
+		}
+		copied := filepath.Join(out, "text", name)
+		if d.IsDir() {
+			return os.MkdirAll(copied, 0o755)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
 		var compact bytes.Buffer
-		err = errors.Join(err, readErr, json.Compact(&compact, data))
-		err = errors.Join(err, os.WriteFile(filepath.Join(out, "text", filepath.Base(file)), compact.Bytes(), 0o644))
-	}
-	return err
+		if err := json.Compact(&compact, data); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		return os.WriteFile(copied, compact.Bytes(), 0o644)
+	})
 }
 
 func copyPages(sources, out string) error {

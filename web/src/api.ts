@@ -33,7 +33,7 @@ const kindOf = (status: number, reason: string): Kind =>
 
 const SILENCE_MS = 40_000; // the server sends data at least every 15 seconds
 
-type Query = Record<string, string | number | boolean | undefined>;
+export type Query = Record<string, string | number | boolean | undefined>;
 
 /** A client of one server. base is its URL without a slash at the end; it is empty for the page's own server. */
 export class Client {
@@ -84,17 +84,17 @@ export class Client {
     }
   }
 
-  private async json<T>(operation: string, path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  protected async json<T>(operation: string, path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
     return (await (await this.request(operation, path, query, signal)).json()) as T;
   }
 
-  private async request(operation: string, path: string, query: Query, signal?: AbortSignal): Promise<Response> {
+  protected async request(operation: string, path: string, query: Query, signal?: AbortSignal, init?: RequestInit): Promise<Response> {
     const known = parameters[operation] ?? [], q = new URLSearchParams();
     if (known.includes("include_profile")) q.set("include_profile", "true");
     for (const [name, value] of Object.entries(query)) if (value !== undefined && value !== "") q.set(name, String(value));
     let answer: Response;
     try {
-      answer = await fetch(`${this.base}${path}${q.size ? "?" + q : ""}`, { signal, headers: this.key ? { Authorization: "Bearer " + this.key } : {} });
+      answer = await fetch(`${this.base}${path}${q.size ? "?" + q : ""}`, { ...init, signal, headers: this.key ? { Authorization: "Bearer " + this.key } : {} });
     } catch (error) {
       if (signal?.aborted) throw error;
       throw new Problem("network", "", String(error));
@@ -106,7 +106,7 @@ export class Client {
   }
 }
 
-const boardPath = (board: string) => "/v1/boards/" + encodeURIComponent(board);
+export const boardPath = (board: string) => "/v1/boards/" + encodeURIComponent(board);
 
 const ranking = (s: Subject): Query => ({ season: s.season, division: s.division, method: s.method });
 

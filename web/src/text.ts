@@ -2,7 +2,7 @@
 import english from "../text/en.json";
 
 export type Key = keyof typeof english;
-type Catalogue = Record<string, string | Record<string, string>>;
+export type Catalogue = Record<string, string | Record<string, string>>;
 
 /** The languages of the catalogue, each in its own name. */
 export const languages: Record<string, string> = {
@@ -15,7 +15,7 @@ const rightToLeft = ["ar", "fa"];
 export const chooseLocale = (wished: readonly string[]): string => wished.find((tag) => tag.split("-")[0]!.toLowerCase() in languages) ?? "en";
 
 /** A language with its texts. Values replace {names}; a text with plural forms takes the form of the number n. */
-export class Language {
+export class Language<K extends string = Key> {
   readonly language: string;
   readonly direction: "rtl" | "ltr";
   private readonly plurals: Intl.PluralRules;
@@ -28,8 +28,8 @@ export class Language {
     this.integers = new Intl.NumberFormat(locale);
   }
 
-  t = (key: Key, values: Record<string, string | number> = {}): string => {
-    const entry = this.catalogue[key] ?? english[key];
+  t = (key: K, values: Record<string, string | number> = {}): string => {
+    const entry = this.catalogue[key] ?? (english as Catalogue)[key]!;
     const text = typeof entry === "string" ? entry : (entry as Record<string, string>)[this.plurals.select(Number(values.n))] ?? (entry as Record<string, string>).other!;
     return text.replace(/\{(\w+)\}/g, (_, name: string) => {
       const value = values[name] ?? "";
@@ -38,13 +38,18 @@ export class Language {
   };
 }
 
-/** Loads the texts of a locale from the server at base. English is in the script, so it also shows what is wrong. */
-export async function loadLanguage(locale: string, base: string): Promise<Language> {
-  const language = locale.split("-")[0]!.toLowerCase();
-  if (language === "en") return new Language(locale);
+/** Loads the texts of a locale from the server at base. English is in the script, so it also shows what is wrong. A page
+ * with further texts names their folder, and has them in English. */
+export async function loadLanguage<K extends string = Key>(locale: string, base: string, folder = "", more: Catalogue = {}): Promise<Language<K>> {
+  const language = locale.split("-")[0]!.toLowerCase(), texts: Catalogue = { ...english, ...more };
+  if (language === "en") return new Language(locale, texts);
   try {
-    const answer = await fetch(`${base}/web/text/${language}.json`);
-    if (answer.ok) return new Language(locale, (await answer.json()) as Catalogue);
+    for (const path of folder ? ["", folder + "/"] : [""]) {
+      const answer = await fetch(`${base}/web/text/${path}${language}.json`);
+      if (!answer.ok) throw answer;
+      Object.assign(texts, await answer.json());
+    }
+    return new Language(locale, texts);
   } catch { /* the texts stay English */ }
-  return new Language("en");
+  return new Language("en", { ...english, ...more });
 }
