@@ -77,7 +77,7 @@ func (b *Board) fields() map[string]string {
 	}
 	if b.Source != nil {
 		fields[fieldSource] = strconv.Quote(string(b.Source.Board))
-		for _, name := range slices.Sorted(maps.Keys(b.Source.Match)) {
+		for _, name := range namesOf(b.Source.Match) {
 			match = append(match, name+"="+b.Source.Match[name])
 		}
 	}

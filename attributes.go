@@ -80,7 +80,15 @@ func (b *Board) Declared() []string {
 	if b.Source == nil {
 		return b.talliedAttributes()
 	}
-	return slices.Concat(b.talliedAttributes(), slices.Sorted(maps.Keys(b.Source.Match)))
+	return slices.Concat(b.talliedAttributes(), namesOf(b.Source.Match))
+}
+
+// namesOf returns the names of attributes, sorted. Most results have none, so namesOf makes nothing for these.
+func namesOf(attributes map[string]string) []string {
+	if len(attributes) == 0 {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(attributes))
 }
 
 // declares reports whether b uses or accepts an attribute. Attributes of removed divisions
@@ -100,7 +108,7 @@ func (b *Board) CheckAttributes(attributes map[string]string, linked []*Board) e
 		return nil
 	}
 	var errs []error
-	for _, name := range slices.Sorted(maps.Keys(attributes)) {
+	for _, name := range namesOf(attributes) {
 		if b.declares(name) || slices.ContainsFunc(linked, func(l *Board) bool { return l.declares(name) }) {
 			continue
 		}

@@ -2,7 +2,6 @@ package leaderboard
 
 import (
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -39,7 +38,7 @@ func (b *Board) validateSource() []error {
 	if len(s.Match) > MaxAttributes {
 		errs = append(errs, fieldErrorf("source.match", "%d attributes given, at most %d are allowed", len(s.Match), MaxAttributes))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.Match)) {
+	for _, name := range namesOf(s.Match) {
 		errs = append(errs, checkName("source.match", name), checkID("source.match."+name, s.Match[name]))
 	}
 	if b.Matches {

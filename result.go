@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -158,6 +157,7 @@ const (
 	flagRetracted  = 0x80
 	flagAssigned   = 0x01
 	payloadTrailer = 16
+	payloadRoom    = 64 // for most payloads, without metadata
 )
 
 // AppendPayload appends the payload of r to dst. The payload has every field of r except
@@ -174,6 +174,7 @@ func (r *MatchResult) AppendPayload(dst []byte) []byte {
 	} else {
 		achieved = biased(r.AchievedAt.UnixMicro())
 	}
+	dst = slices.Grow(dst, payloadRoom+len(r.Metadata))
 	dst = append(dst, payloadFormat, flags)
 	dst = binary.BigEndian.AppendUint64(dst, biased(int64(r.Score)))
 	dst = binary.AppendUvarint(dst, uint64(len(r.TieBreakers)))
@@ -182,7 +183,7 @@ func (r *MatchResult) AppendPayload(dst []byte) []byte {
 	}
 	dst = binary.BigEndian.AppendUint64(dst, achieved)
 	dst = binary.AppendUvarint(dst, uint64(len(r.Attributes)))
-	for _, k := range slices.Sorted(maps.Keys(r.Attributes)) {
+	for _, k := range namesOf(r.Attributes) {
 		dst = appendString(appendString(dst, k), r.Attributes[k])
 	}
 	dst = appendString(dst, r.Metadata)

@@ -3,8 +3,6 @@ package leaderboard
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 )
@@ -86,7 +84,7 @@ func (b *Board) validatePolicy() error {
 func (b *Board) ValidateNew() error {
 	errs := []error{checkNewText("board_id", string(b.ID)), b.Season.validateNew(Schedule{})}
 	if b.Source != nil {
-		for _, name := range slices.Sorted(maps.Keys(b.Source.Match)) {
+		for _, name := range namesOf(b.Source.Match) {
 			errs = append(errs, checkVisible("source.match."+name, b.Source.Match[name]))
 		}
 	}
@@ -125,7 +123,7 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 	if len(r.Attributes) > MaxAttributes {
 		errs = append(errs, fieldErrorf("attributes", "%d given, at most %d are allowed", len(r.Attributes), MaxAttributes))
 	}
-	for _, k := range slices.Sorted(maps.Keys(r.Attributes)) {
+	for _, k := range namesOf(r.Attributes) {
 		errs = append(errs, checkName("attributes", k), checkID("attributes."+k, r.Attributes[k]))
 	}
 	if m, err := CanonicalMetadata([]byte(r.Metadata)); err != nil {
@@ -142,7 +140,7 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 // boards linked to b.
 func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
 	errs := []error{b.CheckAttributes(r.Attributes, linked)}
-	for _, name := range slices.Sorted(maps.Keys(r.Attributes)) {
+	for _, name := range namesOf(r.Attributes) {
 		errs = append(errs, checkVisible("attributes."+name, r.Attributes[name]))
 	}
 	// A correction without a time would belong to the season in which it arrives. If the old

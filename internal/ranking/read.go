@@ -18,6 +18,9 @@ import (
 const parallelReads = 32
 
 func eachRead(ctx context.Context, n int, read func(ctx context.Context, i int) error) error {
+	if n == 1 {
+		return read(ctx, 0)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelReads)
 	for i := range n {

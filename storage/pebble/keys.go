@@ -125,7 +125,10 @@ func makeSeasonRowKey(board uint32, season leaderboard.SeasonID) seasonRowKey {
 	return seasonRowKey(k[:len(k):len(k)])
 }
 
-func (k seasonRowKey) kind(kind byte) []byte { return append(k, kind) }
+// kind returns a copy of k with the kind, and with room for most ids.
+func (k seasonRowKey) kind(kind byte) []byte {
+	return append(append(make([]byte, 0, len(k)+64), k...), kind)
+}
 
 func (k seasonRowKey) user(user leaderboard.UserID) []byte { return append(k.kind(dataUser), user...) }
 

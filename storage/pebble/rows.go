@@ -103,7 +103,7 @@ func appendRecord(dst []byte, r *leaderboard.Record) []byte {
 		dst = append(dst, 0)
 	} else {
 		dst = binary.AppendUvarint(append(dst, 1), uint64(r.Result.Revision))
-		dst = codec.AppendText(dst, string(r.Result.AppendPayload(nil)))
+		dst = codec.AppendText(dst, r.Result.AppendPayload(nil))
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(r.Refusals)))
 	for i := range r.Refusals {
