@@ -68,9 +68,15 @@ func (b *Board) fields() map[string]string {
 		fields["attributes"] = strings.Join(b.AcceptedAttributes, ",")
 	}
 	maps.Copy(fields, b.Season.starts())
-	var ties, windows, match []string
+	var ties, windows, match, statuses []string
+	for _, f := range b.Statuses {
+		statuses = append(statuses, f.String())
+	}
+	if b.Ties != EarliestFirst {
+		fields["ties"] = b.Ties.String()
+	}
 	for _, tie := range b.TieBreakers {
-		ties = append(ties, tie.Name+" "+tie.Order.String())
+		ties = append(ties, strings.TrimSuffix(tie.Name+" "+tie.Order.String()+" "+tie.Combine.String(), " "+Added.String()))
 	}
 	for _, w := range b.Season.Windows {
 		windows = append(windows, fmt.Sprintf("%s=%s/%s", w.ID, w.Start.UTC().Format(time.RFC3339), w.End.UTC().Format(time.RFC3339)))
@@ -81,7 +87,7 @@ func (b *Board) fields() map[string]string {
 			match = append(match, name+"="+b.Source.Match[name])
 		}
 	}
-	for name, list := range map[string][]string{"tie_breakers": ties, "season.windows": windows, "source.match": match} {
+	for name, list := range map[string][]string{"tie_breakers": ties, "season.windows": windows, "source.match": match, "statuses": statuses} {
 		if len(list) > 0 {
 			fields[name] = strings.Join(list, ", ")
 		}
@@ -91,7 +97,7 @@ func (b *Board) fields() map[string]string {
 			fields[name] = d.String()
 		}
 	}
-	for name, n := range map[string]int{"k": b.K, "season.days": b.Season.Days, "shards": b.Shards} {
+	for name, n := range map[string]int{"k": b.K, "drop_worst": b.DropWorst, "min_results": int(b.MinResults), "season.days": b.Season.Days, "shards": b.Shards} {
 		if n != 0 {
 			fields[name] = strconv.Itoa(n)
 		}
@@ -132,6 +138,9 @@ func (b Board) normalForm() Board {
 	if len(b.TieBreakers) == 0 {
 		b.TieBreakers = nil
 	}
+	if len(b.Statuses) == 0 {
+		b.Statuses = nil
+	}
 	b.Divisions = slices.Sorted(slices.Values(b.Divisions)) // nil if empty
 	if len(b.AcceptedAttributes) == 0 {
 		b.AcceptedAttributes = nil
@@ -158,6 +167,7 @@ func (b *Board) Clone() Board {
 	c := *b
 	c.TieBreakers = slices.Clone(b.TieBreakers)
 	c.Divisions = slices.Clone(b.Divisions)
+	c.Statuses = slices.Clone(b.Statuses)
 	c.AcceptedAttributes, c.KeptAttributes = slices.Clone(b.AcceptedAttributes), slices.Clone(b.KeptAttributes)
 	c.Season.Windows = slices.Clone(b.Season.Windows)
 	c.Season.Ends = slices.Clone(b.Season.Ends)
@@ -248,7 +258,7 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	amended.Season.Windows, amended.Season.Ends = proposal.Season.Windows, proposal.Season.Ends
 	proposal.CreatedAt, proposal.Divisions, proposal.AcceptedAttributes = b.CreatedAt, amended.Divisions, amended.AcceptedAttributes
 	if !amended.SameAs(&proposal) {
-		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, k, tie_breakers, season schedule with its time_zone, days, starts and length, floor and source are fixed, and matches cannot be switched off; create a new board instead")
+		return Board{}, fieldErrorf("board", "board_id, order, policy, half_life, k, drop_worst, tie_breakers, ties, min_results, statuses, season schedule with its time_zone, days, starts and length, floor and source are fixed, and matches cannot be switched off; create a new board instead")
 	}
 	return amended, amended.Validate()
 }

@@ -12,7 +12,7 @@ const (
 	MaxShards     = 256
 	MinHalfLife   = time.Second
 	MaxHalfLife   = 100 * 365 * 24 * time.Hour
-	MaxK          = 100
+	MaxK          = 100 // also bounds Board.DropWorst
 	// DefaultGrace is the [Schedule].Grace of a board that was created without a grace.
 	DefaultGrace = 24 * time.Hour
 )
@@ -29,7 +29,7 @@ const (
 	Count                 // the number of results
 	First                 // the result with the earliest event time
 	Average               // the mean of the results' points
-	BestK                 // the sum of the points of the Board.K best results
+	BestK                 // the sum of the points of the Board.K best results, or of all but the Board.DropWorst worst
 )
 
 var policyNames = []string{"BEST", "SUM", "LATEST", "DECAY", "COUNT", "FIRST", "AVERAGE", "BEST_K"}
@@ -52,8 +52,17 @@ type Board struct {
 	// HalfLife is the time in which points lose half their value, on decay boards only.
 	HalfLife time.Duration `json:"half_life,omitempty"`
 	// K is the number of results that count, 1 to MaxK, on best-k boards only.
-	K           int          `json:"k,omitempty"`
+	K int `json:"k,omitempty"`
+	// DropWorst is the number of results that do not count, 1 to MaxK, on best-k boards without K. At least one result
+	// counts.
+	DropWorst   int          `json:"drop_worst,omitempty"`
 	TieBreakers []TieBreaker `json:"tie_breakers,omitempty"`
+	Ties        TieRule      `json:"ties,omitempty"`
+	// MinResults is the number of results that a ranked entry has at least, up to MaxMinResults. 0 means 1.
+	MinResults int64 `json:"min_results,omitempty"`
+	// Statuses are the finishes, besides Ranked, that results may have. In ladders, entries with these finishes follow the
+	// ranked ones and those with too few results, in the order of Statuses.
+	Statuses []Finish `json:"statuses,omitempty"`
 
 	Unit     string `json:"unit,omitempty"` // for display: "s", "points"
 	Decimals int    `json:"decimals"`
@@ -71,7 +80,7 @@ type Board struct {
 	StrictSubmits bool `json:"strict_submits,omitempty"`
 
 	// MinScore and MaxScore bound the score, or the points, of one result. nil means ±2^53,
-	// divided by K on best-k boards.
+	// divided by K, or with DropWorst by 10,000, on best-k boards.
 	MinScore *Score `json:"min_score,omitempty"`
 	MaxScore *Score `json:"max_score,omitempty"`
 	// Floor bounds a user's sum, on SUM boards only. A result that lowers the sum below Floor
@@ -113,7 +122,16 @@ type SeasonKey struct {
 	Season SeasonID
 }
 
-func (b *Board) largestScore() Score { return MaxScore / Score(max(b.K, 1)) }
+// maxCounted is the largest number of results of a user with [Board].DropWorst.
+const maxCounted = 10_000
+
+// largestScore bounds the points of a result so that no sum of best-k boards leaves ±2^53.
+func (b *Board) largestScore() Score {
+	if b.DropWorst > 0 {
+		return MaxScore / maxCounted
+	}
+	return MaxScore / Score(max(b.K, 1))
+}
 
 func (b *Board) bounds() (lo, hi Score) {
 	lo, hi = -b.largestScore(), b.largestScore()

@@ -18,7 +18,7 @@ func scoreOf(s Score) *Score { return &s }
 func race() Board {
 	return Board{
 		ID: "marathon", Title: "Marathon", Order: LowerFirst, Policy: Best,
-		TieBreakers: []TieBreaker{{"shots", HigherFirst}, {"penalties", LowerFirst}},
+		TieBreakers: []TieBreaker{{Name: "shots", Order: HigherFirst}, {Name: "penalties", Order: LowerFirst}},
 		Unit:        "s", Decimals: 2,
 		Season:    Schedule{Kind: Monthly, TimeZone: "Europe/Berlin", Grace: time.Hour},
 		Divisions: []string{"gender", "country"},
@@ -87,6 +87,21 @@ func TestBoardValidate(t *testing.T) {
 		{"best-k with a floor and a half-life", func(b *Board) { b.Policy, b.K, b.Floor, b.HalfLife = BestK, 3, scoreOf(0), time.Hour }, "floor half_life"},
 		{"best-k whose sums could exceed 2^53", func(b *Board) { b.Policy, b.K, b.MaxScore = BestK, 2, scoreOf(1<<52+1) }, "max_score"},
 		{"best-k whose sums reach 2^53", func(b *Board) { b.Policy, b.K, b.MaxScore = BestK, 2, scoreOf(1<<52) }, ""},
+		{"valid board that drops results", func(b *Board) { b.Policy, b.DropWorst = BestK, 100 }, ""},
+		{"drop_worst with k", func(b *Board) { b.Policy, b.K, b.DropWorst = BestK, 3, 1 }, "drop_worst"},
+		{"drop_worst below 1", func(b *Board) { b.Policy, b.DropWorst = BestK, -1 }, "drop_worst"},
+		{"drop_worst above 100", func(b *Board) { b.Policy, b.DropWorst = BestK, 101 }, "drop_worst"},
+		{"drop_worst on a sum board", func(b *Board) { b.Policy, b.DropWorst = Sum, 1 }, "drop_worst"},
+		{"drop_worst whose sums could exceed 2^53", func(b *Board) { b.Policy, b.DropWorst, b.MaxScore = BestK, 1, scoreOf(1<<53/10_000+1) }, "max_score"},
+		{"combined tie-breakers", func(b *Board) { b.Policy, b.TieBreakers[0].Combine, b.TieBreakers[1].Combine = Sum, Greatest, Last }, ""},
+		{"combined tie-breakers of one result", func(b *Board) { b.TieBreakers[0].Combine = Least }, "tie_breakers[0].combine"},
+		{"unknown combination", func(b *Board) { b.Policy, b.TieBreakers[1].Combine = Sum, 4 }, "tie_breakers[1].combine"},
+		{"unknown rule for ties", func(b *Board) { b.Ties = 4 }, "ties"},
+		{"negative min_results", func(b *Board) { b.MinResults = -1 }, "min_results"},
+		{"too many min_results", func(b *Board) { b.MinResults = MaxMinResults + 1 }, "min_results"},
+		{"valid statuses", func(b *Board) { b.MinResults, b.Statuses = 2, []Finish{Cut, DNF, DNS, DSQ, HorsConcours} }, ""},
+		{"statuses that no result has", func(b *Board) { b.Statuses = []Finish{Ranked, TooFew, -1} }, "statuses[0] statuses[1] statuses[2]"},
+		{"status twice", func(b *Board) { b.Statuses = []Finish{DNF, DNF} }, "statuses[1]"},
 		{"floor on a best board", func(b *Board) { b.Floor = scoreOf(0) }, "floor"},
 		{"floor above 0", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(1) }, "floor"},
 		{"valid floor", func(b *Board) { b.Policy, b.Floor = Sum, scoreOf(-5) }, ""},
@@ -257,6 +272,7 @@ func TestDifferencesNameEveryField(t *testing.T) {
 	base := Board{ID: "b"}
 	variants := map[string]Board{
 		"Title": {Title: "x"}, "Order": {Order: LowerFirst}, "Policy": {Policy: Sum}, "HalfLife": {HalfLife: time.Hour}, "K": {K: 2},
+		"DropWorst": {DropWorst: 1}, "Ties": {Ties: Shared}, "MinResults": {MinResults: 2}, "Statuses": {Statuses: []Finish{DNF}},
 		"TieBreakers": {TieBreakers: []TieBreaker{{Name: "wins"}}}, "Unit": {Unit: "s"}, "Decimals": {Decimals: 1},
 		"Season": {Season: Schedule{Kind: Monthly}}, "Divisions": {Divisions: []string{"gender"}},
 		"MinScore": {MinScore: &one}, "MaxScore": {MaxScore: &one}, "Floor": {Floor: &one}, "Retention": {Retention: time.Hour},
@@ -279,6 +295,10 @@ func TestDifferencesNameEveryField(t *testing.T) {
 		if got := variant.Differences(&variant); len(got) != 0 {
 			t.Errorf("Differences of a board from itself = %q, want none", got)
 		}
+	}
+	greatest := Board{ID: "b", TieBreakers: []TieBreaker{{Name: "wins", Combine: Greatest}}}
+	if got, want := greatest.Differences(&Board{ID: "b", TieBreakers: []TieBreaker{{Name: "wins"}}}), []string{"tie_breakers (wins HIGHER_FIRST MAX, not wins HIGHER_FIRST)"}; !slices.Equal(got, want) {
+		t.Errorf("Differences = %q, want %q", got, want)
 	}
 	if got, want := base.Differences(&Board{Policy: Sum, Floor: &one}), []string{"floor (none, not 1)", "policy (BEST, not SUM)"}; !slices.Equal(got, want) {
 		t.Errorf("Differences = %q, want %q", got, want)

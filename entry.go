@@ -12,12 +12,14 @@ type Entry struct {
 	SeasonKey
 	User UserID
 	// Key is empty if no result of the user counts.
-	Key        RankKey
+	Key RankKey
+	// AchievedAt orders the entries with equal rank keys: it is the event time of the deciding result, as
+	// [Board.TieTime] changes it. [Board.AchievedAt] returns the event time.
 	AchievedAt time.Time
 	// Match is the match of the deciding result. If Board.AddsUp is false, this is the
 	// result whose score is the entry's score. If AddsUp is true, it is the last result
-	// that changed the score or a tie-breaker, or else the first result. On best-k boards,
-	// it is the best result, but AchievedAt follows from all that count.
+	// that changed the score or a sum of tie-breakers, or else the first result. On best-k boards,
+	// it is the best result or, with DropWorst, the latest; but AchievedAt follows from all that count.
 	Match     MatchID
 	Metadata  string
 	Divisions []Division
@@ -28,7 +30,7 @@ type Entry struct {
 	Version uint64
 }
 
-// Ranked reports whether e has a place in its ladders.
+// Ranked reports whether e has a place in its ladders. [Board.FinishOf] tells whether this place is a rank.
 func (e *Entry) Ranked() bool { return e.Key != "" && !e.Hidden }
 
 // SortKey returns e's sort key.
@@ -66,19 +68,34 @@ func (b *Board) addAttributes(values []attributeValue, r *MatchResult) []attribu
 }
 
 // Count returns the tally of results, or their first error. Results may have any order, but
-// at most one result per match.
+// at most one result per match. If a result has Reset, Count reads the results twice.
 func (b *Board) Count(results iter.Seq2[MatchResult, error]) (Tally, error) {
-	var t Tally
+	t, reset, err := b.countFrom(position{}, results)
+	if err == nil && reset.match != "" {
+		t, _, err = b.countFrom(reset, results)
+	}
+	return t, err
+}
+
+// countFrom counts only the points of results from a position on. It also returns the latest result with Reset.
+func (b *Board) countFrom(from position, results iter.Seq2[MatchResult, error]) (t Tally, reset position, err error) {
+	t.reset = from
 	var r MatchResult // one allocation, not one per result
 	for next, err := range results {
 		if err != nil {
-			return Tally{}, err
+			return Tally{}, reset, err
 		}
 		r = next
 		t = b.Add(t, &r)
+		if b.resets(&r) && b.Counts(&r) && positionOf(&r).isAfter(reset) {
+			reset = positionOf(&r)
+		}
 	}
-	return t, nil
+	return t, reset, nil
 }
+
+// resets reports whether r sets scores on b.
+func (b *Board) resets(r *MatchResult) bool { return r.Reset && b.Policy == Sum }
 
 // RankKey returns the rank key of a user with the tally t, or "" if no result counts.
 func (b *Board) RankKey(t *Tally) RankKey {
@@ -94,7 +111,7 @@ func (b *Board) Entry(t *Tally, season SeasonID, user UserID) Entry {
 	if e.Key == "" {
 		return e
 	}
-	e.AchievedAt, e.Match, e.Metadata, e.Results = t.achievedAt, t.match, t.metadata, t.results
+	e.AchievedAt, e.Match, e.Metadata, e.Results = b.TieTime(t.achievedAt), t.match, t.metadata, t.results
 	e.Divisions = b.divisionsOf(t.attributes)
 	return e
 }

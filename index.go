@@ -12,10 +12,15 @@ import (
 // View describes the ladder at the moment of an answer.
 type View struct {
 	Size int64 // the number of standings
+	// Unranked is how many of the standings have no rank. An Index does not set it.
+	Unranked int64
 	// AsOf is the time of the season's last change that the answer includes: see changedAt
 	// in [Index].Update.
 	AsOf time.Time
 }
+
+// Ranked returns the number of standings with a rank.
+func (v *View) Ranked() int64 { return v.Size - v.Unranked }
 
 // Ranker answers questions about ranks. Every answer is exact and shows the ladder at one
 // moment. But the parts of a large answer may show successive moments: of more than 16 keys
@@ -75,7 +80,7 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 		}
 	}
 	for i, percent := range q.Percents {
-		if err := readKey(&s.Percents[i], PercentPosition(v.Size, percent)); err != nil {
+		if err := readKey(&s.Percents[i], PercentPosition(v.Ranked(), percent)); err != nil {
 			return Survey{}, v, err
 		}
 	}
@@ -83,12 +88,12 @@ func SurveyByPages(ctx context.Context, r Ranker, l Ladder, q SurveyQuery, metho
 		return s, v, nil
 	}
 	var best, worst RankKey
-	if err := errors.Join(readKey(&best, 1), readKey(&worst, v.Size)); err != nil || best == "" || worst == "" {
+	if err := errors.Join(readKey(&best, 1), readKey(&worst, v.Ranked())); err != nil || best == "" || worst == "" {
 		return s, v, err
 	}
 	before, countView, err := r.Count(ctx, l, q.BucketEdges(best, worst), Competition)
 	if err == nil {
-		s.Buckets = q.BucketCounts(before, countView.Size)
+		s.Buckets = q.BucketCounts(before, countView.Ranked())
 	}
 	return s, v, err
 }

@@ -93,9 +93,12 @@ func (b *Board) CheckDirect() error {
 
 // Counts reports whether b counts r in r's season. A retraction, a result of a void
 // match, and a result at or after the early end of its season do not count. On a linked
-// board, a result that does not match [Source].Match, or whose event time is outside the
-// season, does not count either.
+// board, a result that does not match [Source].Match, whose event time is outside the
+// season, or whose Finish b does not have, does not count either.
 func (b *Board) Counts(r *MatchResult) bool { return b.countsUnlessEnded(r) && !b.EndedEarly(r) }
+
+// takes reports whether the linked board b counts r in some season.
+func (b *Board) takes(r *MatchResult) bool { return b.Source.matches(r) && b.accepts(r.Finish) }
 
 func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 	if r.Retracted || r.IsVoid() {
@@ -105,14 +108,14 @@ func (b *Board) countsUnlessEnded(r *MatchResult) bool {
 		return true
 	}
 	season, err := b.Season.scheduledByID(r.Season)
-	return err == nil && b.Source.matches(r) && season.Contains(r.AchievedAt)
+	return err == nil && b.takes(r) && season.Contains(r.AchievedAt)
 }
 
 // LinkedSeasons returns the seasons of the linked board b that count r, ordered by their
 // ends. It ignores whether r's match is void. r is a result of b or of its source. On a
 // rolling board, the seasons are the open windows that contain r's event time.
 func (b *Board) LinkedSeasons(r *MatchResult) []SeasonID {
-	if r.Retracted || b.Source == nil || !b.Source.matches(r) {
+	if r.Retracted || b.Source == nil || !b.takes(r) {
 		return nil
 	}
 	season, err := b.Season.At(r.AchievedAt)
@@ -151,7 +154,7 @@ func (b *Board) OpenWindows() error {
 // it copies r, a result of the source, to b. The last day of this window contains the later
 // of r.AchievedAt and r.ReceivedAt. If r is a retraction or does not match, the id is "".
 func (b *Board) NeedsWindow(r *MatchResult) SeasonID {
-	if r.Retracted || !b.Source.matches(r) {
+	if r.Retracted || !b.takes(r) {
 		return ""
 	}
 	achievedWindow, err1 := b.Season.At(r.AchievedAt)

@@ -42,9 +42,10 @@ type LinkedEffect struct {
 
 // PersonalBest reports whether the result with the outcome o is better than all earlier
 // results of its user in the season. ok is false if the policy is not Best, or if the Apply
-// did not change the stored result.
+// did not change the stored result. A result without a rank is no personal best.
 func (b *Board) PersonalBest(o *Outcome) (best, ok bool) {
-	return o.After != "" && (o.Before == "" || o.After < o.Before), b.arithmetic().keepsBest() && o.Changed()
+	before, after := b.unlessStatus(o.Before), b.unlessStatus(o.After)
+	return after != "" && (before == "" || after < before), b.arithmetic().keepsBest() && o.Changed()
 }
 
 // Known is a store's data about the match and the user of an arriving result.
@@ -152,7 +153,7 @@ func (b *Board) mergeContent(known Known, r MatchResult, voids int64) Decision {
 	d.Put = &r
 	// If the season was ended early after stored was counted, b.Counts(stored) is false, but
 	// the tally may still include stored.
-	if stored == nil || !b.countsUnlessEnded(stored) {
+	if (stored == nil || !b.countsUnlessEnded(stored)) && !b.resets(&r) {
 		d.Tally = b.Add(known.Tally, &r)
 	} else {
 		d.Recount = true

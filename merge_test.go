@@ -93,18 +93,185 @@ func (h *history) score() Score {
 	return h.board.ScoreOf(e.Key, received)
 }
 
+type statusTest struct {
+	name  string
+	board Board
+	steps []step
+}
+
+type step struct {
+	r      MatchResult
+	status Status
+	reason Reason
+	score  Score
+}
+
+// at returns a result that is achieved minutes after the others.
+func at(minutes int, r MatchResult) MatchResult {
+	r.AchievedAt = r.AchievedAt.Add(time.Duration(minutes) * time.Minute)
+	return r
+}
+
+func reset(r MatchResult) MatchResult {
+	r.Reset = true
+	return r
+}
+
+func resetTests() []statusTest {
+	sum := Board{ID: "b", Policy: Sum}
+	withFloor := sum
+	withFloor.Floor = scoreOf(-2)
+	ties := Board{ID: "b", Policy: Sum, TieBreakers: []TieBreaker{{Name: "t"}}}
+	withTie := func(r MatchResult, v int64) MatchResult {
+		r.TieBreakers = []int64{v}
+		return r
+	}
+	return []statusTest{
+		{"a reset sets the score, and later results add to it", sum, []step{
+			{at(1, result("m", 0, 5)), Applied, "", 5}, {at(2, reset(result("n", 0, 2))), Applied, "", 2}, {at(3, result("o", 0, 4)), Applied, "", 6},
+			{at(2, reset(result("n", 0, 2))), Duplicate, "", 6}}},
+		{"results before a reset do not count, whenever they arrive", sum, []step{
+			{at(2, reset(result("n", 0, 0))), Applied, "", 0}, {at(3, result("o", 0, 4)), Applied, "", 4}, {at(1, result("m", 0, 5)), Applied, "", 4}}},
+		{"of two resets, the later one counts", sum, []step{
+			{at(3, reset(result("n", 0, 7))), Applied, "", 7}, {at(2, reset(result("m", 0, 1))), Applied, "", 7}, {at(4, result("o", 0, 1)), Applied, "", 8}}},
+		{"of results at the time of a reset, those with a smaller match id come before it", sum, []step{
+			{result("m", 0, 5), Applied, "", 5}, {reset(result("n", 0, 1)), Applied, "", 1}, {result("o", 0, 2), Applied, "", 3}, {result("a", 0, 9), Applied, "", 3}}},
+		{"after the retraction of a reset, the earlier results count again", sum, []step{
+			{at(1, result("m", 0, 5)), Applied, "", 5}, {at(2, reset(result("n", 0, 2))), Applied, "", 2}, {retraction("n", 1), Applied, "", 5}}},
+		{"a correction makes a result a reset, and no reset again", sum, []step{
+			{at(1, result("m", 0, 5)), Applied, "", 5}, {at(2, result("n", 0, 2)), Applied, "", 7}, {at(2, reset(result("n", 1, 2))), Applied, "", 2},
+			{at(2, result("n", 2, 3)), Applied, "", 8}}},
+		{"a reset below the floor is refused", withFloor, []step{
+			{result("m", 0, 5), Applied, "", 5}, {at(1, reset(result("n", 0, -3))), Rejected, ReasonFloor, 5}, {at(1, reset(result("n", 1, -2))), Applied, "", -2},
+			{at(2, result("o", 0, -1)), Rejected, ReasonFloor, -2}}},
+		{"a result before a reset cannot cross the floor", withFloor, []step{
+			{at(2, reset(result("n", 0, 0))), Applied, "", 0}, {at(1, result("m", 0, -9)), Applied, "", 0}, {at(1, result("m", 1, -90)), Applied, "", 0}}},
+		{"points that a reset hides are not in the range of the sum", sum, []step{
+			{at(1, result("m", 0, MaxScore)), Applied, "", MaxScore}, {at(2, reset(result("n", 0, MaxScore))), Applied, "", MaxScore},
+			{at(3, result("o", 0, 1)), Rejected, ReasonRange, MaxScore}, {at(1, result("m", 1, 7)), Applied, "", MaxScore}}},
+		{"tie-breakers that a reset hides are not in the range of their sum", ties, []step{
+			{at(1, withTie(result("m", 0, 1), 1<<53)), Applied, "", 1}, {at(2, withTie(reset(result("n", 0, 1)), 1)), Applied, "", 1},
+			{at(3, withTie(result("o", 0, 1), 1<<53)), Rejected, ReasonRange, 1}, {at(3, withTie(result("o", 1, 1), 1<<53-1)), Applied, "", 2}}},
+	}
+}
+
+// Sums that resets hide may be more than an int64 holds together.
+func TestSumOfManyResetsStaysInOrder(t *testing.T) {
+	h := newHistory(Board{ID: "b", Policy: Sum})
+	for i := range 1100 {
+		h.rows[MatchID(fmt.Sprint(i))] = at(i, result(fmt.Sprint(i), 0, MaxScore))
+	}
+	tally, err := h.board.Count(h.all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.tally = tally
+	if got := h.score(); got != MaxScore {
+		t.Errorf("the sum of 1100 times 2^53 is shown as %d, want the greatest score, 2^53", got)
+	}
+	h.tally = tally
+	if d := h.board.Merge(Known{Tally: tally}, result("x", 0, 1)); d.Reason != ReasonRange {
+		t.Errorf("a point above the range: %+v, want the reason %s", d, ReasonRange)
+	}
+}
+
+func TestDroppingBoundsResults(t *testing.T) {
+	b := Board{ID: "b", Policy: BestK, DropWorst: 1}
+	for _, tt := range []struct {
+		r    MatchResult
+		n    int64
+		want Reason
+	}{
+		{result("m", 0, 1), maxCounted - 1, ""}, {result("m", 0, 1), maxCounted, ReasonRange},
+		{result("m", 0, MaxScore/10_000), 0, ""}, {result("m", 0, MaxScore/10_000+1), 0, ReasonInvalid},
+	} {
+		if d := b.Merge(Known{Tally: Tally{results: tt.n}}, tt.r); d.Reason != tt.want {
+			t.Errorf("%d points after %d results: reason %q, want %q", tt.r.Score, tt.n, d.Reason, tt.want)
+		}
+	}
+	stored := result("m", 0, 1)
+	if d := b.Merge(Known{Result: &stored, Tally: Tally{results: maxCounted}}, result("m", 1, 2)); d.Status != Applied {
+		t.Errorf("a correction of one of the largest number of results: %v %v, want APPLIED", d.Status, d.Reason)
+	}
+}
+
+func TestTieRules(t *testing.T) {
+	early, late := received.Add(-time.Hour), received
+	for _, tt := range []struct {
+		rule  TieRule
+		first UserID // of "b" with the earlier result and "a" with the later one
+		time  time.Time
+	}{{EarliestFirst, "b", early}, {LatestFirst, "a", early}, {ByUserID, "a", time.Time{}}, {Shared, "a", time.Time{}}} {
+		b := Board{ID: "b", Ties: tt.rule}
+		entry := func(user UserID, achievedAt time.Time) Entry {
+			r := result("m", 0, 5)
+			r.AchievedAt = achievedAt
+			tally := b.Add(Tally{}, &r)
+			return b.Entry(&tally, SeasonAll, user)
+		}
+		x, y := entry("b", early), entry("a", late)
+		first := x.User
+		if y.SortKey() < x.SortKey() {
+			first = y.User
+		}
+		if first != tt.first || x.Key != y.Key {
+			t.Errorf("%v: %q is first, want %q, with equal rank keys", tt.rule, first, tt.first)
+		}
+		if _, at, _, err := x.SortKey().Split(b.RankKeyBytes()); err != nil || !b.AchievedAt(at).Equal(tt.time) {
+			t.Errorf("%v: the sort key has the time %v, want %v", tt.rule, b.AchievedAt(at), tt.time)
+		}
+	}
+	b := Board{Ties: LatestFirst}
+	for _, at := range []time.Time{minAchievedAt, maxAchievedAt, received} {
+		if tie := b.TieTime(at); tie.Before(minAchievedAt) || tie.After(maxAchievedAt) || !b.AchievedAt(tie).Equal(at) {
+			t.Errorf("the tie time of %v is %v, which stands for %v", at, tie, b.AchievedAt(tie))
+		}
+	}
+}
+
+func TestResultsWithoutARankAreNoPersonalBests(t *testing.T) {
+	b := Board{ID: "b", Order: LowerFirst, Statuses: []Finish{DSQ, DNF}, MinResults: 3}
+	h := newHistory(b)
+	var got []string
+	finished := func(match string, score Score, f Finish) {
+		r := result(match, 0, score)
+		r.Finish = f
+		before := b.RankKey(&h.tally)
+		d := h.apply(t, r)
+		o := d.Outcome(before, b.RankKey(&h.tally))
+		best, ok := b.PersonalBest(&o)
+		got = append(got, fmt.Sprint(best && ok, b.FinishOf(o.After)))
+	}
+	finished("1", 1, DNF)
+	finished("2", 90, Ranked)
+	finished("3", 95, Ranked)
+	finished("4", 80, Ranked)
+	finished("5", 70, DSQ)
+	want := []string{"false DNF", "true TOO_FEW_RESULTS", "false RANKED", "true RANKED", "false RANKED"}
+	if !slices.Equal(got, want) {
+		t.Errorf("personal bests and statuses %q, want %q", got, want)
+	}
+	invalid := Board{ID: "b"}
+	dnf := result("m", 0, 1)
+	dnf.Finish = DNF
+	if err := invalid.Check(&dnf, received); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "status: DNF is not allowed, because the board has no statuses") {
+		t.Errorf("Check of a DNF without statuses = %v", err)
+	}
+	dnf.Finish = Cut
+	if err := b.Check(&dnf, received); err == nil || !strings.Contains(err.Error(), "CUT must be RANKED or one of the board's statuses, DSQ DNF") {
+		t.Errorf("Check of a status that the board lacks = %v", err)
+	}
+	if err := invalid.Check(&MatchResult{ResultKey: dnf.ResultKey, Reset: true, AchievedAt: received}, received); err == nil || !strings.Contains(err.Error(), "reset: is allowed on SUM boards only") {
+		t.Errorf("Check of a reset on a BEST board = %v", err)
+	}
+}
+
 func TestMergeStatus(t *testing.T) {
 	sum := Board{ID: "b", Policy: Sum}
 	withFloor := sum
 	withFloor.Floor = scoreOf(0)
 	bounded := sum
 	bounded.MaxScore = scoreOf(10)
-	type step struct {
-		r      MatchResult
-		status Status
-		reason Reason
-		score  Score
-	}
 	anotherTime := result("m", 0, 5)
 	anotherTime.AchievedAt = anotherTime.AchievedAt.Add(time.Second)
 	assigned := result("m", 0, 5)
@@ -113,11 +280,7 @@ func TestMergeStatus(t *testing.T) {
 	assignedBelow.Assigned = true
 	assignedLater := assigned
 	assignedLater.AchievedAt = assigned.AchievedAt.Add(time.Minute)
-	tests := []struct {
-		name  string
-		board Board
-		steps []step
-	}{
+	tests := []statusTest{
 		{"a repeated result is a duplicate", sum, []step{
 			{result("m", 0, 5), Applied, "", 5}, {result("m", 0, 5), Duplicate, "", 5}}},
 		{"a repeated result with another assigned time is a duplicate", sum, []step{
@@ -151,7 +314,7 @@ func TestMergeStatus(t *testing.T) {
 			{result("m", 0, MaxScore), Applied, "", MaxScore}, {result("n", 0, 1), Rejected, ReasonRange, MaxScore},
 			{result("o", 0, -1), Applied, "", MaxScore - 1}, {result("n", 1, 1), Applied, "", MaxScore}}},
 	}
-	for _, tt := range tests {
+	for _, tt := range append(tests, resetTests()...) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := newHistory(tt.board)
 			for i, s := range tt.steps {
@@ -211,6 +374,7 @@ func TestMergeErased(t *testing.T) {
 
 type naiveEntry struct {
 	ranked bool
+	finish Finish
 	score  int64
 	ties   []int64
 	at     time.Time
@@ -218,7 +382,7 @@ type naiveEntry struct {
 	values map[string]string
 }
 
-func recount(b *Board, all []MatchResult) naiveEntry {
+func recount(b *Board, all []MatchResult) (n naiveEntry) {
 	stands := map[MatchID]MatchResult{}
 	for _, r := range all {
 		if stored, ok := stands[r.Match]; !ok || r.Revision > stored.Revision {
@@ -244,7 +408,7 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 		return cmp.Or(x.AchievedAt.Compare(y.AchievedAt), strings.Compare(string(x.Match), string(y.Match)))
 	}
 	slices.SortFunc(live, byTime)
-	n := naiveEntry{ranked: true, ties: make([]int64, len(b.TieBreakers)), values: map[string]string{}}
+	n = naiveEntry{ranked: true, ties: make([]int64, len(b.TieBreakers)), values: map[string]string{}}
 	for _, r := range live {
 		for k, v := range r.Attributes {
 			if slices.Contains(b.Divisions, k) {
@@ -253,26 +417,21 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 		}
 	}
 	deciding := live[len(live)-1]
+	defer func() { n.setFinish(b, live) }()
 	switch b.Policy {
 	case First:
 		deciding = live[0]
 	case Count:
 		n.score = int64(len(live))
-		for _, r := range live {
-			for i := range n.ties {
-				n.ties[i] += column(r, i)
-			}
-		}
+		n.combineTies(b, live)
 	case BestK:
 		deciding = n.sumBest(b, live)
 	case Average:
 		sum := new(big.Rat)
 		for _, r := range live {
 			sum.Add(sum, new(big.Rat).SetInt64(int64(r.Score)))
-			for i := range n.ties {
-				n.ties[i] += column(r, i)
-			}
 		}
+		n.combineTies(b, live)
 		n.score = rounded(sum.Quo(sum, new(big.Rat).SetInt64(int64(len(live)))))
 	case Best:
 		deciding = slices.MinFunc(live, func(x, y MatchResult) int {
@@ -282,7 +441,7 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 				}
 				return cmp.Compare(a, c)
 			}
-			if c := sign(b.Order, int64(x.Score), int64(y.Score)); c != 0 {
+			if c := cmp.Or(cmp.Compare(slices.Index(b.Statuses, x.Finish), slices.Index(b.Statuses, y.Finish)), sign(b.Order, int64(x.Score), int64(y.Score))); c != 0 {
 				return c
 			}
 			for i, tb := range b.TieBreakers {
@@ -293,18 +452,20 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 			return byTime(x, y)
 		})
 	case Sum:
-		deciding = live[0]
-		for _, r := range live {
-			n.score += int64(r.Score)
-			changes := r.Score != 0
-			for i := range n.ties {
-				n.ties[i] += column(r, i)
-				changes = changes || column(r, i) != 0
+		counting := live
+		for i, r := range live {
+			if r.Reset {
+				counting = live[i:]
 			}
-			if changes {
+		}
+		deciding = counting[0]
+		for _, r := range counting {
+			n.score += int64(r.Score)
+			if r.Reset || changesSums(b, r) {
 				deciding = r
 			}
 		}
+		n.combineTies(b, counting)
 	}
 	if slices.Contains([]Policy{Best, Latest, First}, b.Policy) {
 		n.score = int64(deciding.Score)
@@ -316,33 +477,81 @@ func recount(b *Board, all []MatchResult) naiveEntry {
 	return n
 }
 
+func (n *naiveEntry) setFinish(b *Board, live []MatchResult) {
+	decides := live[len(live)-1]
+	if slices.Contains([]Policy{Best, First}, b.Policy) {
+		decides = live[slices.IndexFunc(live, func(r MatchResult) bool { return r.Match == n.match })]
+	}
+	if n.finish = decides.Finish; n.finish == Ranked && int64(len(live)) < b.MinResults {
+		n.finish = TooFew
+	}
+}
+
+func changesSums(b *Board, r MatchResult) bool {
+	changes := r.Score != 0
+	for i, v := range r.TieBreakers {
+		changes = changes || b.TieBreakers[i].Combine == Added && v != 0
+	}
+	return changes
+}
+
+// combineTies sets n.ties. results are ordered by event time.
+func (n *naiveEntry) combineTies(b *Board, results []MatchResult) {
+	for i, tie := range b.TieBreakers {
+		var column []int64
+		for _, r := range results {
+			column = append(column, append(slices.Clone(r.TieBreakers), make([]int64, i+1)...)[i])
+		}
+		switch tie.Combine {
+		case Greatest:
+			n.ties[i] = slices.Max(column)
+		case Least:
+			n.ties[i] = slices.Min(column)
+		case Last:
+			n.ties[i] = column[len(column)-1]
+		default:
+			for _, v := range column {
+				n.ties[i] += v
+			}
+		}
+	}
+}
+
 // sumBest sums the b.K best results into n. live is ordered by event time. The time of the result that it returns is
 // the entry's, the match that of the best result.
 func (n *naiveEntry) sumBest(b *Board, live []MatchResult) MatchResult {
 	left := slices.Clone(live)
 	kept := map[MatchID]bool{}
 	var best MatchID
-	for range min(b.K, len(live)) {
+	count := b.K
+	if b.DropWorst > 0 {
+		count = max(len(live)-b.DropWorst, 1)
+	}
+	for range min(count, len(live)) {
 		one := *b
-		one.Policy, one.K = Best, 0
+		one.Policy, one.K, one.Statuses = Best, 0, nil
 		next := recount(&one, left)
 		if best == "" {
 			best = next.match
 		}
 		kept[next.match] = true
 		n.score += next.score
-		for i, v := range next.ties {
-			n.ties[i] += v
-		}
 		left = slices.DeleteFunc(left, func(r MatchResult) bool { return r.Match == next.match })
 	}
 	var deciding MatchResult
+	var counting []MatchResult
 	for _, r := range live {
-		if changes := r.Score != 0 || slices.ContainsFunc(r.TieBreakers, func(v int64) bool { return v != 0 }); kept[r.Match] && (deciding.Match == "" || changes) {
-			deciding = r
+		if kept[r.Match] {
+			counting = append(counting, r)
+			if deciding.Match == "" || changesSums(b, r) {
+				deciding = r
+			}
 		}
 	}
-	deciding.Match = best
+	n.combineTies(b, counting)
+	if deciding.Match = best; b.DropWorst > 0 {
+		deciding.Match = live[len(live)-1].Match
+	}
 	return deciding
 }
 
@@ -354,11 +563,21 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(runSeed, 0))
 	for round := range 800 {
 		b := Board{ID: "b", Policy: exactPolicies[rng.IntN(len(exactPolicies))], Order: Order(rng.IntN(2)), Divisions: []string{"country", "team"}}
-		if b.Policy == BestK {
-			b.K = 1 + rng.IntN(4)
+		if b.K = 1 + rng.IntN(4); b.Policy != BestK {
+			b.K = 0
+		} else if rng.IntN(2) == 0 {
+			b.K, b.DropWorst = 0, b.K
 		}
 		for i := range rng.IntN(3) {
-			b.TieBreakers = append(b.TieBreakers, TieBreaker{fmt.Sprintf("t%d", i), Order(rng.IntN(2))})
+			b.TieBreakers = append(b.TieBreakers, TieBreaker{Name: fmt.Sprintf("t%d", i), Order: Order(rng.IntN(2))})
+			if b.AddsUp() {
+				b.TieBreakers[i].Combine = Combination(rng.IntN(len(combinationNames)))
+			}
+		}
+		b.Ties = TieRule(rng.IntN(2)) // those that keep the time
+		b.MinResults = int64(max(rng.IntN(8)-4, 0))
+		if rng.IntN(2) == 0 {
+			b.Statuses = [][]Finish{{DNF, DSQ}, {DSQ, Cut, DNF}}[rng.IntN(2)]
 		}
 		var all []MatchResult
 		for m := range 1 + rng.IntN(6) {
@@ -366,6 +585,10 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 				r := result(fmt.Sprintf("m%d", m), revision, Score(rng.IntN(7)-3))
 				r.AchievedAt = received.Add(-time.Duration(rng.IntN(4)) * time.Second)
 				r.Retracted = rng.IntN(5) == 0
+				r.Reset = b.Policy == Sum && rng.IntN(4) == 0
+				if len(b.Statuses) > 0 && rng.IntN(4) == 0 {
+					r.Finish = b.Statuses[rng.IntN(2)]
+				}
 				for range rng.IntN(len(b.TieBreakers) + 1) {
 					r.TieBreakers = append(r.TieBreakers, int64(rng.IntN(3)-1))
 				}
@@ -390,7 +613,7 @@ func TestEntryIsIndependentOfOrder(t *testing.T) {
 				t.Fatalf("round %d, seed %d: ranked %v, want %v", round, runSeed, e.Ranked(), want.ranked)
 			}
 			if want.ranked {
-				got := naiveEntry{true, int64(b.ScoreOf(e.Key, received)), b.TieBreakersOf(e.Key), e.AchievedAt, e.Match, map[string]string{}}
+				got := naiveEntry{true, b.FinishOf(e.Key), int64(b.ScoreOf(e.Key, received)), b.TieBreakersOf(e.Key), b.AchievedAt(e.AchievedAt), e.Match, map[string]string{}}
 				for _, d := range e.Divisions {
 					got.values[d.Attribute] = d.Value
 				}
@@ -529,7 +752,7 @@ func TestRankKeyOrder(t *testing.T) {
 	values := []int64{-1 << 53, -1<<53 + 1, -256, -1, 0, 1, 255, 256, 1<<53 - 1, 1 << 53}
 	pick := func() int64 { return values[rng.IntN(len(values))] }
 	for range 5000 {
-		b := Board{Order: Order(rng.IntN(2)), TieBreakers: []TieBreaker{{"a", Order(rng.IntN(2))}, {"b", Order(rng.IntN(2))}}}
+		b := Board{Order: Order(rng.IntN(2)), TieBreakers: []TieBreaker{{Name: "a", Order: Order(rng.IntN(2))}, {Name: "b", Order: Order(rng.IntN(2))}}}
 		orders := []Order{b.Order, b.TieBreakers[0].Order, b.TieBreakers[1].Order}
 		x, y := []int64{pick(), pick(), pick()}, []int64{pick(), pick(), pick()}
 		want := 0
@@ -599,6 +822,8 @@ func FuzzDecodePayload(f *testing.F) {
 	f.Add(r.AppendPayload(nil))
 	r.Attributes, r.Metadata, r.TieBreakers, r.Assigned = map[string]string{"a": "b", "c": "d"}, `{"x":1}`, []int64{1, -2}, true
 	f.Add(r.AppendPayload(nil))
+	r.Reset, r.Finish = true, HorsConcours
+	f.Add(r.AppendPayload(nil))
 	f.Add(bytes.Repeat([]byte{0xff}, 40))
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		got, err := DecodePayload(r.ResultKey, 3, payload)
@@ -615,7 +840,7 @@ func FuzzDecodePayload(f *testing.F) {
 }
 
 func FuzzTally(f *testing.F) {
-	b := Board{ID: "b", Policy: Decay, HalfLife: time.Hour, Divisions: []string{"a"}, TieBreakers: []TieBreaker{{"t", LowerFirst}}}
+	b := Board{ID: "b", Policy: Decay, HalfLife: time.Hour, Divisions: []string{"a"}, TieBreakers: []TieBreaker{{Name: "t", Order: LowerFirst}}}
 	r := result("m", 3, -7)
 	r.Attributes, r.Metadata, r.TieBreakers = map[string]string{"a": "b"}, `{"x":1}`, []int64{1}
 	tally := b.Add(Tally{}, &r)
@@ -626,6 +851,9 @@ func FuzzTally(f *testing.F) {
 	data, _ = tally.AppendBinary(nil)
 	f.Add(data)
 	tally.kept = []keptResult{{score: 7, ties: []int64{1, -2}, achievedAt: received, match: "m"}, {}}
+	data, _ = tally.AppendBinary(nil)
+	f.Add(data)
+	tally.tallyExtras = tallyExtras{DSQ, position{received, "m"}, position{received, "n"}, &Tally{match: "o", score: 3}}
 	data, _ = tally.AppendBinary(nil)
 	f.Add(data)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -99,7 +99,7 @@ func (oneResult) addsUp() bool { return false }
 func (oneResult) refuse(*Board, Tally, MatchResult, MatchResult) Reason { return "" }
 
 func (oneResult) replace(b *Board, t Tally, r *MatchResult) Tally {
-	t.score, t.ties = r.Score, b.ResultTieBreakers(r)
+	t.score, t.ties, t.finish = r.Score, b.ResultTieBreakers(r), r.Finish
 	t.match, t.achievedAt, t.metadata = r.Match, r.AchievedAt, r.Metadata
 	return t
 }
@@ -113,7 +113,10 @@ func (p bestPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	if t.results == 0 {
 		return p.replace(b, t, r)
 	}
-	c := b.compareResults(r.Score, b.ResultTieBreakers(r), t.score, t.ties)
+	c := slices.Index(b.Statuses, r.Finish) - slices.Index(b.Statuses, t.finish) // a result with a rank, -1, is the best
+	if c == 0 {
+		c = b.compareResults(r.Score, b.ResultTieBreakers(r), t.score, t.ties)
+	}
 	if c > 0 || c == 0 && !isLater(t.achievedAt, t.match, r.AchievedAt, r.Match) {
 		return t
 	}
@@ -154,7 +157,7 @@ func (p firstPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	return p.replace(b, t, r)
 }
 
-// points is the arithmetic of tie-breakers that add up, and of the deciding result among them.
+// points is the arithmetic of tie-breakers that are combined, and of the deciding result among them.
 type points struct{}
 
 func (points) addsUp() bool { return true }
@@ -162,43 +165,53 @@ func (points) addsUp() bool { return true }
 func (points) keepsBest() bool { return false }
 
 // addTies extends everything in t but the score. changesSum means that r changes the score.
-func (points) addTies(b *Board, t Tally, r *MatchResult, changesSum bool) Tally {
-	if addends := b.ResultTieBreakers(r); len(addends) > 0 {
-		ties := make([]int64, len(b.TieBreakers))
-		copy(ties, t.ties)
-		for i, v := range addends {
-			ties[i] += v
-			changesSum = changesSum || v != 0
-		}
-		t.ties = ties
-	}
-	var decides bool
-	switch {
-	case t.results == 0 || changesSum && !t.changed:
-		decides = true
-	case changesSum:
-		decides = isLater(r.AchievedAt, r.Match, t.achievedAt, t.match)
-	case !t.changed:
-		decides = isLater(t.achievedAt, t.match, r.AchievedAt, r.Match)
-	}
-	if decides {
-		t.match, t.achievedAt, t.metadata, t.changed = r.Match, r.AchievedAt, r.Metadata, changesSum
-	}
+func (p points) addTies(b *Board, t Tally, r *MatchResult, changesSum bool) Tally {
+	p.decide(b, &t, b.ResultTieBreakers(r), positionOf(r), r.Metadata, changesSum)
+	b.noteLatest(&t, r)
 	return t
 }
 
+// decide extends the tie-breakers and the deciding result of t.
+func (points) decide(b *Board, t *Tally, ties []int64, at position, metadata string, changesSum bool) {
+	changesSum = b.combine(t, ties, at) || changesSum
+	var decides bool
+	switch {
+	case t.match == "" || changesSum && !t.changed:
+		decides = true
+	case changesSum:
+		decides = isLater(at.achievedAt, at.match, t.achievedAt, t.match)
+	case !t.changed:
+		decides = isLater(t.achievedAt, t.match, at.achievedAt, at.match)
+	}
+	if decides {
+		t.match, t.achievedAt, t.metadata, t.changed = at.match, at.achievedAt, metadata, changesSum
+	}
+}
+
+// include extends the sums of t, which t.match may lack yet, by a result without attributes and metadata.
+func (p points) include(b *Board, t *Tally, r *keptResult) {
+	at := position{r.achievedAt, r.match}
+	p.decide(b, t, r.ties, at, "", r.score != 0)
+	t.score += r.score
+	if b.tracksLatest() && at.isAfter(t.latest) {
+		t.latest = at
+	}
+}
+
+// A sum of tie-breakers must not leave ±2^53. Other combinations cannot.
 func (points) refuse(b *Board, t Tally, old, r MatchResult) Reason {
 	oldTies, newTies := b.ResultTieBreakers(&old), b.ResultTieBreakers(&r)
-	for i := range b.TieBreakers {
+	for i, tie := range b.TieBreakers {
 		sum := valueAt(t.ties, i)
-		if leavesRange(sum, sum-valueAt(oldTies, i)+valueAt(newTies, i)) {
+		if tie.Combine == Added && leavesRange(sum, sum-valueAt(oldTies, i)+valueAt(newTies, i)) {
 			return ReasonRange
 		}
 	}
 	return ""
 }
 
-// sumPolicy implements [Sum].
+// sumPolicy implements [Sum]. The sum is Tally.overflow·2^64 + Tally.score. If results set the score ([MatchResult].Reset),
+// Tally.reset is the latest of them, and earlier results are in no sum.
 type sumPolicy struct {
 	integer
 	points
@@ -212,16 +225,34 @@ func (sumPolicy) validate(b *Board) error {
 }
 
 func (p sumPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
-	t.score += r.Score
-	return p.addTies(b, t, r, r.Score != 0)
+	if t.reset.isAfter(positionOf(r)) && t.reset.match != "" {
+		return t
+	}
+	t.addScore(r.Score)
+	return p.addTies(b, t, r, r.Score != 0 || r.Reset)
 }
 
+// A result that sets the score is checked with its own points. If old sets the score, the sum after a correction is
+// unknown, and not checked, as after a retraction.
 func (p sumPolicy) refuse(b *Board, t Tally, old, r MatchResult) Reason {
-	newSum := t.score - old.Score + r.Score
+	replacesReset := t.reset.match != "" && t.reset.match == r.Match
+	if replacesReset && !r.Reset {
+		return ""
+	}
+	for _, x := range []*MatchResult{&old, &r} {
+		if t.reset.match != "" && !replacesReset && t.reset.isAfter(positionOf(x)) {
+			x.Score, x.TieBreakers, x.Reset = 0, nil, false
+		}
+	}
+	sum := t.sum()
+	newSum := sum - old.Score + r.Score
+	if r.Reset {
+		newSum, old.TieBreakers, t.ties = r.Score, nil, nil
+	}
 	switch {
-	case b.Floor != nil && newSum < *b.Floor && newSum < t.score:
+	case b.Floor != nil && newSum < *b.Floor && newSum < sum:
 		return ReasonFloor
-	case leavesRange(int64(t.score), int64(newSum)):
+	case leavesRange(int64(sum), int64(newSum)):
 		return ReasonRange
 	}
 	return p.points.refuse(b, t, old, r)
@@ -278,14 +309,7 @@ func (averagePolicy) validate(b *Board) error {
 }
 
 func (p averagePolicy) add(b *Board, t Tally, r *MatchResult) Tally {
-	before := t.score
-	t.score += r.Score
-	switch {
-	case r.Score > 0 && t.score < before:
-		t.overflow++
-	case r.Score < 0 && t.score > before:
-		t.overflow--
-	}
+	t.addScore(r.Score)
 	return p.addTies(b, t, r, true)
 }
 
@@ -296,8 +320,11 @@ func (p averagePolicy) refuse(b *Board, t Tally, old, r MatchResult) Reason {
 	return p.points.refuse(b, t, old, r)
 }
 
-// bestKPolicy implements [BestK]. The score and the tie-breakers are the sums of those of the kept results, the K
-// best. So that no sum leaves ±2^53, each result is limited to this range divided by K.
+// bestKPolicy implements [BestK]. With K, the score and the tie-breakers follow from the kept results, the K best. So that
+// no sum leaves ±2^53, each result is limited to this range divided by K.
+//
+// With DropWorst, the kept results are the DropWorst+1 worst. The others are in Tally.rest, and never leave it while results
+// are only added. All but the DropWorst worst are those in rest, and the best one of the kept.
 type bestKPolicy struct {
 	integer
 	points
@@ -305,12 +332,17 @@ type bestKPolicy struct {
 
 func (bestKPolicy) validate(b *Board) error {
 	errs := []error{b.checkNoHalfLife(), b.checkNoFloor()}
-	if b.K < 1 || b.K > MaxK {
-		errs = append(errs, fieldErrorf("k", "%d is not in the range 1 to %d; BEST_K boards require it", b.K, MaxK))
+	switch {
+	case b.K != 0 && b.DropWorst != 0:
+		errs = append(errs, fieldErrorf("drop_worst", "cannot be combined with k"))
+	case b.DropWorst < 0 || b.DropWorst > MaxK:
+		errs = append(errs, fieldErrorf("drop_worst", "%d is not in the range 1 to %d", b.DropWorst, MaxK))
+	case b.DropWorst == 0 && (b.K < 1 || b.K > MaxK):
+		errs = append(errs, fieldErrorf("k", "%d is not in the range 1 to %d; BEST_K boards require it, or drop_worst", b.K, MaxK))
 	}
 	for field, s := range map[string]*Score{"min_score": b.MinScore, "max_score": b.MaxScore} {
 		if limit := b.largestScore(); s != nil && (*s < -limit || *s > limit) {
-			errs = append(errs, fieldErrorf(field, "%d is outside ±%d, which is 2^53 divided by k", *s, limit))
+			errs = append(errs, fieldErrorf(field, "%d is outside ±%d, which is 2^53 divided by the largest number of results that count", *s, limit))
 		}
 	}
 	return errors.Join(errs...)
@@ -319,6 +351,10 @@ func (bestKPolicy) validate(b *Board) error {
 func (p bestKPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	added := keptResult{r.Score, b.ResultTieBreakers(r), r.AchievedAt, r.Match}
 	i, _ := slices.BinarySearchFunc(t.kept, added, b.compareKept)
+	if b.DropWorst > 0 {
+		return p.addDropping(b, t, i, added, r)
+	}
+	b.noteLatest(&t, r)
 	k := max(b.K, 1)
 	if i >= k {
 		return t
@@ -329,22 +365,49 @@ func (p bestKPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
 	if i == 0 {
 		t.match, t.metadata = r.Match, r.Metadata
 	}
-	t.score, t.ties = 0, make([]int64, len(b.TieBreakers))
-	for _, r := range t.kept {
-		t.score += r.score
-		for j := range t.ties {
-			t.ties[j] += valueAt(r.ties, j)
-		}
+	var sums Tally
+	for i := range t.kept {
+		p.include(b, &sums, &t.kept[i])
 	}
-	t.achievedAt = reachedAt(t.kept)
+	return t.withSums(&sums)
+}
+
+// addDropping adds the kept result with the index i.
+func (p bestKPolicy) addDropping(b *Board, t Tally, i int, added keptResult, r *MatchResult) Tally {
+	t.kept = slices.Insert(slices.Clone(t.kept), i, added)
+	var rest Tally
+	if t.rest != nil {
+		rest = *t.rest
+	}
+	if len(t.kept) > b.DropWorst+1 {
+		p.include(b, &rest, &t.kept[0])
+		t.kept, t.rest = t.kept[1:], &rest
+	}
+	sums := rest
+	p.include(b, &sums, &t.kept[0])
+	if positionOf(r).isAfter(t.latest) {
+		t.match, t.metadata = r.Match, r.Metadata
+	}
+	b.noteLatest(&t, r)
+	return t.withSums(&sums)
+}
+
+// withSums returns t with the sums of s, and with their time.
+func (t Tally) withSums(s *Tally) Tally {
+	t.score, t.ties, t.achievedAt, t.changed = s.score, s.ties, s.achievedAt, s.changed
 	return t
 }
 
-func (bestKPolicy) refuse(b *Board, _ Tally, _, r MatchResult) Reason {
+func (p bestKPolicy) refuse(b *Board, t Tally, old, r MatchResult) Reason {
 	limit := int64(b.largestScore())
 	exceeds := func(v int64) bool { return v < -limit || v > limit }
-	if exceeds(int64(r.Score)) || slices.ContainsFunc(b.ResultTieBreakers(&r), exceeds) {
+	if exceeds(int64(r.Score)) || b.DropWorst > 0 && t.results >= maxCounted && old.Match == "" {
 		return ReasonRange
+	}
+	for i, v := range b.ResultTieBreakers(&r) {
+		if b.TieBreakers[i].Combine == Added && exceeds(v) {
+			return ReasonRange
+		}
 	}
 	return ""
 }
@@ -357,7 +420,7 @@ func (integer) fades() bool { return false }
 func (integer) scoreBytes() int { return columnBytes }
 
 func (integer) appendScore(dst []byte, b *Board, t Tally) []byte {
-	return appendColumn(dst, b.Order, int64(min(max(t.score, -MaxScore), MaxScore)))
+	return appendColumn(dst, b.Order, int64(min(max(t.sum(), -MaxScore), MaxScore)))
 }
 
 func (integer) scorePrefix(b *Board, s Score, _ int64) RankKey {

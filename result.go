@@ -48,8 +48,13 @@ type MatchResult struct {
 	Retracted bool
 	// Score is a score, or points if Board.AddsUp is true.
 	Score Score
+	// Reset means that the user's score becomes Score, on sum boards: no point of earlier results counts, in the order of
+	// AchievedAt and Match. Tie-breakers begin again too.
+	Reset bool `json:",omitzero"`
+	// Finish is Ranked, or an element of [Board].Statuses.
+	Finish Finish `json:",omitzero"`
 	// TieBreakers are in the order of the board or, if it is linked, of its source. Missing
-	// values are 0. If Board.AddsUp is true, tie-breakers are added up like points.
+	// values are 0. If Board.AddsUp is true, tie-breakers are combined: see [TieBreaker].
 	TieBreakers []int64
 	// AchievedAt is the event time, in whole microseconds. It determines the season, and
 	// the order of users with equal rank keys.
@@ -139,7 +144,7 @@ func CanonicalObject(field string, data []byte, maxBytes int) (string, error) {
 // every store keeps the greater payload. The fields in order, with their lengths in bytes:
 //
 //	1  format, payloadFormat
-//	1  flags: retracted 0x80, assigned 0x01
+//	1  flags: retracted 0x80, assigned 0x01, reset 0x02, and the finish, times 4
 //	8  score, biased
 //	.. tie-breakers: a count, then 8 bytes each, biased
 //	8  achieved_at, biased; 0 if assigned
@@ -156,6 +161,9 @@ const (
 	payloadFormat  = 1
 	flagRetracted  = 0x80
 	flagAssigned   = 0x01
+	flagReset      = 0x02
+	finishShift    = 2
+	finishBits     = 0x07
 	payloadTrailer = 16
 	payloadRoom    = 64 // for most payloads, without metadata
 )
@@ -163,7 +171,10 @@ const (
 // AppendPayload appends the payload of r to dst. The payload has every field of r except
 // ResultKey, Revision, Voids, VoidOnly and Amends.
 func (r *MatchResult) AppendPayload(dst []byte) []byte {
-	var flags byte
+	flags := byte(r.Finish) << finishShift
+	if r.Reset {
+		flags |= flagReset
+	}
 	if r.Retracted {
 		flags |= flagRetracted
 	}
@@ -201,6 +212,10 @@ func DecodePayload(key ResultKey, revision int64, payload []byte) (MatchResult, 
 		d.fail()
 	}
 	r.Retracted, r.Assigned = flags&flagRetracted != 0, flags&flagAssigned != 0
+	r.Reset, r.Finish = flags&flagReset != 0, Finish(flags>>finishShift&finishBits)
+	if r.Finish >= TooFew {
+		d.fail()
+	}
 	r.Score = Score(unbiased(d.uint64()))
 	if n := d.count(MaxTieBreakers); n > 0 {
 		r.TieBreakers = make([]int64, n)

@@ -49,8 +49,9 @@ func (o Order) compare(x, y int64) int {
 // TieBreaker is an additional integer of each result. It ranks standings with equal scores
 // and equal earlier tie-breakers.
 type TieBreaker struct {
-	Name  string `json:"name"`
-	Order Order  `json:"order"`
+	Name    string      `json:"name"`
+	Order   Order       `json:"order"`
+	Combine Combination `json:"combine,omitempty"`
 }
 
 func valueAt(values []int64, i int) int64 {
@@ -60,12 +61,12 @@ func valueAt(values []int64, i int) int64 {
 	return 0
 }
 
-// RankKey is a score followed by its tie-breakers, as bytes. Of two rank keys of one board,
+// RankKey is a score followed by its tie-breakers, as bytes. If [Board.HasUnranked] is true, a class precedes them. Of two rank keys of one board,
 // the smaller ranks better. All rank keys of a board have the same length. The RankKey of a
 // user without a standing is empty.
 type RankKey string
 
-// SortKey is a rank key, then achieved_at, then the user id. The standings of a ladder are
+// SortKey is a rank key, then [Entry].AchievedAt, then the user id. The standings of a ladder are
 // ordered by sort key, the smallest first.
 type SortKey string
 

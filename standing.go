@@ -60,7 +60,7 @@ func RankAmongOthers(rank int64, k, own RankKey) int64 {
 type Standing struct {
 	User       UserID
 	Key        RankKey
-	AchievedAt time.Time
+	AchievedAt time.Time // as in [Entry]
 	Ranks      Ranks
 }
 

@@ -23,8 +23,40 @@ type Tally struct {
 	// As in Board.talliedAttributes, but attributes of divisions added later may be missing.
 	attributes []attributeValue
 
-	overflow int64        // on average boards, how often 2^64 is to be added to score
-	kept     []keptResult // on best-k boards, the best results, the best first
+	overflow int64        // on average and sum boards, how often 2^64 is to be added to score
+	kept     []keptResult // on best-k boards, the best results, the best first; with Board.DropWorst, the worst ones
+	tallyExtras
+}
+
+// tallyExtras are parts of a tally that few boards use.
+type tallyExtras struct {
+	finish Finish   // of the deciding result, or if Board.AddsUp is true, of the latest result
+	latest position // the latest result, if Board.tracksLatest is true
+	reset  position // the latest result with Reset, on sum boards
+	rest   *Tally   // the sums of the results that are not kept, if Board.DropWorst is set
+}
+
+// addScore adds to the sum overflow·2^64 + score.
+func (t *Tally) addScore(s Score) {
+	before := t.score
+	t.score += s
+	switch {
+	case s > 0 && t.score < before:
+		t.overflow++
+	case s < 0 && t.score > before:
+		t.overflow--
+	}
+}
+
+// sum returns the score or, if it has overflowed, a number beyond ±MaxScore.
+func (t *Tally) sum() Score {
+	switch {
+	case t.overflow > 0:
+		return 1 << 62
+	case t.overflow < 0:
+		return -1 << 62
+	}
+	return t.score
 }
 
 // attributeValue is an attribute's value in the latest result that has the attribute.
@@ -73,18 +105,41 @@ func (t *Tally) AppendBinary(dst []byte) ([]byte, error) {
 		dst = binary.AppendVarint(dst, a.achievedAt.UnixMicro())
 		dst = appendString(dst, string(a.match))
 	}
-	if t.overflow != 0 || len(t.kept) > 0 {
+	hasExtras := t.tallyExtras != tallyExtras{}
+	if t.overflow != 0 || len(t.kept) > 0 || hasExtras {
 		dst = binary.AppendVarint(dst, t.overflow)
 	}
-	if len(t.kept) > 0 {
+	if len(t.kept) > 0 || hasExtras {
 		dst = appendKept(dst, t.kept)
 	}
+	if hasExtras {
+		return t.appendExtras(dst)
+	}
 	return dst, nil
+}
+
+func (t *Tally) appendExtras(dst []byte) ([]byte, error) {
+	dst = append(dst, byte(t.finish))
+	for _, p := range []position{t.latest, t.reset} {
+		dst = appendString(dst, string(p.match))
+		if p.match != "" {
+			dst = binary.AppendVarint(dst, p.achievedAt.UnixMicro())
+		}
+	}
+	if t.rest == nil {
+		return dst, nil
+	}
+	return t.rest.AppendBinary(dst)
 }
 
 // UnmarshalBinary is the inverse of AppendBinary. It returns [ErrFormat] if data is not an
 // encoded tally.
 func (t *Tally) UnmarshalBinary(data []byte) error {
+	return t.decode(data, 1)
+}
+
+// nested bounds the depth of rest.
+func (t *Tally) decode(data []byte, nested int) error {
 	d := decoder{b: data}
 	if d.byte() != tallyFormat {
 		d.fail()
@@ -112,6 +167,11 @@ func (t *Tally) UnmarshalBinary(data []byte) error {
 		} else if out.overflow == 0 {
 			d.fail()
 		}
+		if len(d.b) > 0 {
+			d.extras(&out.tallyExtras, nested)
+		} else if out.overflow == 0 && len(out.kept) == 0 {
+			d.fail()
+		}
 	}
 	if d.bad || len(d.b) != 0 {
 		return fmt.Errorf("leaderboard: tally: %w", ErrFormat)
@@ -131,11 +191,32 @@ func appendKept(dst []byte, kept []keptResult) []byte {
 	return dst
 }
 
-// kept returns at least one result, or fails.
-func (d *decoder) kept() []keptResult {
-	n := d.count(MaxK)
-	if n == 0 {
+// extras fails if all are zero.
+func (d *decoder) extras(out *tallyExtras, nested int) {
+	if out.finish = Finish(d.byte()); out.finish < Ranked || out.finish >= TooFew {
 		d.fail()
+	}
+	for _, p := range []*position{&out.latest, &out.reset} {
+		if p.match = MatchID(d.string()); p.match != "" {
+			p.achievedAt = time.UnixMicro(d.varint()).UTC()
+		}
+	}
+	if len(d.b) > 0 && nested > 0 {
+		out.rest = &Tally{}
+		if out.rest.decode(d.b, nested-1) != nil {
+			d.fail()
+		}
+		d.b = nil
+	}
+	if *out == (tallyExtras{}) {
+		d.fail()
+	}
+}
+
+func (d *decoder) kept() []keptResult {
+	n := d.count(MaxK + 1)
+	if n == 0 {
+		return nil
 	}
 	kept := make([]keptResult, n)
 	for i := range kept {

@@ -3,6 +3,7 @@ package leaderboard
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -24,7 +25,13 @@ func (b *Board) Validate() error {
 		if tb.Order != HigherFirst && tb.Order != LowerFirst {
 			errs = append(errs, fieldErrorf(fmt.Sprintf("tie_breakers[%d].order", i), "must be one of %s", strings.Join(orderNames, ", ")))
 		}
+		if field := fmt.Sprintf("tie_breakers[%d].combine", i); tb.Combine < Added || tb.Combine > Last {
+			errs = append(errs, fieldErrorf(field, "must be one of %s", strings.Join(combinationNames, ", ")))
+		} else if tb.Combine != Added && !b.AddsUp() {
+			errs = append(errs, fieldErrorf(field, "is not allowed on %s boards, whose tie-breakers are those of one result", b.Policy))
+		}
 	}
+	errs = append(errs, b.validateFinishes()...)
 	errs = append(errs, b.validateDivisions()...)
 	errs = append(errs, b.validateAttributes()...)
 	lo, hi := b.bounds()
@@ -46,6 +53,26 @@ func (b *Board) Validate() error {
 		errs = append(errs, fieldErrorf("retention", "is required on a board with a ROLLING schedule, which gets a new season every day"))
 	}
 	return errors.Join(append(errs, b.validateSource()...)...)
+}
+
+func (b *Board) validateFinishes() []error {
+	var errs []error
+	if b.Ties < EarliestFirst || b.Ties > Shared {
+		errs = append(errs, fieldErrorf("ties", "must be one of %s", strings.Join(tieRuleNames, ", ")))
+	}
+	if b.MinResults < 0 || b.MinResults > MaxMinResults {
+		errs = append(errs, fieldErrorf("min_results", "%d is not in the range 0 to %d", b.MinResults, MaxMinResults))
+	}
+	for i, f := range b.Statuses {
+		field := fmt.Sprintf("statuses[%d]", i)
+		if f <= Ranked || f >= TooFew {
+			errs = append(errs, fieldErrorf(field, "must be one of %s", strings.Join(finishNames[DNF:TooFew], ", ")))
+		}
+		if slices.Contains(b.Statuses[:i], f) {
+			errs = append(errs, fieldErrorf(field, "%s is given twice", f))
+		}
+	}
+	return errs
 }
 
 func (b *Board) validateTexts() error {
@@ -72,8 +99,10 @@ func (b *Board) validatePolicy() error {
 	} else {
 		errs = append(errs, b.arithmetic().validate(b))
 	}
-	if b.K != 0 && b.Policy != BestK {
-		errs = append(errs, fieldErrorf("k", "is allowed on BEST_K boards only"))
+	for field, n := range map[string]int{"k": b.K, "drop_worst": b.DropWorst} {
+		if n != 0 && b.Policy != BestK {
+			errs = append(errs, fieldErrorf(field, "is allowed on BEST_K boards only"))
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -102,7 +131,14 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 	if b.AddsUp() {
 		name = "points"
 	}
-	if lo, hi := b.bounds(); r.Score < lo || r.Score > hi {
+	if r.Reset && b.Policy != Sum {
+		errs = append(errs, fieldErrorf("reset", "is allowed on SUM boards only; this board has the policy %s", b.Policy))
+	}
+	if !b.accepts(r.Finish) {
+		errs = append(errs, b.statusError(r.Finish))
+	}
+	// A result without a rank may have no score.
+	if lo, hi := b.bounds(); (r.Score < lo || r.Score > hi) && (r.Finish == Ranked || r.Score != 0) {
 		errs = append(errs, fieldErrorf(name, "%d is not in the range %d to %d", r.Score, lo, hi))
 	}
 	if len(r.TieBreakers) > len(b.TieBreakers) {
@@ -134,6 +170,13 @@ func (b *Board) Check(r *MatchResult, now time.Time) error {
 	return errors.Join(errs...)
 }
 
+func (b *Board) statusError(f Finish) error {
+	if len(b.Statuses) == 0 {
+		return fieldErrorf("status", "%s is not allowed, because the board has no statuses", f)
+	}
+	return fieldErrorf("status", "%s must be RANKED or one of the board's statuses, %s", f, strings.Trim(fmt.Sprint(b.Statuses), "[]"))
+}
+
 // CheckSubmit returns a [FieldError], joined by [errors.Join], for each reason why a client
 // must not submit r to b. [Board.Merge] accepts such results, because the log may contain
 // them. If the client omitted AchievedAt or Season, the field must be zero. linked has the
@@ -149,7 +192,7 @@ func (b *Board) CheckSubmit(r *MatchResult, linked []*Board) error {
 		errs = append(errs, fieldErrorf("achieved_at", "this field or season is required with a revision above 0, because the board has seasons; to change some fields of a stored result, use PATCH /v1/boards/{board}/results/{user_id}/{match_id}"))
 	}
 	for i, tie := range b.TieBreakers {
-		if b.StrictSubmits && tie.Order == LowerFirst && i >= len(r.TieBreakers) {
+		if b.StrictSubmits && tie.Order == LowerFirst && i >= len(r.TieBreakers) && r.Finish == Ranked {
 			errs = append(errs, fieldErrorf("tie_breakers", "value %d, %q, is required: lower is better, and a missing value would count as 0", i+1, tie.Name))
 		}
 	}

@@ -88,7 +88,7 @@ func (p *replay) checkEntry(s leaderboard.SeasonKey, user leaderboard.UserID, e 
 	if err := p.checkKey(want, s.Board, e.Key); err != nil {
 		return err
 	}
-	got := line{user: e.User, ties: b.TieBreakersOf(e.Key), achievedAt: e.AchievedAt, match: e.Match, metadata: e.Metadata,
+	got := line{user: e.User, finish: b.FinishOf(e.Key), ties: b.TieBreakersOf(e.Key), achievedAt: b.AchievedAt(e.AchievedAt), match: e.Match, metadata: e.Metadata,
 		divisions: e.Divisions, results: e.Results, hidden: e.Hidden}
 	flat := *want
 	flat.score, flat.mean, flat.decayed, flat.greatest, flat.terms = 0, nil, nil, nil, ""
@@ -318,7 +318,11 @@ func (p *replay) compareLadder(l leaderboard.Ladder, ladder []leaderboard.Entry,
 		if c > 0 || (c == 0) != (prev.Key == e.Key) {
 			return fmt.Errorf("at index %d, user %q follows %q, and their rank keys are equal: %v; the model compares %q with %q as %d, want 0 for equal keys and a negative number for others", i, e.User, prev.User, prev.Key == e.Key, prev.User, e.User, c)
 		}
-		if cmp.Or(c, prevLine.achievedAt.Compare(current.achievedAt), strings.Compare(string(prev.User), string(e.User))) >= 0 {
+		byTime := prevLine.achievedAt.Compare(current.achievedAt)
+		if b.Ties == leaderboard.LatestFirst {
+			byTime = -byTime
+		}
+		if cmp.Or(c, byTime, strings.Compare(string(prev.User), string(e.User))) >= 0 {
 			return fmt.Errorf("at index %d, user %q follows %q, want the reverse order because of their times and ids", i, e.User, prev.User)
 		}
 	}

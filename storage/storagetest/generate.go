@@ -58,7 +58,14 @@ func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Boar
 		b.HalfLife = pick(w.rng, []time.Duration{time.Hour, 24 * time.Hour, 365 * 24 * time.Hour, 1234567 * time.Microsecond * 1000})
 	}
 	if b.Policy == leaderboard.BestK {
-		b.K = 1 + w.rng.IntN(4)
+		if b.K = 1 + w.rng.IntN(4); w.chance(50) {
+			b.K, b.DropWorst = 0, b.K
+		}
+	}
+	if w.chance(40) {
+		b.Ties = leaderboard.TieRule(w.rng.IntN(4))
+		b.MinResults = int64(w.rng.IntN(4))
+		b.Statuses = pick(w.rng, [][]leaderboard.Finish{nil, {leaderboard.DNF}, {leaderboard.DSQ, leaderboard.DNF}})
 	}
 	if b.Policy == leaderboard.Sum && bounded && w.chance(60) {
 		low := pick(w.rng, []leaderboard.Score{0, -3})
@@ -66,6 +73,9 @@ func (w *writer) newBoard(id leaderboard.BoardID, bounded bool) leaderboard.Boar
 	}
 	for i := range pick(w.rng, []int{0, 0, 1, 3}) {
 		b.TieBreakers = append(b.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprintf("t%d", i), Order: leaderboard.Order(w.rng.IntN(2))})
+		if b.AddsUp() && w.chance(50) {
+			b.TieBreakers[i].Combine = leaderboard.Combination(w.rng.IntN(4))
+		}
 	}
 	if bounded && b.Policy != leaderboard.Count && w.chance(30) {
 		highest := leaderboard.Score(500)
@@ -130,6 +140,10 @@ func (w *writer) unrelatedResult(b *leaderboard.Board) leaderboard.MatchResult {
 		Assigned:  w.chance(15),
 		Revision:  int64(w.rng.IntN(3)),
 		Amends:    w.chance(10),
+		Reset:     w.chance(15) && (b.Policy == leaderboard.Sum || b.Source != nil || w.chance(5)),
+	}
+	if len(b.Statuses) > 0 && w.chance(25) || w.chance(3) {
+		r.Finish = pick(w.rng, []leaderboard.Finish{leaderboard.DNF, leaderboard.DSQ})
 	}
 	if w.chance(30) {
 		r.Score = leaderboard.Score(w.rng.IntN(2001) - 1000)

@@ -199,7 +199,7 @@ func compareContents(x, y *leaderboard.MatchResult) int {
 			return -1
 		}
 	}
-	if c := cmp.Or(flag(x.Retracted, y.Retracted), flag(x.Assigned, y.Assigned), cmp.Compare(x.Score, y.Score),
+	if c := cmp.Or(flag(x.Retracted, y.Retracted), cmp.Compare(x.Finish, y.Finish), flag(x.Reset, y.Reset), flag(x.Assigned, y.Assigned), cmp.Compare(x.Score, y.Score),
 		cmp.Compare(len(x.TieBreakers), len(y.TieBreakers)), slices.Compare(x.TieBreakers, y.TieBreakers)); c != 0 {
 		return c
 	}
@@ -232,7 +232,11 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 	}
 	lo, hi := leaderboard.Score(-1<<53), leaderboard.Score(1<<53)
 	if b.Policy == leaderboard.BestK {
-		lo, hi = lo/leaderboard.Score(b.K), hi/leaderboard.Score(b.K)
+		n := leaderboard.Score(max(b.K, 1))
+		if b.DropWorst > 0 {
+			n = 10_000
+		}
+		lo, hi = lo/n, hi/n
 	}
 	largest := hi
 	if b.MinScore != nil {
@@ -241,7 +245,9 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 	if b.MaxScore != nil {
 		hi = *b.MaxScore
 	}
-	if b.Source == nil && (r.Score < lo || r.Score > hi || len(r.TieBreakers) > len(b.TieBreakers) ||
+	badStatus := r.Finish != leaderboard.Ranked && !slices.Contains(b.Statuses, r.Finish)
+	badScore := (r.Score < lo || r.Score > hi) && (r.Finish == leaderboard.Ranked || r.Score != 0)
+	if b.Source == nil && (badStatus || r.Reset && b.Policy != leaderboard.Sum || badScore || len(r.TieBreakers) > len(b.TieBreakers) ||
 		r.AchievedAt.After(r.ReceivedAt.Add(24*time.Hour))) {
 		return leaderboard.ReasonInvalid
 	}
@@ -263,7 +269,10 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 		}
 	}
 	if b.Policy == leaderboard.BestK {
-		for _, v := range append([]int64{int64(r.Score)}, m.ties(r)...) {
+		for i, v := range append([]int64{int64(r.Score)}, m.ties(r)...) {
+			if i > 0 && b.TieBreakers[i-1].Combine != leaderboard.Added {
+				continue
+			}
 			if v < -int64(largest) || v > int64(largest) {
 				return leaderboard.ReasonRange
 			}
@@ -273,17 +282,36 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 	if slices.Contains([]leaderboard.Policy{leaderboard.Best, leaderboard.Latest, leaderboard.First}, b.Policy) {
 		return ""
 	}
-	before, tiesBefore := totals(m.countingResults(r.SeasonKey, r.User), len(b.TieBreakers))
-	after, tiesAfter := before+int64(r.Score), slices.Clone(tiesBefore)
-	for i, v := range m.ties(r) {
-		tiesAfter[i] += v
+	results := m.countingResults(r.SeasonKey, r.User)
+	slices.SortFunc(results, eventOrder)
+	counting := sinceReset(b, results)
+	before, tiesBefore := totals(counting, len(b.TieBreakers))
+	isSet := len(counting) > 0 && counting[0].Reset && b.Policy == leaderboard.Sum
+	if isSet && counting[0].Match == r.Match && !r.Reset {
+		return "" // what the reset hid counts again, and is not checked
 	}
-	if old != nil && m.isCounted(old) {
-		after -= int64(old.Score)
-		for i, v := range m.ties(old) {
-			tiesAfter[i] -= v
+	hidden := func(x *leaderboard.MatchResult) bool {
+		return isSet && counting[0].Match != r.Match && eventOrder(*x, counting[0]) < 0
+	}
+	after, tiesAfter := before, slices.Clone(tiesBefore)
+	change := func(x *leaderboard.MatchResult, sign int64) {
+		if hidden(x) {
+			return
+		}
+		if x == r && r.Reset && b.Policy == leaderboard.Sum {
+			after = 0
+			clear(tiesBefore)
+			clear(tiesAfter)
+		}
+		after += sign * int64(x.Score)
+		for i, v := range m.ties(x) {
+			tiesAfter[i] += sign * v
 		}
 	}
+	if old != nil && m.isCounted(old) {
+		change(old, -1)
+	}
+	change(r, 1)
 	// movesOutside reports whether the sum moves outside the allowed range, or further outside.
 	movesOutside := func(before, after int64) bool {
 		const bound = 1 << 53
@@ -298,7 +326,7 @@ func (m *model) refusal(old, r *leaderboard.MatchResult, amends bool) leaderboar
 		}
 	}
 	for i := range tiesAfter {
-		if movesOutside(tiesBefore[i], tiesAfter[i]) {
+		if b.TieBreakers[i].Combine == leaderboard.Added && movesOutside(tiesBefore[i], tiesAfter[i]) {
 			return leaderboard.ReasonRange
 		}
 	}
@@ -358,6 +386,9 @@ func (m *model) isCounted(r *leaderboard.MatchResult) bool {
 	}
 	if r.Retracted || r.Voids%2 != 0 || b.Source == nil {
 		return !r.Retracted && r.Voids%2 == 0
+	}
+	if r.Finish != leaderboard.Ranked && !slices.Contains(b.Statuses, r.Finish) {
+		return false
 	}
 	for name, value := range b.Source.Match {
 		if r.Attributes[name] != value {

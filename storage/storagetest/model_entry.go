@@ -25,6 +25,7 @@ type line struct {
 	achievedAt time.Time
 	match      leaderboard.MatchID
 	metadata   string
+	finish     leaderboard.Finish
 	divisions  []leaderboard.Division
 	results    int64
 	hidden     bool
@@ -46,40 +47,56 @@ func (m *model) line(s leaderboard.SeasonKey, user leaderboard.UserID) *line {
 	slices.SortFunc(results, eventOrder)
 	l := &line{user: user, results: int64(len(results)), hidden: m.isBanned(user, s.Board)}
 	var deciding leaderboard.MatchResult
+	finish := results[len(results)-1].Finish
 	switch b.Policy {
 	case leaderboard.Best:
 		b.K = 1
-		deciding = bestResults(b, results)[0]
+		deciding = bestResults(b, bestFinish(b, results))[0]
+		finish = deciding.Finish
 		l.score, l.ties = int64(deciding.Score), padded(deciding.TieBreakers, b)
 	case leaderboard.Latest:
 		deciding = results[len(results)-1]
 		l.score, l.ties = int64(deciding.Score), padded(deciding.TieBreakers, b)
 	case leaderboard.First:
 		deciding = results[0]
+		finish = deciding.Finish
 		l.score, l.ties = int64(deciding.Score), padded(deciding.TieBreakers, b)
 	case leaderboard.Count:
 		deciding = results[len(results)-1]
-		_, l.ties = totals(results, len(b.TieBreakers))
+		l.ties = combined(b, results)
 		l.score = l.results
 	case leaderboard.BestK:
 		best := bestResults(b, results)
-		deciding = lastChange(best)
-		l.score, l.ties = totals(best, len(b.TieBreakers))
-		deciding.Match, deciding.Metadata = best[0].Match, best[0].Metadata
+		deciding = lastChange(b, best)
+		l.score, _ = totals(best, len(b.TieBreakers))
+		l.ties = combined(b, best)
+		shown := best[0]
+		if b.DropWorst > 0 {
+			shown = results[len(results)-1]
+		}
+		deciding.Match, deciding.Metadata = shown.Match, shown.Metadata
 	case leaderboard.Average:
 		deciding = results[len(results)-1]
-		_, l.ties = totals(results, len(b.TieBreakers))
+		l.ties = combined(b, results)
 		l.mean = meanOf(results)
 		l.score, _ = strconv.ParseInt(l.mean.FloatString(0), 10, 64)
 	default:
-		deciding = lastChange(results)
-		l.score, l.ties = totals(results, len(b.TieBreakers))
+		counting := sinceReset(b, results)
+		deciding = lastChange(b, counting)
+		l.score, _ = totals(counting, len(b.TieBreakers))
+		l.ties = combined(b, counting)
 		l.score = min(max(l.score, -1<<53), 1<<53)
 	}
 	if b.Policy == leaderboard.Decay {
 		l.decay(results, b.HalfLife)
 	}
 	l.achievedAt, l.match, l.metadata = deciding.AchievedAt, deciding.Match, deciding.Metadata
+	if b.Ties == leaderboard.ByUserID || b.Ties == leaderboard.Shared {
+		l.achievedAt = time.Time{}
+	}
+	if l.finish = finish; finish == leaderboard.Ranked && l.results < b.MinResults {
+		l.finish = leaderboard.TooFew
+	}
 	names := b.Divisions
 	if sealed := m.sealed[s]; sealed != nil {
 		names = sealed.divisions
@@ -112,21 +129,67 @@ func padded(ties []int64, b leaderboard.Board) []int64 {
 	return out
 }
 
-// bestResults returns the b.K best of results, the best first.
+// bestFinish returns those of results whose finish is the best one.
+func bestFinish(b leaderboard.Board, results []leaderboard.MatchResult) []leaderboard.MatchResult {
+	for _, f := range append([]leaderboard.Finish{leaderboard.Ranked}, b.Statuses...) {
+		if found := slices.DeleteFunc(slices.Clone(results), func(r leaderboard.MatchResult) bool { return r.Finish != f }); len(found) > 0 {
+			return found
+		}
+	}
+	return results
+}
+
+// sinceReset returns the results from the last reset on. results are ordered by event time.
+func sinceReset(b leaderboard.Board, results []leaderboard.MatchResult) []leaderboard.MatchResult {
+	from := 0
+	for i, r := range results {
+		if r.Reset && b.Policy == leaderboard.Sum {
+			from = i
+		}
+	}
+	return results[from:]
+}
+
+// combined returns the tie-breakers of an entry that follows from results.
+func combined(b leaderboard.Board, results []leaderboard.MatchResult) []int64 {
+	ordered := slices.SortedFunc(slices.Values(results), eventOrder)
+	_, ties := totals(ordered, len(b.TieBreakers))
+	for i, tie := range b.TieBreakers {
+		if tie.Combine == leaderboard.Added {
+			continue
+		}
+		for n, r := range ordered {
+			v := padded(r.TieBreakers, b)[i]
+			if n == 0 || tie.Combine == leaderboard.Last || tie.Combine == leaderboard.Greatest && v > ties[i] || tie.Combine == leaderboard.Least && v < ties[i] {
+				ties[i] = v
+			}
+		}
+	}
+	return ties
+}
+
+// bestResults returns the b.K best of results, or all but the b.DropWorst worst, the best first.
 func bestResults(b leaderboard.Board, results []leaderboard.MatchResult) []leaderboard.MatchResult {
 	best := slices.SortedFunc(slices.Values(results), func(x, y leaderboard.MatchResult) int {
 		return cmp.Or(inOrder(b.Order, int64(x.Score), int64(y.Score)),
 			compareTies(b.TieBreakers, padded(x.TieBreakers, b), padded(y.TieBreakers, b)), eventOrder(x, y))
 	})
+	if b.DropWorst > 0 {
+		return best[:max(len(best)-b.DropWorst, 1)]
+	}
 	return best[:min(b.K, len(best))]
 }
 
 // lastChange returns the last result that changes a sum, or else the first result.
-func lastChange(results []leaderboard.MatchResult) leaderboard.MatchResult {
+func lastChange(b leaderboard.Board, results []leaderboard.MatchResult) leaderboard.MatchResult {
 	ordered := slices.SortedFunc(slices.Values(results), eventOrder)
 	last := ordered[0]
 	for _, r := range ordered {
-		if r.Score != 0 || slices.ContainsFunc(r.TieBreakers, func(v int64) bool { return v != 0 }) {
+		changes := r.Score != 0 || r.Reset && b.Policy == leaderboard.Sum
+		for i, v := range r.TieBreakers {
+			changes = changes || v != 0 && b.TieBreakers[i].Combine == leaderboard.Added
+		}
+		if changes {
 			last = r
 		}
 	}
@@ -216,6 +279,12 @@ func compareTies(breakers []leaderboard.TieBreaker, x, y []int64) int {
 // c is negative if x ranks better, and 0 in a tie. If the decayed sums are too close for the model
 // to decide, ok is false.
 func (m *model) compare(b leaderboard.Board, x, y *line) (c int, ok bool) {
+	place := func(f leaderboard.Finish) int {
+		return slices.Index(append([]leaderboard.Finish{leaderboard.Ranked, leaderboard.TooFew}, b.Statuses...), f)
+	}
+	if c := cmp.Compare(place(x.finish), place(y.finish)); c != 0 {
+		return c, true
+	}
 	if b.Policy == leaderboard.Average {
 		c := x.mean.Cmp(y.mean)
 		if b.Order == leaderboard.HigherFirst {
