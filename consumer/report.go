@@ -135,7 +135,7 @@ func (c *Consumer) entryUpdate(b *leaderboard.Board, before leaderboard.RankKey,
 		}
 		*score = new(int64)
 		**score = int64(b.ScoreOf(k, now))
-		if n := bands.bandOf(k); n != 0 {
+		if n := bands.bandOf(k); n != 0 && b.FinishOf(k) == leaderboard.Ranked {
 			*band = &n
 		}
 	}

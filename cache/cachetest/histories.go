@@ -64,6 +64,10 @@ func newHistory(rng *rand.Rand, n int) *history {
 	for i := range ties {
 		h.board.TieBreakers = append(h.board.TieBreakers, leaderboard.TieBreaker{Name: fmt.Sprint("tie", i), Order: leaderboard.Order(rng.IntN(2))})
 	}
+	if rng.IntN(3) == 0 {
+		h.board.MinResults, h.board.Statuses = int64(rng.IntN(3)), []leaderboard.Finish{leaderboard.DSQ, leaderboard.DNF}
+	}
+	h.board.Ties = leaderboard.TieRule(rng.IntN(4))
 	h.board.Divisions = []string{"country", "gender", "country+age"}[:rng.IntN(4)]
 	users := 2 + rng.IntN(50)
 	h.users = shuffled(rng, hostileIDs())[:min(users, 20)]
@@ -85,6 +89,9 @@ func (h *history) nextVersion(f *fixture, user leaderboard.UserID) leaderboard.E
 		Score:      leaderboard.Score(rng.Int64N(int64(h.scores)) - int64(h.scores/2)),
 		AchievedAt: time.UnixMicro(int64(rng.IntN(h.seconds)-h.seconds/3) * 1e6).UTC(),
 		Attributes: map[string]string{},
+	}
+	if len(h.board.Statuses) > 0 && rng.IntN(3) == 0 {
+		r.Finish = h.board.Statuses[rng.IntN(2)]
 	}
 	for range h.board.TieBreakers {
 		r.TieBreakers = append(r.TieBreakers, int64(rng.IntN(2)))

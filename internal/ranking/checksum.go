@@ -42,7 +42,8 @@ func newChecksums() *checksums {
 // Checksum returns the SHA-256, in hexadecimal digits, of the final standings of a season's
 // overall ladder. The hash is over one line for each standing, in standing order, ended by a
 // line feed. Tabs separate the fields: user id, score, tie-breakers joined by commas,
-// AchievedAt in RFC 3339 without trailing zeros. Errors: [leaderboard.ErrNotSealed].
+// the event time in RFC 3339 without trailing zeros (empty if the board orders equal users by their ids), and the status
+// if entries on the board may have no rank. Errors: [leaderboard.ErrNotSealed].
 func (r *Reader) Checksum(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (sum string, err error) {
 	err = readConsistently(func() (bool, error) {
 		key, err := r.checksumKey(ctx, b, season)
@@ -137,8 +138,13 @@ func writeStanding(h hash.Hash, b *leaderboard.Board, st *leaderboard.Standing, 
 		line = strconv.AppendInt(line, tie, 10)
 	}
 	line = append(line, '\t')
-	line = append(st.AchievedAt.UTC().AppendFormat(line, time.RFC3339Nano), '\n')
-	h.Write(line)
+	if at := b.AchievedAt(st.AchievedAt); !at.IsZero() {
+		line = at.UTC().AppendFormat(line, time.RFC3339Nano)
+	}
+	if b.HasUnranked() {
+		line = append(append(line, '\t'), b.FinishOf(st.Key).String()...)
+	}
+	h.Write(append(line, '\n'))
 }
 
 // SeasonInfo returns a season of a board, with its total. The id may be

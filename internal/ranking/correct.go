@@ -29,6 +29,8 @@ type Correction struct {
 	// Attributes are the attributes to set. An empty value removes an attribute.
 	Attributes map[string]string
 	Metadata   *string // in the form of [leaderboard.CanonicalMetadata]
+	Reset      *bool
+	Finish     *leaderboard.Finish
 	// Revision is the revision that must stand now, or nil for any.
 	Revision *int64
 	// Amends lets a closed season accept the correction.
@@ -206,6 +208,12 @@ func (c *Correction) applyTo(r *leaderboard.MatchResult) {
 	}
 	if c.Metadata != nil {
 		r.Metadata = *c.Metadata
+	}
+	if c.Reset != nil {
+		r.Reset = *c.Reset
+	}
+	if c.Finish != nil {
+		r.Finish = *c.Finish
 	}
 	if len(c.Attributes) > 0 {
 		r.Attributes = maps.Clone(r.Attributes)

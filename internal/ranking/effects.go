@@ -232,7 +232,7 @@ func (s *Submitter) rankEffects(ctx context.Context, b *leaderboard.Board, seaso
 		if c.Before.Key != "" {
 			effects[i].RankBefore = ranks[n]
 		}
-		if k := c.After.Key; k != "" {
+		if k := c.After.Key; k != "" && ranks[n+1] > 0 {
 			effects[i].RankAfter = ranks[n+1] - wereAbove(k) + willBeAbove(k)
 		}
 		n += 2

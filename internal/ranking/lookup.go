@@ -18,7 +18,8 @@ type LookupPage struct {
 	About
 	// Lines are in standing order, with their ranks in the whole ladder.
 	Lines []Line
-	// ListRanks are the ranks of Lines among the users of the lookup, by the query's method.
+	// ListRanks are the ranks of Lines among the users of the lookup, by the query's method, or 0 for those without a
+	// rank.
 	ListRanks []int64
 	// Missing are the users without an entry, in the order of the query.
 	Missing []leaderboard.UserID
@@ -98,7 +99,11 @@ func (p *LookupPage) setLines(v *view, standings []leaderboard.Standing) {
 	var previous leaderboard.Standing
 	for _, st := range standings {
 		st.RankAfter(&previous)
-		p.ListRanks = append(p.ListRanks, st.Ranks.By(v.method))
+		rank := st.Ranks.By(v.method)
+		if v.board.FinishOf(st.Key) != leaderboard.Ranked {
+			rank = 0
+		}
+		p.ListRanks = append(p.ListRanks, rank)
 		previous = st
 	}
 }

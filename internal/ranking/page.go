@@ -1,6 +1,7 @@
 package ranking
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,7 @@ import (
 
 const maxLimit = 1000
 
-// Page is a list of entries in standing order, or in the opposite order if the query has Worst.
+// Page is a list of entries in standing order, those without a rank last, or in the opposite order if the query has Worst.
 type Page struct {
 	About
 	Lines []Line
@@ -33,7 +34,7 @@ type PageQuery struct {
 	Token string
 	// Scores selects entries by their scores. It cannot be combined with Start.
 	Scores ScoreRange
-	// Worst lists the worst entry first. It cannot be combined with Start.
+	// Worst lists the worst ranked entry first, and no entries without a rank. It cannot be combined with Start.
 	Worst bool
 }
 
@@ -128,7 +129,7 @@ func (v *view) startKey(q *PageQuery) (leaderboard.SortKey, error) {
 	e := v.edges(q.Scores)
 	start := e.before
 	if q.Worst {
-		start = v.firstKey(e.beyond)
+		start = v.firstKey(cmp.Or(e.beyond, v.board.UnrankedFrom()))
 	}
 	if q.Token == "" {
 		return start, nil
@@ -197,7 +198,7 @@ func (r *Reader) pageFromStore(ctx context.Context, b *leaderboard.Board, q Page
 		page.Next = v.token(entries[q.Limit-1].SortKey(), false)
 	}
 	for i := range entries {
-		page.Lines = append(page.Lines, v.unranked(&entries[i]))
+		page.Lines = append(page.Lines, v.withoutRank(&entries[i]))
 	}
 	return page, nil
 }

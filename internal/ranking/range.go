@@ -11,7 +11,7 @@ import (
 )
 
 // ScoreRange selects the entries with scores from Min to Max, both included. A nil bound does
-// not limit the range. On decay and average boards, scores are the exact ones at the time of the read.
+// not limit the range. Entries without a rank are in no range. On decay and average boards, scores are the exact ones at the time of the read.
 type ScoreRange struct{ Min, Max *leaderboard.Score }
 
 func (s ScoreRange) isSet() bool { return s.Min != nil || s.Max != nil }
@@ -51,6 +51,8 @@ func (v *view) edges(s ScoreRange) edges {
 	}
 	if worst != nil {
 		_, e.beyond = v.board.ScoreBounds(*worst, v.scoredAt)
+	} else if best != nil {
+		e.beyond = v.board.UnrankedFrom()
 	}
 	return e
 }
@@ -78,7 +80,7 @@ func (v *view) countIn(ctx context.Context, s ScoreRange) (*int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	first, end := int64(0), ladderView.Size
+	first, end := int64(0), ladderView.Ranked()
 	if e.first != "" {
 		first = counts[0].Standings
 	}

@@ -98,8 +98,9 @@ type About struct {
 	Season leaderboard.Season
 	leaderboard.Division
 	Method leaderboard.Method
-	// Total is the number of users in the ladder, or 0 if Degraded is true.
-	Total int64
+	// Total is the number of users with a rank in the ladder, Unranked that of the users without one. Both are 0 if
+	// Degraded is true.
+	Total, Unranked int64
 	// AsOf is the time of the last change in the answer. In a season without changes, it is the
 	// time when the board was created. In a sealed season, it is the time of the seal or of the
 	// last amendment. If Degraded is true, it is the time when the store was read.
@@ -116,14 +117,15 @@ type About struct {
 	Degraded bool
 }
 
-// Line is an entry of an answer. Rank is 0 if it is unknown.
+// Line is an entry of an answer. Rank is 0 if it is unknown, or if Finish is not Ranked.
 type Line struct {
 	User        leaderboard.UserID
 	Score       leaderboard.Score
 	Exact       string // Score without rounding, on decay and average boards
 	TieBreakers []int64
-	AchievedAt  time.Time
+	AchievedAt  time.Time // zero if the board orders equal users by their ids
 	Rank        int64
+	Finish      leaderboard.Finish
 	// Current is true for the queried user among its neighbors.
 	Current bool
 	// Entry and Profile are set if the query includes them. Profile is nil if the user has none.
@@ -164,6 +166,9 @@ type view struct {
 }
 
 func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view, error) {
+	if q.Method == leaderboard.Ordinal && b.Ties == leaderboard.Shared {
+		return nil, &leaderboard.FieldError{Field: "method", Problem: "ordinal is not allowed, because equal users share their ranks on this board; use competition or dense"}
+	}
 	season, err := r.season(ctx, b, q.Season)
 	if err != nil {
 		return nil, err
@@ -187,6 +192,7 @@ func (r *Reader) view(ctx context.Context, b *leaderboard.Board, q Query) (*view
 	if sealed {
 		v.Ranker = finalRanker{r.store, record}
 	}
+	v.Ranker = rankerFor(b, v.Ranker)
 	return v, nil
 }
 
@@ -246,7 +252,7 @@ func (r *Reader) read(ctx context.Context, b *leaderboard.Board, q Query, f func
 func (v *view) about(ladderView leaderboard.View) About {
 	return About{
 		Board: *v.board, Season: v.season, Division: v.ladder.Division, Method: v.method,
-		Total: ladderView.Size, AsOf: ladderView.AsOf, ScoredAt: v.scoredAt, Sealed: v.sealed,
+		Total: ladderView.Ranked(), Unranked: ladderView.Unranked, AsOf: ladderView.AsOf, ScoredAt: v.scoredAt, Sealed: v.sealed,
 		Filling: v.filling || !v.sealed && v.board.IsFilling(v.ladder.Division.Attribute),
 	}
 }
@@ -259,15 +265,20 @@ func (r *Reader) aboutStore(v *view) About {
 	return about
 }
 
-func (v *view) unranked(e *leaderboard.Entry) Line {
+// withoutRank is the line of an entry while its rank is unknown.
+func (v *view) withoutRank(e *leaderboard.Entry) Line {
 	return v.line(&leaderboard.Standing{User: e.User, Key: e.Key, AchievedAt: e.AchievedAt})
 }
 
 func (v *view) line(st *leaderboard.Standing) Line {
-	return Line{
+	l := Line{
 		User: st.User, Score: v.board.ScoreOf(st.Key, v.scoredAt), Exact: v.board.ExactScoreOf(st.Key, v.scoredAt), TieBreakers: v.board.TieBreakersOf(st.Key),
-		AchievedAt: st.AchievedAt, Rank: st.Ranks.By(v.method),
+		AchievedAt: v.board.AchievedAt(st.AchievedAt), Finish: v.board.FinishOf(st.Key),
 	}
+	if l.Finish == leaderboard.Ranked {
+		l.Rank = st.Ranks.By(v.method)
+	}
+	return l
 }
 
 func (v *view) lines(standings []leaderboard.Standing) []Line {
@@ -309,6 +320,7 @@ func (r *Reader) keysAt(ctx context.Context, key leaderboard.SeasonKey, position
 	return keys, err
 }
 
+// ranksOf returns the competition ranks of keys. Keys of entries without a rank have the rank 0.
 func (r *Reader) ranksOf(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID, keys []leaderboard.RankKey) ([]int64, error) {
 	if r.index.isSilent() {
 		return nil, errBreakerOpen
@@ -317,7 +329,9 @@ func (r *Reader) ranksOf(ctx context.Context, b *leaderboard.Board, season leade
 	err := r.read(ctx, b, Query{Board: b.ID, Season: season}, func(v *view) error {
 		counts, _, err := v.Count(ctx, v.ladder, keys, leaderboard.Competition)
 		for i, c := range counts {
-			ranks[i] = c.Standings + 1
+			if ranks[i] = c.Standings + 1; b.FinishOf(keys[i]) != leaderboard.Ranked {
+				ranks[i] = 0
+			}
 		}
 		return err
 	})

@@ -222,7 +222,7 @@ func newestFirst(x, y leaderboard.Season) int {
 	return cmp.Or(y.End.Compare(x.End), strings.Compare(string(y.ID), string(x.ID)))
 }
 
-// total returns the number of users in the overall ladder of a season, and the time of the last change that it
+// total returns the number of ranked users in the overall ladder of a season, and the time of the last change that it
 // includes. It returns nil and the zero time if the rank index cannot answer.
 func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (*int64, time.Time, error) {
 	var ladderView leaderboard.View
@@ -234,7 +234,7 @@ func (r *Reader) total(ctx context.Context, b *leaderboard.Board, season leaderb
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		return nil, time.Time{}, nil
 	}
-	return &ladderView.Size, ladderView.AsOf, err
+	return new(ladderView.Ranked()), ladderView.AsOf, err
 }
 
 func phaseOf(b *leaderboard.Board, info *SeasonInfo, now time.Time) SeasonPhase {

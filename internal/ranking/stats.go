@@ -81,7 +81,7 @@ func (r *Reader) Stats(ctx context.Context, q StatsQuery) (Stats, error) {
 func (v *view) stats(ctx context.Context, q StatsQuery) (Stats, error) {
 	const best, worst = 100, 0
 	query := leaderboard.SurveyQuery{Percents: append([]float64{best, worst}, statPercents...)}
-	if !v.board.RoundsScores() {
+	if !v.board.RoundsScores() && !v.board.HasUnranked() {
 		query.Buckets, query.FromWorst = q.Buckets, v.board.Order == leaderboard.HigherFirst
 	}
 	if q.Rank > 0 {
@@ -167,7 +167,7 @@ func (v *view) count(ctx context.Context, buckets []Bucket) error {
 	if v.board.Order == leaderboard.LowerFirst {
 		best, worst = worst, best
 	}
-	counts[2*best].Standings, counts[2*worst+1].Standings = 0, ladderView.Size
+	counts[2*best].Standings, counts[2*worst+1].Standings = 0, ladderView.Ranked()
 	for i := range buckets {
 		buckets[i].Count = counts[2*i+1].Standings - counts[2*i].Standings
 	}

@@ -83,6 +83,8 @@ type Receipt struct {
 	PersonalBest *bool
 	// Banned means that a ban hides the user on the board.
 	Banned bool
+	// Finish is that of the user's entry, if HasScore is true.
+	Finish leaderboard.Finish
 	// Replaced is the result that stood directly before a correction or retraction, or nil. Only
 	// [Submitter.Correct], [Submitter.Retract] and [Submitter.RetractAll] set it.
 	Replaced *leaderboard.MatchResult
@@ -290,7 +292,7 @@ func (s *Submitter) setOutcome(b *leaderboard.Board, r *Receipt, o *leaderboard.
 		key = o.Entry.Key
 	}
 	if r.HasScore = key != ""; r.HasScore {
-		r.Score, r.Exact = b.ScoreOf(key, scoredAt), b.ExactScoreOf(key, scoredAt)
+		r.Score, r.Exact, r.Finish = b.ScoreOf(key, scoredAt), b.ExactScoreOf(key, scoredAt), b.FinishOf(key)
 	}
 	if o.Before != "" && o.Changed() {
 		score := b.ScoreOf(o.Before, scoredAt)
@@ -330,7 +332,7 @@ func (s *Submitter) AddPreviousRanks(ctx context.Context, b *leaderboard.Board, 
 			return err
 		}
 		for i, r := range receipts {
-			if err == nil {
+			if err == nil && ranks[i] > 0 {
 				r.PreviousRank = leaderboard.RankAmongOthers(ranks[i], r.previousKey, r.currentKey)
 			}
 		}

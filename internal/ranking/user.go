@@ -23,8 +23,8 @@ const (
 type UserPage struct {
 	About
 	Line
-	// Percentile is the percentage of users with a strictly worse rank key: 99 for the best of
-	// 100 users with distinct scores.
+	// Percentile is the percentage of ranked users with a strictly worse rank key: 99 for the best of
+	// 100 users with distinct scores. It is 0 without a rank.
 	Percentile float64
 	// Neighbors are in standing order and include the user. ClippedAbove and ClippedBelow mean
 	// that the ladder has fewer neighbors above or below the user than [UserQuery].Neighbors.
@@ -161,7 +161,7 @@ func (v *view) user(ctx context.Context, user leaderboard.UserID, q *UserQuery) 
 	page.Neighbors = v.lines(n.Standings[first : first+size])
 	page.Neighbors[n.Of-first].Current = true
 	page.Line = page.Neighbors[n.Of-first]
-	page.Percentile = percent(ladderView.Size-n.NotWorse, ladderView.Size)
+	page.Percentile = percent(ladderView.Ranked()-n.NotWorse, ladderView.Ranked())
 	return page, n.Standings[n.Of], nil
 }
 
@@ -192,7 +192,7 @@ func (v *view) keyAt(ctx context.Context, rank int64) (leaderboard.RankKey, erro
 	}
 	// Dense ranks grow by at most 1 with each position.
 	var key leaderboard.RankKey
-	sort.Search(int(max(ladderView.Size-rank+1, 0)), func(i int) bool {
+	sort.Search(int(max(ladderView.Ranked()-rank+1, 0)), func(i int) bool {
 		if err != nil {
 			return true
 		}
@@ -252,7 +252,7 @@ func (r *Reader) userFromStore(ctx context.Context, b *leaderboard.Board, q Quer
 	if !hasPlace(&e, v.ladder.Division) {
 		return UserPage{}, fmt.Errorf("ranking: user %q: %w", user, leaderboard.ErrEntryNotFound)
 	}
-	return UserPage{About: about, Line: v.unranked(&e)}, nil
+	return UserPage{About: about, Line: v.withoutRank(&e)}, nil
 }
 
 // UserScore is a user's entry in one season of a board.

@@ -286,7 +286,7 @@ func (c *check) refresh(ctx context.Context, user leaderboard.UserID) error {
 	return err
 }
 
-// visit may be nil.
+// visit may be nil. It is called once for each result, although Count may read them twice.
 func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func(*leaderboard.MatchResult) error) (computed, stored leaderboard.Entry, err error) {
 	t, err := c.b.Count(func(yield func(leaderboard.MatchResult, error) bool) {
 		for r, err := range c.store.Results(ctx, c.key, user) {
@@ -297,6 +297,7 @@ func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func
 				return
 			}
 		}
+		visit = nil
 	})
 	if err == nil {
 		stored, err = c.entry(ctx, user)

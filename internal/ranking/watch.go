@@ -257,7 +257,7 @@ func (r *Reader) Watch(ctx context.Context, q PageQuery, send func(*WatchedPage)
 }
 
 func samePage(x, y *Page) bool {
-	return x.Season == y.Season && x.Total == y.Total && x.Degraded == y.Degraded && x.Sealed == y.Sealed && reflect.DeepEqual(x.Lines, y.Lines)
+	return x.Season == y.Season && x.Total == y.Total && x.Unranked == y.Unranked && x.Degraded == y.Degraded && x.Sealed == y.Sealed && reflect.DeepEqual(x.Lines, y.Lines)
 }
 
 // wait returns nil after d, or the error of ctx if ctx is done first.
