@@ -94,9 +94,6 @@ func (b *Board) countFrom(from position, results iter.Seq2[MatchResult, error]) 
 	return t, reset, nil
 }
 
-// resets reports whether r sets scores on b.
-func (b *Board) resets(r *MatchResult) bool { return r.Reset && b.Policy == Sum }
-
 // RankKey returns the rank key of a user with the tally t, or "" if no result counts.
 func (b *Board) RankKey(t *Tally) RankKey {
 	if t.results == 0 {

@@ -82,6 +82,18 @@ func isLater(achievedAt time.Time, match MatchID, otherAt time.Time, otherMatch 
 	return match > otherMatch
 }
 
+// position is a place in the order of a user's results, or zero.
+type position struct {
+	achievedAt time.Time
+	match      MatchID
+}
+
+func positionOf(r *MatchResult) position { return position{r.AchievedAt, r.Match} }
+
+func (p position) isAfter(o position) bool {
+	return o.match == "" || isLater(p.achievedAt, p.match, o.achievedAt, o.match)
+}
+
 const tallyFormat = 1
 
 // AppendBinary implements [encoding.BinaryAppender]. Equal tallies have equal bytes.
