@@ -112,8 +112,9 @@ type BatchSubmitScoresResponse struct {
 	Outcomes []Outcome `json:"outcomes"`
 }
 
-// Board: A ranking with its rules. Order, policy, half_life, k, tie_breakers, floor, source, matches, and the
-// schedule, days and time zone of the season cannot be changed.
+// Board: A ranking with its rules. Order, policy, half_life, k, drop_worst, tie_breakers, ties, min_results,
+// statuses, floor, source, matches, and the schedule, days and time zone of the season cannot be
+// changed.
 type Board struct {
 	// The attributes that submitted results may have, at most 64; ["*"] means all. Results may also have
 	// the attributes of the board's divisions, and the attributes in divisions and source.match of the
@@ -132,6 +133,9 @@ type Board struct {
 	// names, with the entry that follows from all results. To rank only the results with one value, link a
 	// board with match: see Source.
 	Divisions []string `json:"divisions"`
+	// On BEST_K boards without k: the number of worst results that do not count. At least one result
+	// counts. A user may have 10,000 results in a season.
+	DropWorst *int64 `json:"drop_worst,omitempty"`
 	// In the answer to a dry run: what would change.
 	Effect *BoardEffect `json:"effect,omitempty"`
 	// Set by the server while results of the source may be missing on a linked board. The source received
@@ -147,7 +151,8 @@ type Board struct {
 	Floor *int64 `json:"floor,omitempty"`
 	// Required on DECAY boards. Not allowed on other boards.
 	HalfLife string `json:"half_life,omitempty"`
-	// The number of results that count. Required on BEST_K boards. Not allowed on other boards.
+	// The number of results that count. Required on BEST_K boards without drop_worst. Not allowed on other
+	// boards.
 	K *int64 `json:"k,omitempty"`
 	// Set by the server: the boards that are linked to this board, at most 16.
 	LinkedBoards []string `json:"linked_boards,omitempty"`
@@ -156,6 +161,9 @@ type Board struct {
 	Matches *bool `json:"matches,omitempty"`
 	// The greatest score of an entry.
 	MaxScore *int64 `json:"max_score,omitempty"`
+	// The number of results from which an entry has a rank. Entries with fewer results follow the ranked
+	// ones, with the status TOO_FEW_RESULTS.
+	MinResults *int64 `json:"min_results,omitempty"`
 	// The least and the greatest score (or points) that one result may have, within ±2^53.
 	MinScore *int64      `json:"min_score,omitempty"`
 	Order    BoardOrder  `json:"order"`
@@ -176,8 +184,13 @@ type Board struct {
 	// If set, the board is linked: the results of the source also count on this board. A linked board
 	// accepts no results of its own, and cannot have min_score, max_score or floor.
 	Source *BoardSource `json:"source,omitempty"`
+	// The status values that results may have, besides RANKED. Entries with these values have no rank.
+	// They follow those with too few results, in this order. A linked board counts only results with its
+	// own values.
+	Statuses []ResultFinish `json:"statuses,omitempty"`
 	// At most 24, in the order in which they are compared.
 	TieBreakers []BoardTieBreaker `json:"tie_breakers"`
+	Ties        BoardTieRule      `json:"ties,omitempty"`
 	// For display, at most 256 bytes.
 	Title string `json:"title"`
 	// For display, at most 32 bytes: "s", "points".
@@ -234,7 +247,8 @@ const (
 // - `COUNT`: The number of results.
 // - `FIRST`: The result with the earliest achieved_at.
 // - `AVERAGE`: The mean of the results' points. Ranks follow the exact mean.
-// - `BEST_K`: The sum of the points of the k best results. Of equal results, the earliest is the best.
+// - `BEST_K`: The sum of the points of the k best results, or of all but the drop_worst worst ones. Of
+// equal results, the earliest is the best.
 type BoardPolicy string
 
 const (
@@ -344,10 +358,43 @@ type BoardSource struct {
 
 // BoardTieBreaker: An integer that each result has. It ranks users with equal scores.
 type BoardTieBreaker struct {
+	// Not allowed on BEST, LATEST and FIRST boards, where the tie-breakers are those of the result that
+	// decides the entry. Only tie-breakers with SUM affect achieved_at of an entry.
+	Combine BoardTieBreakerCombination `json:"combine,omitempty"`
 	// A lower-case letter, then letters, digits or underscores; at most 64 bytes.
 	Name  string     `json:"name"`
 	Order BoardOrder `json:"order"`
 }
+
+// BoardTieBreakerCombination: How the values of a user's results become one value. The results are those from which the score
+// follows.
+// - `SUM`: The sum of the values.
+// - `MAX`: The greatest value.
+// - `MIN`: The least value.
+// - `LAST`: The value of the latest result.
+type BoardTieBreakerCombination string
+
+const (
+	BoardTieBreakerCombinationSum  BoardTieBreakerCombination = "SUM"
+	BoardTieBreakerCombinationMax  BoardTieBreakerCombination = "MAX"
+	BoardTieBreakerCombinationMin  BoardTieBreakerCombination = "MIN"
+	BoardTieBreakerCombinationLast BoardTieBreakerCombination = "LAST"
+)
+
+// BoardTieRule: The order of users with equal scores and tie-breakers. It decides the order in lists and ordinal
+// ranks, not the other ranks.
+// - `EARLIEST_FIRST`: The user who reached the score first is first.
+// - `LATEST_FIRST`: The user who reached the score last is first.
+// - `USER_ID`: The smaller user id is first. Entries have no achieved_at.
+// - `SHARED`: As USER_ID, but there are no ordinal ranks: equal users share their ranks.
+type BoardTieRule string
+
+const (
+	BoardTieRuleEarliestFirst BoardTieRule = "EARLIEST_FIRST"
+	BoardTieRuleLatestFirst   BoardTieRule = "LATEST_FIRST"
+	BoardTieRuleUserID        BoardTieRule = "USER_ID"
+	BoardTieRuleShared        BoardTieRule = "SHARED"
+)
 
 // CorrectResultRequest: Request of CorrectResult. Absent fields of the result stay as they are.
 type CorrectResultRequest struct {
@@ -366,12 +413,16 @@ type CorrectResultRequest struct {
 	Points   *int64         `json:"points,omitempty"`
 	// As in RetractResultRequest.
 	Reason string `json:"reason,omitempty"`
+	// As in Result.
+	Reset bool `json:"reset,omitempty"`
 	// If given, the revision that must count now. If another revision counts, the call fails with
 	// FAILED_PRECONDITION, and the details have the Result that counts.
 	Revision *int64 `json:"revision,omitempty"`
 	Score    *int64 `json:"score,omitempty"`
 	// If absent, the season in which the match has a result.
 	Season string `json:"season,omitempty"`
+	// Default: "RANKED".
+	Status ResultFinish `json:"status,omitempty"`
 	// If not empty, these values replace all tie-breakers.
 	TieBreakers []int64 `json:"tie_breakers,omitempty"`
 }
@@ -411,7 +462,7 @@ type CorrectResultResponse struct {
 
 // Entry: One user's standing in one board, season and division.
 type Entry struct {
-	// When the user reached the score.
+	// When the user reached the score. Absent on boards whose ties are USER_ID or SHARED.
 	AchievedAt time.Time `json:"achieved_at,omitzero"`
 	// With include_metadata: the user's divisions, each as "attribute:value". A crossed division has the
 	// form "gender+age:F+30-34"; in its values, a backslash precedes each "+" and each backslash.
@@ -427,13 +478,15 @@ type Entry struct {
 	// With include_profile: the profile of the user, without user_id, revision and updated_at. Absent if
 	// the user has none.
 	Profile *Profile `json:"profile,omitempty"`
-	// At least 1. Absent while ranks are unavailable.
+	// At least 1. Absent while ranks are unavailable, and if the entry has a status.
 	Rank  *int64 `json:"rank,omitempty"`
 	Score int64  `json:"score"`
 	// On DECAY boards: the score before it is rounded to an integer, as a decimal number of up to 51
 	// digits, such as 99.5 or, for tiny scores, 3.2e-41. On AVERAGE boards: the mean, with up to 20
 	// decimal places. Ranks follow this value.
 	ScoreExact string `json:"score_exact,omitempty"`
+	// Why the entry has no rank. Absent if it has one.
+	Status ResultFinish `json:"status,omitempty"`
 	// Values in the order of the board's tie_breakers.
 	TieBreakers []int64 `json:"tie_breakers,omitempty"`
 	// The id of a user.
@@ -648,9 +701,11 @@ type GetStatsStats struct {
 	// current season.
 	Season string `json:"season"`
 	// When the season ends: its next reset. Absent if the season has no end.
-	SeasonEnd  time.Time `json:"season_end,omitzero"`
-	Total      int64     `json:"total"`
-	WorstScore *int64    `json:"worst_score,omitempty"`
+	SeasonEnd time.Time `json:"season_end,omitzero"`
+	Total     int64     `json:"total"`
+	// As in Leaderboard. The statistics are those of ranked entries.
+	Unranked   *int64 `json:"unranked,omitempty"`
+	WorstScore *int64 `json:"worst_score,omitempty"`
 }
 
 // GetUserScoreResponse: Response of GetUserScore.
@@ -708,7 +763,7 @@ type GetUserScoreUserScore struct {
 	Percentile *float64 `json:"percentile,omitempty"`
 	// As in Entry.
 	Profile *Profile `json:"profile,omitempty"`
-	// At least 1. Absent while ranks are unavailable.
+	// At least 1. Absent while ranks are unavailable, and if the entry has a status.
 	Rank *int64 `json:"rank,omitempty"`
 	// Absent in an answer with to_rank if the user has no entry. The rank, achieved_at, percentile and
 	// neighbors are then absent too.
@@ -725,12 +780,16 @@ type GetUserScoreUserScore struct {
 	Season string `json:"season"`
 	// When the season ends: its next reset. Absent if the season has no end.
 	SeasonEnd time.Time `json:"season_end,omitzero"`
+	// As in Entry.
+	Status ResultFinish `json:"status,omitempty"`
 	// In the order of the board's tie_breakers.
 	TieBreakers []int64 `json:"tie_breakers,omitempty"`
 	// If the request has to_rank: how far the user is from that rank. Absent while ranks are unavailable.
 	ToRank *GetUserScoreToRank `json:"to_rank,omitempty"`
-	// The number of entries in the board's season and division.
+	// The number of ranked entries in the board's season and division.
 	Total *int64 `json:"total,omitempty"`
+	// As in Leaderboard.
+	Unranked *int64 `json:"unranked,omitempty"`
 	// The id of a user.
 	UserID string `json:"user_id"`
 }
@@ -771,8 +830,11 @@ type Leaderboard struct {
 	Season string `json:"season"`
 	// When the season ends: its next reset. Absent if the season has no end.
 	SeasonEnd time.Time `json:"season_end,omitzero"`
-	// The number of entries in the board's season and division.
+	// The number of ranked entries in the board's season and division.
 	Total *int64 `json:"total,omitempty"`
+	// On boards with min_results or statuses: the number of entries without a rank, which follow the
+	// others.
+	Unranked *int64 `json:"unranked,omitempty"`
 }
 
 // ListBoardsResponse: Response of ListBoards.
@@ -860,7 +922,7 @@ type ListUserScoresBoardScore struct {
 	Degraded bool   `json:"degraded"`
 	// True if the board is linked and filling: see Board.
 	Filling *bool `json:"filling,omitempty"`
-	// At least 1. Absent while ranks are unavailable.
+	// At least 1. Absent while ranks are unavailable, and if the entry has a status.
 	Rank  *int64 `json:"rank,omitempty"`
 	Score int64  `json:"score"`
 	// As in Entry.
@@ -871,7 +933,11 @@ type ListUserScoresBoardScore struct {
 	// The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
 	// current season.
 	Season string `json:"season"`
-	Total  *int64 `json:"total,omitempty"`
+	// When the season ends: its next reset. Absent if the season has no end.
+	SeasonEnd time.Time `json:"season_end,omitzero"`
+	// As in Entry.
+	Status ResultFinish `json:"status,omitempty"`
+	Total  *int64       `json:"total,omitempty"`
 }
 
 // ListUserScoresResponse: Response of ListUserScores.
@@ -969,7 +1035,8 @@ type Outcome struct {
 	// - DELETED: the board or season was deleted after the result was received.
 	// - INVALID: see the field detail.
 	// For other statuses, USER_BANNED: the user is banned and has no rank. The result is kept and counts
-	// once the ban is lifted.
+	// once the ban is lifted. Or the status of the user's entry, if it has no rank, such as DNF or
+	// TOO_FEW_RESULTS.
 	Reason   string `json:"reason"`
 	Revision int64  `json:"revision"`
 	// True if the season is over and the rank is final, until a correction or retraction.
@@ -1085,9 +1152,14 @@ type Result struct {
 	// allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
 	// double cannot hold exactly is rejected.
 	Metadata map[string]any `json:"metadata,omitempty"`
-	// On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
-	// not require them.
+	// On other boards; within ±2^53, divided by k, or with drop_worst by 10,000, on BEST_K boards. COUNT
+	// boards ignore points, and do not require them.
 	Points *int64 `json:"points,omitempty"`
+	// On SUM boards: sets the user's score to points, also to 0. In the order of achieved_at and match_id,
+	// earlier results of the user add no points and no tie-breakers, whenever they arrive. They still
+	// count as results, and for divisions. Without effect on linked boards with another policy, which
+	// count the points.
+	Reset *bool `json:"reset,omitempty"`
 	// Of the results with the same match_id, the result with the highest revision counts.
 	Revision int64 `json:"revision"`
 	// On BEST, LATEST and FIRST boards only; within ±2^53.
@@ -1095,11 +1167,34 @@ type Result struct {
 	// In submits: the season to which the result must belong. If achieved_at is given, it must be in this
 	// season. Otherwise the result gets the achieved_at of the match's stored result in this season.
 	Season string `json:"season,omitempty"`
+	// RANKED, or one of the statuses of the board. With another status than RANKED, score and points are
+	// not required.
+	Status ResultFinish `json:"status,omitempty"`
 	// Values in the order of the board's tie_breakers; missing values are 0.
 	TieBreakers []int64 `json:"tie_breakers,omitempty"`
 	// 1 to 128 bytes of printable UTF-8.
 	UserID string `json:"user_id"`
 }
+
+// ResultFinish: How a user finished a match. Only RANKED gives a rank.
+// - `RANKED`: The result or entry has a rank.
+// - `DNF`: The user did not finish.
+// - `DNS`: The user did not start.
+// - `DSQ`: The user was disqualified.
+// - `CUT`: The user did not pass the cut.
+// - `HORS_CONCOURS`: The user takes part outside the competition.
+// - `TOO_FEW_RESULTS`: Of entries only: the user has fewer results than min_results of the board.
+type ResultFinish string
+
+const (
+	ResultFinishRanked        ResultFinish = "RANKED"
+	ResultFinishDnf           ResultFinish = "DNF"
+	ResultFinishDns           ResultFinish = "DNS"
+	ResultFinishDsq           ResultFinish = "DSQ"
+	ResultFinishCut           ResultFinish = "CUT"
+	ResultFinishHorsConcours  ResultFinish = "HORS_CONCOURS"
+	ResultFinishTooFewResults ResultFinish = "TOO_FEW_RESULTS"
+)
 
 // ResultInput: What a game server reports about one user in one match.
 type ResultInput struct {
@@ -1118,9 +1213,14 @@ type ResultInput struct {
 	// allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
 	// double cannot hold exactly is rejected.
 	Metadata map[string]any `json:"metadata,omitempty"`
-	// On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
-	// not require them.
+	// On other boards; within ±2^53, divided by k, or with drop_worst by 10,000, on BEST_K boards. COUNT
+	// boards ignore points, and do not require them.
 	Points *int64 `json:"points,omitempty"`
+	// On SUM boards: sets the user's score to points, also to 0. In the order of achieved_at and match_id,
+	// earlier results of the user add no points and no tie-breakers, whenever they arrive. They still
+	// count as results, and for divisions. Without effect on linked boards with another policy, which
+	// count the points.
+	Reset bool `json:"reset,omitempty"`
 	// Of the results with the same match_id, the result with the highest revision counts. Default: 0.
 	Revision *int64 `json:"revision,omitempty"`
 	// On BEST, LATEST and FIRST boards only; within ±2^53.
@@ -1128,6 +1228,9 @@ type ResultInput struct {
 	// In submits: the season to which the result must belong. If achieved_at is given, it must be in this
 	// season. Otherwise the result gets the achieved_at of the match's stored result in this season.
 	Season string `json:"season,omitempty"`
+	// RANKED, or one of the statuses of the board. With another status than RANKED, score and points are
+	// not required. Default: "RANKED".
+	Status ResultFinish `json:"status,omitempty"`
 	// Values in the order of the board's tie_breakers; missing values are 0.
 	TieBreakers []int64 `json:"tie_breakers,omitempty"`
 	// 1 to 128 bytes of printable UTF-8.

@@ -2033,7 +2033,10 @@ type CorrectResultRequest struct {
 	// If true, the answer has linked.
 	IncludeLinked bool `protobuf:"varint,14,opt,name=include_linked,proto3" json:"include_linked,omitempty"`
 	// If true, nothing changes, and the answer states what would change.
-	DryRun        bool `protobuf:"varint,15,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	DryRun bool `protobuf:"varint,15,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	// As in Result.
+	Reset_        *bool          `protobuf:"varint,16,opt,name=reset,proto3,oneof" json:"reset,omitempty"`
+	Status        *Result_Finish `protobuf:"varint,17,opt,name=status,proto3,enum=leaderboard.v1.Result_Finish,oneof" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2171,6 +2174,20 @@ func (x *CorrectResultRequest) GetDryRun() bool {
 		return x.DryRun
 	}
 	return false
+}
+
+func (x *CorrectResultRequest) GetReset_() bool {
+	if x != nil && x.Reset_ != nil {
+		return *x.Reset_
+	}
+	return false
+}
+
+func (x *CorrectResultRequest) GetStatus() Result_Finish {
+	if x != nil && x.Status != nil {
+		return *x.Status
+	}
+	return Result_FINISH_UNSPECIFIED
 }
 
 // Response of CorrectResult. The fields are as in Outcome.
@@ -5683,7 +5700,7 @@ type GetUserScoreResponse_UserScore struct {
 	// Absent in an answer with to_rank if the user has no entry. The rank, achieved_at,
 	// percentile and neighbors are then absent too.
 	Score *int64 `protobuf:"varint,2,opt,name=score,proto3,oneof" json:"score,omitempty"`
-	// At least 1. Absent while ranks are unavailable.
+	// At least 1. Absent while ranks are unavailable, and if the entry has a status.
 	Rank *int64 `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	// When the user reached the score.
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
@@ -5698,10 +5715,14 @@ type GetUserScoreResponse_UserScore struct {
 	// The percentage of entries that are strictly worse than the user's: 99 for the
 	// best of 100 different scores.
 	Percentile *float64 `protobuf:"fixed64,9,opt,name=percentile,proto3,oneof" json:"percentile,omitempty"`
-	// The number of entries in the board's season and division.
-	Total  *int64 `protobuf:"varint,10,opt,name=total,proto3,oneof" json:"total,omitempty"`
-	Board  string `protobuf:"bytes,11,opt,name=board,proto3" json:"board,omitempty"`
-	Season string `protobuf:"bytes,12,opt,name=season,proto3" json:"season,omitempty"`
+	// The number of ranked entries in the board's season and division.
+	Total *int64 `protobuf:"varint,10,opt,name=total,proto3,oneof" json:"total,omitempty"`
+	// As in Leaderboard.
+	Unranked *int64 `protobuf:"varint,27,opt,name=unranked,proto3,oneof" json:"unranked,omitempty"`
+	// As in Entry.
+	Status *Result_Finish `protobuf:"varint,28,opt,name=status,proto3,enum=leaderboard.v1.Result_Finish,oneof" json:"status,omitempty"`
+	Board  string         `protobuf:"bytes,11,opt,name=board,proto3" json:"board,omitempty"`
+	Season string         `protobuf:"bytes,12,opt,name=season,proto3" json:"season,omitempty"`
 	// When the season ends: its next reset. Absent if the season has no end.
 	SeasonEnd *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=season_end,proto3" json:"season_end,omitempty"`
 	// "attribute:value"; empty for the overall ranking.
@@ -5835,6 +5856,20 @@ func (x *GetUserScoreResponse_UserScore) GetTotal() int64 {
 		return *x.Total
 	}
 	return 0
+}
+
+func (x *GetUserScoreResponse_UserScore) GetUnranked() int64 {
+	if x != nil && x.Unranked != nil {
+		return *x.Unranked
+	}
+	return 0
+}
+
+func (x *GetUserScoreResponse_UserScore) GetStatus() Result_Finish {
+	if x != nil && x.Status != nil {
+		return *x.Status
+	}
+	return Result_FINISH_UNSPECIFIED
 }
 
 func (x *GetUserScoreResponse_UserScore) GetBoard() string {
@@ -6098,8 +6133,10 @@ type GetStatsResponse_Stats struct {
 	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
 	// As score_exact in Entry, for score_at_rank.
 	ScoreAtRankExact *string `protobuf:"bytes,16,opt,name=score_at_rank_exact,proto3,oneof" json:"score_at_rank_exact,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// As in Leaderboard. The statistics are those of ranked entries.
+	Unranked      *int64 `protobuf:"varint,18,opt,name=unranked,proto3,oneof" json:"unranked,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetStatsResponse_Stats) Reset() {
@@ -6249,6 +6286,13 @@ func (x *GetStatsResponse_Stats) GetScoreAtRankExact() string {
 		return *x.ScoreAtRankExact
 	}
 	return ""
+}
+
+func (x *GetStatsResponse_Stats) GetUnranked() int64 {
+	if x != nil && x.Unranked != nil {
+		return *x.Unranked
+	}
+	return 0
 }
 
 // A change of the final ranks after the season was sealed.
@@ -6620,7 +6664,7 @@ type ListUserScoresResponse_BoardScore struct {
 	Board  string                 `protobuf:"bytes,1,opt,name=board,proto3" json:"board,omitempty"`
 	Season string                 `protobuf:"bytes,2,opt,name=season,proto3" json:"season,omitempty"`
 	Score  int64                  `protobuf:"varint,3,opt,name=score,proto3" json:"score,omitempty"`
-	// At least 1. Absent while ranks are unavailable.
+	// At least 1. Absent while ranks are unavailable, and if the entry has a status.
 	Rank       *int64                 `protobuf:"varint,4,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
 	Total      *int64                 `protobuf:"varint,5,opt,name=total,proto3,oneof" json:"total,omitempty"`
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
@@ -6633,7 +6677,11 @@ type ListUserScoresResponse_BoardScore struct {
 	// As in Entry.
 	ScoreExact *string `protobuf:"bytes,11,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
 	// On DECAY boards: the time for which the score is computed, as in GetUserScore.
-	ScoredAt      *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
+	ScoredAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=scored_at,proto3" json:"scored_at,omitempty"`
+	// When the season ends: its next reset. Absent if the season has no end.
+	SeasonEnd *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=season_end,proto3" json:"season_end,omitempty"`
+	// As in Entry.
+	Status        *Result_Finish `protobuf:"varint,14,opt,name=status,proto3,enum=leaderboard.v1.Result_Finish,oneof" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6750,6 +6798,20 @@ func (x *ListUserScoresResponse_BoardScore) GetScoredAt() *timestamppb.Timestamp
 		return x.ScoredAt
 	}
 	return nil
+}
+
+func (x *ListUserScoresResponse_BoardScore) GetSeasonEnd() *timestamppb.Timestamp {
+	if x != nil {
+		return x.SeasonEnd
+	}
+	return nil
+}
+
+func (x *ListUserScoresResponse_BoardScore) GetStatus() Result_Finish {
+	if x != nil && x.Status != nil {
+		return *x.Status
+	}
+	return Result_FINISH_UNSPECIFIED
 }
 
 // The user's entries.
@@ -7019,7 +7081,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x10GetMatchResponse\x12+\n" +
 	"\x05match\x18\x01 \x01(\v2\x15.leaderboard.v1.MatchR\x05match\x12;\n" +
 	"\aresults\x18\x02 \x03(\v2!.leaderboard.v1.GetResultResponseR\aresults\x12(\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\tR\x0fnext_page_token\"\xcc\x05\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\x0fnext_page_token\"\xb8\x06\n" +
 	"\x14CorrectResultRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x1a\n" +
@@ -7038,13 +7100,17 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06reason\x18\f \x01(\tR\x06reason\x124\n" +
 	"\x15include_previous_rank\x18\r \x01(\bR\x15include_previous_rank\x12&\n" +
 	"\x0einclude_linked\x18\x0e \x01(\bR\x0einclude_linked\x12\x18\n" +
-	"\adry_run\x18\x0f \x01(\bR\adry_run\x1a=\n" +
+	"\adry_run\x18\x0f \x01(\bR\adry_run\x12\x19\n" +
+	"\x05reset\x18\x10 \x01(\bH\x03R\x05reset\x88\x01\x01\x12:\n" +
+	"\x06status\x18\x11 \x01(\x0e2\x1d.leaderboard.v1.Result.FinishH\x04R\x06status\x88\x01\x01\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
 	"\t_revisionB\b\n" +
 	"\x06_scoreB\t\n" +
-	"\a_points\"\xe5\x06\n" +
+	"\a_pointsB\b\n" +
+	"\x06_resetB\t\n" +
+	"\a_status\"\xe5\x06\n" +
 	"\x15CorrectResultResponse\x12\x18\n" +
 	"\asuccess\x18\x01 \x01(\bR\asuccess\x12!\n" +
 	"\tnew_score\x18\x02 \x01(\x03H\x00R\tnew_score\x88\x01\x01\x12\x17\n" +
@@ -7164,7 +7230,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"_neighborsB\n" +
 	"\n" +
-	"\b_to_rank\"\xa8\v\n" +
+	"\b_to_rank\"\x9d\f\n" +
 	"\x14GetUserScoreResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12B\n" +
 	"\x04data\x18\x02 \x01(\v2..leaderboard.v1.GetUserScoreResponse.UserScoreR\x04data\x1a\x97\x01\n" +
@@ -7175,7 +7241,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\vscore_exact\x18\x04 \x01(\tH\x02R\vscore_exact\x88\x01\x01B\b\n" +
 	"\x06_scoreB\x06\n" +
 	"\x04_gapB\x0e\n" +
-	"\f_score_exact\x1a\x99\t\n" +
+	"\f_score_exact\x1a\x8e\n" +
+	"\n" +
 	"\tUserScore\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x19\n" +
 	"\x05score\x18\x02 \x01(\x03H\x00R\x05score\x88\x01\x01\x12\x17\n" +
@@ -7189,7 +7256,9 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"percentile\x18\t \x01(\x01H\x02R\n" +
 	"percentile\x88\x01\x01\x12\x19\n" +
 	"\x05total\x18\n" +
-	" \x01(\x03H\x03R\x05total\x88\x01\x01\x12\x14\n" +
+	" \x01(\x03H\x03R\x05total\x88\x01\x01\x12\x1f\n" +
+	"\bunranked\x18\x1b \x01(\x03H\x04R\bunranked\x88\x01\x01\x12:\n" +
+	"\x06status\x18\x1c \x01(\x0e2\x1d.leaderboard.v1.Result.FinishH\x05R\x06status\x88\x01\x01\x12\x14\n" +
 	"\x05board\x18\v \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\f \x01(\tR\x06season\x12:\n" +
 	"\n" +
@@ -7201,17 +7270,20 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\bdegraded\x18\x10 \x01(\bR\bdegraded\x12\x16\n" +
 	"\x06sealed\x18\x11 \x01(\bR\x06sealed\x128\n" +
 	"\tscored_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x12\x1f\n" +
-	"\bmatch_id\x18\x12 \x01(\tH\x04R\bmatch_id\x88\x01\x01\x123\n" +
+	"\bmatch_id\x18\x12 \x01(\tH\x06R\bmatch_id\x88\x01\x01\x123\n" +
 	"\bmetadata\x18\x13 \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\"\n" +
 	"\tdivisions\x18\x14 \x03(\tB\x04\x88\xb5\x18\x01R\tdivisions\x12\x1d\n" +
-	"\afilling\x18\x16 \x01(\bH\x05R\afilling\x88\x01\x01\x12%\n" +
-	"\vscore_exact\x18\x17 \x01(\tH\x06R\vscore_exact\x88\x01\x01\x12J\n" +
-	"\ato_rank\x18\x18 \x01(\v2+.leaderboard.v1.GetUserScoreResponse.ToRankH\aR\ato_rank\x88\x01\x01\x126\n" +
-	"\aprofile\x18\x19 \x01(\v2\x17.leaderboard.v1.ProfileH\bR\aprofile\x88\x01\x01B\b\n" +
+	"\afilling\x18\x16 \x01(\bH\aR\afilling\x88\x01\x01\x12%\n" +
+	"\vscore_exact\x18\x17 \x01(\tH\bR\vscore_exact\x88\x01\x01\x12J\n" +
+	"\ato_rank\x18\x18 \x01(\v2+.leaderboard.v1.GetUserScoreResponse.ToRankH\tR\ato_rank\x88\x01\x01\x126\n" +
+	"\aprofile\x18\x19 \x01(\v2\x17.leaderboard.v1.ProfileH\n" +
+	"R\aprofile\x88\x01\x01B\b\n" +
 	"\x06_scoreB\a\n" +
 	"\x05_rankB\r\n" +
 	"\v_percentileB\b\n" +
 	"\x06_totalB\v\n" +
+	"\t_unrankedB\t\n" +
+	"\a_statusB\v\n" +
 	"\t_match_idB\n" +
 	"\n" +
 	"\b_fillingB\x0e\n" +
@@ -7259,7 +7331,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x05_rankB\b\n" +
 	"\x06_scoreB\n" +
 	"\n" +
-	"\b_buckets\"\xad\b\n" +
+	"\b_buckets\"\xdb\b\n" +
 	"\x10GetStatsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12:\n" +
 	"\x04data\x18\x02 \x01(\v2&.leaderboard.v1.GetStatsResponse.StatsR\x04data\x1aJ\n" +
@@ -7272,7 +7344,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"percentile\x18\x01 \x01(\x01R\n" +
 	"percentile\x12\x14\n" +
-	"\x05score\x18\x02 \x01(\x03R\x05score\x1a\xb4\x06\n" +
+	"\x05score\x18\x02 \x01(\x03R\x05score\x1a\xe2\x06\n" +
 	"\x05Stats\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12:\n" +
@@ -7295,14 +7367,16 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06sealed\x18\r \x01(\bR\x06sealed\x12\x1d\n" +
 	"\afilling\x18\x0e \x01(\bH\x04R\afilling\x88\x01\x01\x128\n" +
 	"\tscored_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x125\n" +
-	"\x13score_at_rank_exact\x18\x10 \x01(\tH\x05R\x13score_at_rank_exact\x88\x01\x01B\r\n" +
+	"\x13score_at_rank_exact\x18\x10 \x01(\tH\x05R\x13score_at_rank_exact\x88\x01\x01\x12\x1f\n" +
+	"\bunranked\x18\x12 \x01(\x03H\x06R\bunranked\x88\x01\x01B\r\n" +
 	"\v_best_scoreB\x0e\n" +
 	"\f_worst_scoreB\x10\n" +
 	"\x0e_score_at_rankB\x10\n" +
 	"\x0e_rank_of_scoreB\n" +
 	"\n" +
 	"\b_fillingB\x16\n" +
-	"\x14_score_at_rank_exact\"o\n" +
+	"\x14_score_at_rank_exactB\v\n" +
+	"\t_unranked\"o\n" +
 	"\x12ListSeasonsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x19\n" +
 	"\x05limit\x18\x02 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
@@ -7462,10 +7536,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\t_revision\"I\n" +
 	"\x15ListUserScoresRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\"\xae\x06\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\"\xb1\a\n" +
 	"\x16ListUserScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12E\n" +
-	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xd7\x03\n" +
+	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xda\x04\n" +
 	"\n" +
 	"BoardScore\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
@@ -7480,12 +7554,17 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\afilling\x18\n" +
 	" \x01(\bH\x02R\afilling\x88\x01\x01\x12%\n" +
 	"\vscore_exact\x18\v \x01(\tH\x03R\vscore_exact\x88\x01\x01\x128\n" +
-	"\tscored_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tscored_atB\a\n" +
+	"\tscored_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x12:\n" +
+	"\n" +
+	"season_end\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"season_end\x12:\n" +
+	"\x06status\x18\x0e \x01(\x0e2\x1d.leaderboard.v1.Result.FinishH\x04R\x06status\x88\x01\x01B\a\n" +
 	"\x05_rankB\b\n" +
 	"\x06_totalB\n" +
 	"\n" +
 	"\b_fillingB\x0e\n" +
-	"\f_score_exact\x1a\xda\x01\n" +
+	"\f_score_exactB\t\n" +
+	"\a_status\x1a\xda\x01\n" +
 	"\n" +
 	"UserScores\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12I\n" +
@@ -7654,14 +7733,15 @@ var file_leaderboard_v1_leaderboard_service_proto_goTypes = []any{
 	(*Outcome)(nil),                              // 90: leaderboard.v1.Outcome
 	(*RetractionEffect)(nil),                     // 91: leaderboard.v1.RetractionEffect
 	(*structpb.Struct)(nil),                      // 92: google.protobuf.Struct
-	(*Act)(nil),                                  // 93: leaderboard.v1.Act
-	(*Profile)(nil),                              // 94: leaderboard.v1.Profile
-	(*Leaderboard)(nil),                          // 95: leaderboard.v1.Leaderboard
-	(*Board)(nil),                                // 96: leaderboard.v1.Board
-	(*fieldmaskpb.FieldMask)(nil),                // 97: google.protobuf.FieldMask
-	(*Ban)(nil),                                  // 98: leaderboard.v1.Ban
-	(*BanEffect)(nil),                            // 99: leaderboard.v1.BanEffect
-	(*Entry)(nil),                                // 100: leaderboard.v1.Entry
+	(Result_Finish)(0),                           // 93: leaderboard.v1.Result.Finish
+	(*Act)(nil),                                  // 94: leaderboard.v1.Act
+	(*Profile)(nil),                              // 95: leaderboard.v1.Profile
+	(*Leaderboard)(nil),                          // 96: leaderboard.v1.Leaderboard
+	(*Board)(nil),                                // 97: leaderboard.v1.Board
+	(*fieldmaskpb.FieldMask)(nil),                // 98: google.protobuf.FieldMask
+	(*Ban)(nil),                                  // 99: leaderboard.v1.Ban
+	(*BanEffect)(nil),                            // 100: leaderboard.v1.BanEffect
+	(*Entry)(nil),                                // 101: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	86,  // 0: leaderboard.v1.SubmitScoreRequest.result:type_name -> leaderboard.v1.Result
@@ -7693,150 +7773,154 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	88,  // 26: leaderboard.v1.CorrectResultRequest.achieved_at:type_name -> google.protobuf.Timestamp
 	74,  // 27: leaderboard.v1.CorrectResultRequest.attributes:type_name -> leaderboard.v1.CorrectResultRequest.AttributesEntry
 	92,  // 28: leaderboard.v1.CorrectResultRequest.metadata:type_name -> google.protobuf.Struct
-	87,  // 29: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
-	86,  // 30: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
-	89,  // 31: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
-	91,  // 32: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
-	88,  // 33: leaderboard.v1.CorrectResultResponse.as_of:type_name -> google.protobuf.Timestamp
-	0,   // 34: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
-	86,  // 35: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
-	93,  // 36: leaderboard.v1.GetResultResponse.history:type_name -> leaderboard.v1.Act
-	94,  // 37: leaderboard.v1.GetResultResponse.profile:type_name -> leaderboard.v1.Profile
-	26,  // 38: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
-	95,  // 39: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	76,  // 40: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
-	95,  // 41: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	95,  // 42: leaderboard.v1.SearchUsersResponse.data:type_name -> leaderboard.v1.Leaderboard
-	79,  // 43: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
-	82,  // 44: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
-	81,  // 45: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	88,  // 46: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
-	88,  // 47: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
-	81,  // 48: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	88,  // 49: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
-	95,  // 50: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
-	96,  // 51: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
-	96,  // 52: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
-	96,  // 53: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
-	96,  // 54: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
-	96,  // 55: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
-	97,  // 56: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
-	96,  // 57: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
-	88,  // 58: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
-	98,  // 59: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	99,  // 60: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	98,  // 61: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
-	99,  // 62: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
-	94,  // 63: leaderboard.v1.GetProfileResponse.profile:type_name -> leaderboard.v1.Profile
-	94,  // 64: leaderboard.v1.PutProfileRequest.profile:type_name -> leaderboard.v1.Profile
-	94,  // 65: leaderboard.v1.PutProfileResponse.profile:type_name -> leaderboard.v1.Profile
-	94,  // 66: leaderboard.v1.BatchPutProfilesRequest.profiles:type_name -> leaderboard.v1.Profile
-	83,  // 67: leaderboard.v1.BatchPutProfilesResponse.outcomes:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome
-	85,  // 68: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
-	88,  // 69: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
-	100, // 70: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
-	88,  // 71: leaderboard.v1.GetUserScoreResponse.UserScore.season_end:type_name -> google.protobuf.Timestamp
-	88,  // 72: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
-	88,  // 73: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
-	92,  // 74: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
-	75,  // 75: leaderboard.v1.GetUserScoreResponse.UserScore.to_rank:type_name -> leaderboard.v1.GetUserScoreResponse.ToRank
-	94,  // 76: leaderboard.v1.GetUserScoreResponse.UserScore.profile:type_name -> leaderboard.v1.Profile
-	88,  // 77: leaderboard.v1.GetStatsResponse.Stats.season_end:type_name -> google.protobuf.Timestamp
-	88,  // 78: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
-	77,  // 79: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
-	78,  // 80: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
-	88,  // 81: leaderboard.v1.GetStatsResponse.Stats.scored_at:type_name -> google.protobuf.Timestamp
-	88,  // 82: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
-	88,  // 83: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
-	88,  // 84: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
-	88,  // 85: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
-	80,  // 86: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
-	88,  // 87: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
-	88,  // 88: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
-	88,  // 89: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
-	88,  // 90: leaderboard.v1.ListSeasonsResponse.Season.as_of:type_name -> google.protobuf.Timestamp
-	81,  // 91: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	1,   // 92: leaderboard.v1.BatchPutProfilesResponse.Outcome.status:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome.Status
-	88,  // 93: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	88,  // 94: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	88,  // 95: leaderboard.v1.ListUserScoresResponse.BoardScore.scored_at:type_name -> google.protobuf.Timestamp
-	84,  // 96: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	98,  // 97: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	4,   // 98: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	6,   // 99: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	8,   // 100: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	10,  // 101: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	12,  // 102: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	14,  // 103: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	16,  // 104: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	19,  // 105: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
-	21,  // 106: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
-	23,  // 107: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	25,  // 108: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	27,  // 109: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	33,  // 110: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	35,  // 111: leaderboard.v1.LeaderboardService.SearchUsers:input_type -> leaderboard.v1.SearchUsersRequest
-	37,  // 112: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	39,  // 113: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	41,  // 114: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	43,  // 115: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	45,  // 116: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	47,  // 117: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	49,  // 118: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	51,  // 119: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	53,  // 120: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	55,  // 121: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	57,  // 122: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	59,  // 123: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	61,  // 124: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	63,  // 125: leaderboard.v1.LeaderboardService.GetProfile:input_type -> leaderboard.v1.GetProfileRequest
-	65,  // 126: leaderboard.v1.LeaderboardService.PutProfile:input_type -> leaderboard.v1.PutProfileRequest
-	67,  // 127: leaderboard.v1.LeaderboardService.DeleteProfile:input_type -> leaderboard.v1.DeleteProfileRequest
-	69,  // 128: leaderboard.v1.LeaderboardService.BatchPutProfiles:input_type -> leaderboard.v1.BatchPutProfilesRequest
-	71,  // 129: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,   // 130: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	31,  // 131: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	29,  // 132: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	5,   // 133: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	7,   // 134: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	9,   // 135: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	11,  // 136: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	13,  // 137: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	15,  // 138: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	17,  // 139: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	20,  // 140: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
-	22,  // 141: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
-	24,  // 142: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	26,  // 143: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	28,  // 144: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	34,  // 145: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	36,  // 146: leaderboard.v1.LeaderboardService.SearchUsers:output_type -> leaderboard.v1.SearchUsersResponse
-	38,  // 147: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	40,  // 148: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	42,  // 149: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	44,  // 150: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	46,  // 151: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	48,  // 152: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	50,  // 153: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	52,  // 154: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	54,  // 155: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	56,  // 156: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	58,  // 157: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	60,  // 158: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	62,  // 159: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	64,  // 160: leaderboard.v1.LeaderboardService.GetProfile:output_type -> leaderboard.v1.GetProfileResponse
-	66,  // 161: leaderboard.v1.LeaderboardService.PutProfile:output_type -> leaderboard.v1.PutProfileResponse
-	68,  // 162: leaderboard.v1.LeaderboardService.DeleteProfile:output_type -> leaderboard.v1.DeleteProfileResponse
-	70,  // 163: leaderboard.v1.LeaderboardService.BatchPutProfiles:output_type -> leaderboard.v1.BatchPutProfilesResponse
-	72,  // 164: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	3,   // 165: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	32,  // 166: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	30,  // 167: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	133, // [133:168] is the sub-list for method output_type
-	98,  // [98:133] is the sub-list for method input_type
-	98,  // [98:98] is the sub-list for extension type_name
-	98,  // [98:98] is the sub-list for extension extendee
-	0,   // [0:98] is the sub-list for field type_name
+	93,  // 29: leaderboard.v1.CorrectResultRequest.status:type_name -> leaderboard.v1.Result.Finish
+	87,  // 30: leaderboard.v1.CorrectResultResponse.status:type_name -> leaderboard.v1.Outcome.Status
+	86,  // 31: leaderboard.v1.CorrectResultResponse.result:type_name -> leaderboard.v1.Result
+	89,  // 32: leaderboard.v1.CorrectResultResponse.linked:type_name -> leaderboard.v1.Outcome.Linked
+	91,  // 33: leaderboard.v1.CorrectResultResponse.effect:type_name -> leaderboard.v1.RetractionEffect
+	88,  // 34: leaderboard.v1.CorrectResultResponse.as_of:type_name -> google.protobuf.Timestamp
+	0,   // 35: leaderboard.v1.GetResultResponse.status:type_name -> leaderboard.v1.GetResultResponse.Status
+	86,  // 36: leaderboard.v1.GetResultResponse.result:type_name -> leaderboard.v1.Result
+	94,  // 37: leaderboard.v1.GetResultResponse.history:type_name -> leaderboard.v1.Act
+	95,  // 38: leaderboard.v1.GetResultResponse.profile:type_name -> leaderboard.v1.Profile
+	26,  // 39: leaderboard.v1.ListUserResultsResponse.results:type_name -> leaderboard.v1.GetResultResponse
+	96,  // 40: leaderboard.v1.ListScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	76,  // 41: leaderboard.v1.GetUserScoreResponse.data:type_name -> leaderboard.v1.GetUserScoreResponse.UserScore
+	96,  // 42: leaderboard.v1.LookupScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	96,  // 43: leaderboard.v1.SearchUsersResponse.data:type_name -> leaderboard.v1.Leaderboard
+	79,  // 44: leaderboard.v1.GetStatsResponse.data:type_name -> leaderboard.v1.GetStatsResponse.Stats
+	82,  // 45: leaderboard.v1.ListSeasonsResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Seasons
+	81,  // 46: leaderboard.v1.GetSeasonResponse.data:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	88,  // 47: leaderboard.v1.EndSeasonRequest.at:type_name -> google.protobuf.Timestamp
+	88,  // 48: leaderboard.v1.EndSeasonRequest.decided_at:type_name -> google.protobuf.Timestamp
+	81,  // 49: leaderboard.v1.EndSeasonResponse.season:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	88,  // 50: leaderboard.v1.EndSeasonResponse.next_start:type_name -> google.protobuf.Timestamp
+	96,  // 51: leaderboard.v1.WatchScoresResponse.data:type_name -> leaderboard.v1.Leaderboard
+	97,  // 52: leaderboard.v1.ListBoardsResponse.boards:type_name -> leaderboard.v1.Board
+	97,  // 53: leaderboard.v1.GetBoardResponse.board:type_name -> leaderboard.v1.Board
+	97,  // 54: leaderboard.v1.CreateBoardRequest.board:type_name -> leaderboard.v1.Board
+	97,  // 55: leaderboard.v1.CreateBoardResponse.board:type_name -> leaderboard.v1.Board
+	97,  // 56: leaderboard.v1.UpdateBoardRequest.board:type_name -> leaderboard.v1.Board
+	98,  // 57: leaderboard.v1.UpdateBoardRequest.update_mask:type_name -> google.protobuf.FieldMask
+	97,  // 58: leaderboard.v1.UpdateBoardResponse.board:type_name -> leaderboard.v1.Board
+	88,  // 59: leaderboard.v1.BanUserRequest.until:type_name -> google.protobuf.Timestamp
+	99,  // 60: leaderboard.v1.BanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	100, // 61: leaderboard.v1.BanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	99,  // 62: leaderboard.v1.UnbanUserResponse.ban:type_name -> leaderboard.v1.Ban
+	100, // 63: leaderboard.v1.UnbanUserResponse.effect:type_name -> leaderboard.v1.BanEffect
+	95,  // 64: leaderboard.v1.GetProfileResponse.profile:type_name -> leaderboard.v1.Profile
+	95,  // 65: leaderboard.v1.PutProfileRequest.profile:type_name -> leaderboard.v1.Profile
+	95,  // 66: leaderboard.v1.PutProfileResponse.profile:type_name -> leaderboard.v1.Profile
+	95,  // 67: leaderboard.v1.BatchPutProfilesRequest.profiles:type_name -> leaderboard.v1.Profile
+	83,  // 68: leaderboard.v1.BatchPutProfilesResponse.outcomes:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome
+	85,  // 69: leaderboard.v1.ListUserScoresResponse.data:type_name -> leaderboard.v1.ListUserScoresResponse.UserScores
+	88,  // 70: leaderboard.v1.GetUserScoreResponse.UserScore.achieved_at:type_name -> google.protobuf.Timestamp
+	101, // 71: leaderboard.v1.GetUserScoreResponse.UserScore.neighbors:type_name -> leaderboard.v1.Entry
+	93,  // 72: leaderboard.v1.GetUserScoreResponse.UserScore.status:type_name -> leaderboard.v1.Result.Finish
+	88,  // 73: leaderboard.v1.GetUserScoreResponse.UserScore.season_end:type_name -> google.protobuf.Timestamp
+	88,  // 74: leaderboard.v1.GetUserScoreResponse.UserScore.as_of:type_name -> google.protobuf.Timestamp
+	88,  // 75: leaderboard.v1.GetUserScoreResponse.UserScore.scored_at:type_name -> google.protobuf.Timestamp
+	92,  // 76: leaderboard.v1.GetUserScoreResponse.UserScore.metadata:type_name -> google.protobuf.Struct
+	75,  // 77: leaderboard.v1.GetUserScoreResponse.UserScore.to_rank:type_name -> leaderboard.v1.GetUserScoreResponse.ToRank
+	95,  // 78: leaderboard.v1.GetUserScoreResponse.UserScore.profile:type_name -> leaderboard.v1.Profile
+	88,  // 79: leaderboard.v1.GetStatsResponse.Stats.season_end:type_name -> google.protobuf.Timestamp
+	88,  // 80: leaderboard.v1.GetStatsResponse.Stats.as_of:type_name -> google.protobuf.Timestamp
+	77,  // 81: leaderboard.v1.GetStatsResponse.Stats.histogram:type_name -> leaderboard.v1.GetStatsResponse.Bucket
+	78,  // 82: leaderboard.v1.GetStatsResponse.Stats.percentiles:type_name -> leaderboard.v1.GetStatsResponse.Percentile
+	88,  // 83: leaderboard.v1.GetStatsResponse.Stats.scored_at:type_name -> google.protobuf.Timestamp
+	88,  // 84: leaderboard.v1.ListSeasonsResponse.Amendment.at:type_name -> google.protobuf.Timestamp
+	88,  // 85: leaderboard.v1.ListSeasonsResponse.Season.start:type_name -> google.protobuf.Timestamp
+	88,  // 86: leaderboard.v1.ListSeasonsResponse.Season.end:type_name -> google.protobuf.Timestamp
+	88,  // 87: leaderboard.v1.ListSeasonsResponse.Season.sealed_at:type_name -> google.protobuf.Timestamp
+	80,  // 88: leaderboard.v1.ListSeasonsResponse.Season.amendments:type_name -> leaderboard.v1.ListSeasonsResponse.Amendment
+	88,  // 89: leaderboard.v1.ListSeasonsResponse.Season.closes_at:type_name -> google.protobuf.Timestamp
+	88,  // 90: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
+	88,  // 91: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
+	88,  // 92: leaderboard.v1.ListSeasonsResponse.Season.as_of:type_name -> google.protobuf.Timestamp
+	81,  // 93: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	1,   // 94: leaderboard.v1.BatchPutProfilesResponse.Outcome.status:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome.Status
+	88,  // 95: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	88,  // 96: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	88,  // 97: leaderboard.v1.ListUserScoresResponse.BoardScore.scored_at:type_name -> google.protobuf.Timestamp
+	88,  // 98: leaderboard.v1.ListUserScoresResponse.BoardScore.season_end:type_name -> google.protobuf.Timestamp
+	93,  // 99: leaderboard.v1.ListUserScoresResponse.BoardScore.status:type_name -> leaderboard.v1.Result.Finish
+	84,  // 100: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	99,  // 101: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	4,   // 102: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	6,   // 103: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	8,   // 104: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	10,  // 105: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	12,  // 106: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	14,  // 107: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	16,  // 108: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	19,  // 109: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
+	21,  // 110: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
+	23,  // 111: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	25,  // 112: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	27,  // 113: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	33,  // 114: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	35,  // 115: leaderboard.v1.LeaderboardService.SearchUsers:input_type -> leaderboard.v1.SearchUsersRequest
+	37,  // 116: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	39,  // 117: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	41,  // 118: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	43,  // 119: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	45,  // 120: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	47,  // 121: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	49,  // 122: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	51,  // 123: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	53,  // 124: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	55,  // 125: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	57,  // 126: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	59,  // 127: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	61,  // 128: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	63,  // 129: leaderboard.v1.LeaderboardService.GetProfile:input_type -> leaderboard.v1.GetProfileRequest
+	65,  // 130: leaderboard.v1.LeaderboardService.PutProfile:input_type -> leaderboard.v1.PutProfileRequest
+	67,  // 131: leaderboard.v1.LeaderboardService.DeleteProfile:input_type -> leaderboard.v1.DeleteProfileRequest
+	69,  // 132: leaderboard.v1.LeaderboardService.BatchPutProfiles:input_type -> leaderboard.v1.BatchPutProfilesRequest
+	71,  // 133: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,   // 134: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	31,  // 135: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	29,  // 136: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	5,   // 137: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	7,   // 138: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	9,   // 139: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	11,  // 140: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	13,  // 141: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	15,  // 142: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	17,  // 143: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	20,  // 144: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
+	22,  // 145: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
+	24,  // 146: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	26,  // 147: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	28,  // 148: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	34,  // 149: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	36,  // 150: leaderboard.v1.LeaderboardService.SearchUsers:output_type -> leaderboard.v1.SearchUsersResponse
+	38,  // 151: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	40,  // 152: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	42,  // 153: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	44,  // 154: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	46,  // 155: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	48,  // 156: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	50,  // 157: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	52,  // 158: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	54,  // 159: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	56,  // 160: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	58,  // 161: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	60,  // 162: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	62,  // 163: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	64,  // 164: leaderboard.v1.LeaderboardService.GetProfile:output_type -> leaderboard.v1.GetProfileResponse
+	66,  // 165: leaderboard.v1.LeaderboardService.PutProfile:output_type -> leaderboard.v1.PutProfileResponse
+	68,  // 166: leaderboard.v1.LeaderboardService.DeleteProfile:output_type -> leaderboard.v1.DeleteProfileResponse
+	70,  // 167: leaderboard.v1.LeaderboardService.BatchPutProfiles:output_type -> leaderboard.v1.BatchPutProfilesResponse
+	72,  // 168: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	3,   // 169: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	32,  // 170: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	30,  // 171: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	137, // [137:172] is the sub-list for method output_type
+	102, // [102:137] is the sub-list for method input_type
+	102, // [102:102] is the sub-list for extension type_name
+	102, // [102:102] is the sub-list for extension extendee
+	0,   // [0:102] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

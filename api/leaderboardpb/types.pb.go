@@ -98,7 +98,8 @@ const (
 	Board_FIRST Board_Policy = 6
 	// The mean of the results' points. Ranks follow the exact mean.
 	Board_AVERAGE Board_Policy = 7
-	// The sum of the points of the k best results. Of equal results, the earliest is the best.
+	// The sum of the points of the k best results, or of all but the drop_worst worst ones. Of
+	// equal results, the earliest is the best.
 	Board_BEST_K Board_Policy = 8
 )
 
@@ -153,6 +154,130 @@ func (x Board_Policy) Number() protoreflect.EnumNumber {
 // Deprecated: Use Board_Policy.Descriptor instead.
 func (Board_Policy) EnumDescriptor() ([]byte, []int) {
 	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{0, 1}
+}
+
+// The order of users with equal scores and tie-breakers. It decides the order in lists and
+// ordinal ranks, not the other ranks.
+type Board_TieRule int32
+
+const (
+	// The default: EARLIEST_FIRST.
+	Board_TIE_RULE_UNSPECIFIED Board_TieRule = 0
+	// The user who reached the score first is first.
+	Board_EARLIEST_FIRST Board_TieRule = 1
+	// The user who reached the score last is first.
+	Board_LATEST_FIRST Board_TieRule = 2
+	// The smaller user id is first. Entries have no achieved_at.
+	Board_USER_ID Board_TieRule = 3
+	// As USER_ID, but there are no ordinal ranks: equal users share their ranks.
+	Board_SHARED Board_TieRule = 4
+)
+
+// Enum value maps for Board_TieRule.
+var (
+	Board_TieRule_name = map[int32]string{
+		0: "TIE_RULE_UNSPECIFIED",
+		1: "EARLIEST_FIRST",
+		2: "LATEST_FIRST",
+		3: "USER_ID",
+		4: "SHARED",
+	}
+	Board_TieRule_value = map[string]int32{
+		"TIE_RULE_UNSPECIFIED": 0,
+		"EARLIEST_FIRST":       1,
+		"LATEST_FIRST":         2,
+		"USER_ID":              3,
+		"SHARED":               4,
+	}
+)
+
+func (x Board_TieRule) Enum() *Board_TieRule {
+	p := new(Board_TieRule)
+	*p = x
+	return p
+}
+
+func (x Board_TieRule) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Board_TieRule) Descriptor() protoreflect.EnumDescriptor {
+	return file_leaderboard_v1_types_proto_enumTypes[2].Descriptor()
+}
+
+func (Board_TieRule) Type() protoreflect.EnumType {
+	return &file_leaderboard_v1_types_proto_enumTypes[2]
+}
+
+func (x Board_TieRule) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Board_TieRule.Descriptor instead.
+func (Board_TieRule) EnumDescriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{0, 2}
+}
+
+// How the values of a user's results become one value. The results are those from which the
+// score follows.
+type Board_TieBreaker_Combination int32
+
+const (
+	// The default: SUM.
+	Board_TieBreaker_COMBINATION_UNSPECIFIED Board_TieBreaker_Combination = 0
+	// The sum of the values.
+	Board_TieBreaker_SUM Board_TieBreaker_Combination = 1
+	// The greatest value.
+	Board_TieBreaker_MAX Board_TieBreaker_Combination = 2
+	// The least value.
+	Board_TieBreaker_MIN Board_TieBreaker_Combination = 3
+	// The value of the latest result.
+	Board_TieBreaker_LAST Board_TieBreaker_Combination = 4
+)
+
+// Enum value maps for Board_TieBreaker_Combination.
+var (
+	Board_TieBreaker_Combination_name = map[int32]string{
+		0: "COMBINATION_UNSPECIFIED",
+		1: "SUM",
+		2: "MAX",
+		3: "MIN",
+		4: "LAST",
+	}
+	Board_TieBreaker_Combination_value = map[string]int32{
+		"COMBINATION_UNSPECIFIED": 0,
+		"SUM":                     1,
+		"MAX":                     2,
+		"MIN":                     3,
+		"LAST":                    4,
+	}
+)
+
+func (x Board_TieBreaker_Combination) Enum() *Board_TieBreaker_Combination {
+	p := new(Board_TieBreaker_Combination)
+	*p = x
+	return p
+}
+
+func (x Board_TieBreaker_Combination) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Board_TieBreaker_Combination) Descriptor() protoreflect.EnumDescriptor {
+	return file_leaderboard_v1_types_proto_enumTypes[3].Descriptor()
+}
+
+func (Board_TieBreaker_Combination) Type() protoreflect.EnumType {
+	return &file_leaderboard_v1_types_proto_enumTypes[3]
+}
+
+func (x Board_TieBreaker_Combination) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Board_TieBreaker_Combination.Descriptor instead.
+func (Board_TieBreaker_Combination) EnumDescriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{0, 0, 0}
 }
 
 // The length of a season.
@@ -230,11 +355,11 @@ func (x Board_Schedule_Kind) String() string {
 }
 
 func (Board_Schedule_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_leaderboard_v1_types_proto_enumTypes[2].Descriptor()
+	return file_leaderboard_v1_types_proto_enumTypes[4].Descriptor()
 }
 
 func (Board_Schedule_Kind) Type() protoreflect.EnumType {
-	return &file_leaderboard_v1_types_proto_enumTypes[2]
+	return &file_leaderboard_v1_types_proto_enumTypes[4]
 }
 
 func (x Board_Schedule_Kind) Number() protoreflect.EnumNumber {
@@ -303,11 +428,11 @@ func (x Board_Schedule_Weekday) String() string {
 }
 
 func (Board_Schedule_Weekday) Descriptor() protoreflect.EnumDescriptor {
-	return file_leaderboard_v1_types_proto_enumTypes[3].Descriptor()
+	return file_leaderboard_v1_types_proto_enumTypes[5].Descriptor()
 }
 
 func (Board_Schedule_Weekday) Type() protoreflect.EnumType {
-	return &file_leaderboard_v1_types_proto_enumTypes[3]
+	return &file_leaderboard_v1_types_proto_enumTypes[5]
 }
 
 func (x Board_Schedule_Weekday) Number() protoreflect.EnumNumber {
@@ -317,6 +442,79 @@ func (x Board_Schedule_Weekday) Number() protoreflect.EnumNumber {
 // Deprecated: Use Board_Schedule_Weekday.Descriptor instead.
 func (Board_Schedule_Weekday) EnumDescriptor() ([]byte, []int) {
 	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{0, 1, 1}
+}
+
+// How a user finished a match. Only RANKED gives a rank.
+type Result_Finish int32
+
+const (
+	// The default: RANKED.
+	Result_FINISH_UNSPECIFIED Result_Finish = 0
+	// The result or entry has a rank.
+	Result_RANKED Result_Finish = 1
+	// The user did not finish.
+	Result_DNF Result_Finish = 2
+	// The user did not start.
+	Result_DNS Result_Finish = 3
+	// The user was disqualified.
+	Result_DSQ Result_Finish = 4
+	// The user did not pass the cut.
+	Result_CUT Result_Finish = 5
+	// The user takes part outside the competition.
+	Result_HORS_CONCOURS Result_Finish = 6
+	// Of entries only: the user has fewer results than min_results of the board.
+	Result_TOO_FEW_RESULTS Result_Finish = 7
+)
+
+// Enum value maps for Result_Finish.
+var (
+	Result_Finish_name = map[int32]string{
+		0: "FINISH_UNSPECIFIED",
+		1: "RANKED",
+		2: "DNF",
+		3: "DNS",
+		4: "DSQ",
+		5: "CUT",
+		6: "HORS_CONCOURS",
+		7: "TOO_FEW_RESULTS",
+	}
+	Result_Finish_value = map[string]int32{
+		"FINISH_UNSPECIFIED": 0,
+		"RANKED":             1,
+		"DNF":                2,
+		"DNS":                3,
+		"DSQ":                4,
+		"CUT":                5,
+		"HORS_CONCOURS":      6,
+		"TOO_FEW_RESULTS":    7,
+	}
+)
+
+func (x Result_Finish) Enum() *Result_Finish {
+	p := new(Result_Finish)
+	*p = x
+	return p
+}
+
+func (x Result_Finish) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Result_Finish) Descriptor() protoreflect.EnumDescriptor {
+	return file_leaderboard_v1_types_proto_enumTypes[6].Descriptor()
+}
+
+func (Result_Finish) Type() protoreflect.EnumType {
+	return &file_leaderboard_v1_types_proto_enumTypes[6]
+}
+
+func (x Result_Finish) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Result_Finish.Descriptor instead.
+func (Result_Finish) EnumDescriptor() ([]byte, []int) {
+	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{2, 0}
 }
 
 // The outcome of a result.
@@ -378,11 +576,11 @@ func (x Outcome_Status) String() string {
 }
 
 func (Outcome_Status) Descriptor() protoreflect.EnumDescriptor {
-	return file_leaderboard_v1_types_proto_enumTypes[4].Descriptor()
+	return file_leaderboard_v1_types_proto_enumTypes[7].Descriptor()
 }
 
 func (Outcome_Status) Type() protoreflect.EnumType {
-	return &file_leaderboard_v1_types_proto_enumTypes[4]
+	return &file_leaderboard_v1_types_proto_enumTypes[7]
 }
 
 func (x Outcome_Status) Number() protoreflect.EnumNumber {
@@ -394,8 +592,9 @@ func (Outcome_Status) EnumDescriptor() ([]byte, []int) {
 	return file_leaderboard_v1_types_proto_rawDescGZIP(), []int{3, 0}
 }
 
-// A ranking with its rules. Order, policy, half_life, k, tie_breakers, floor, source, matches,
-// and the schedule, days and time zone of the season cannot be changed.
+// A ranking with its rules. Order, policy, half_life, k, drop_worst, tie_breakers, ties, min_results,
+// statuses, floor, source, matches, and the schedule, days and time zone of the season cannot be
+// changed.
 type Board struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 1 to 128 bytes of printable UTF-8.
@@ -465,8 +664,20 @@ type Board struct {
 	// meanwhile it answers from the old shards. A season on several shards has no dense ranks until
 	// it is sealed.
 	Shards *int32 `protobuf:"varint,41,opt,name=shards,proto3,oneof" json:"shards,omitempty"`
-	// The number of results that count. Required on BEST_K boards. Not allowed on other boards.
-	K             *int32 `protobuf:"varint,42,opt,name=k,proto3,oneof" json:"k,omitempty"`
+	// The number of results that count. Required on BEST_K boards without drop_worst. Not allowed
+	// on other boards.
+	K *int32 `protobuf:"varint,42,opt,name=k,proto3,oneof" json:"k,omitempty"`
+	// On BEST_K boards without k: the number of worst results that do not count. At least one result
+	// counts. A user may have 10,000 results in a season.
+	DropWorst *int32         `protobuf:"varint,43,opt,name=drop_worst,proto3,oneof" json:"drop_worst,omitempty"`
+	Ties      *Board_TieRule `protobuf:"varint,44,opt,name=ties,proto3,enum=leaderboard.v1.Board_TieRule,oneof" json:"ties,omitempty"`
+	// The number of results from which an entry has a rank. Entries with fewer results follow the
+	// ranked ones, with the status TOO_FEW_RESULTS.
+	MinResults *int64 `protobuf:"varint,45,opt,name=min_results,proto3,oneof" json:"min_results,omitempty"`
+	// The status values that results may have, besides RANKED. Entries with these values have no
+	// rank. They follow those with too few results, in this order. A linked board counts only results
+	// with its own values.
+	Statuses      []Result_Finish `protobuf:"varint,46,rep,packed,name=statuses,proto3,enum=leaderboard.v1.Result_Finish" json:"statuses,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -676,6 +887,34 @@ func (x *Board) GetK() int32 {
 	return 0
 }
 
+func (x *Board) GetDropWorst() int32 {
+	if x != nil && x.DropWorst != nil {
+		return *x.DropWorst
+	}
+	return 0
+}
+
+func (x *Board) GetTies() Board_TieRule {
+	if x != nil && x.Ties != nil {
+		return *x.Ties
+	}
+	return Board_TIE_RULE_UNSPECIFIED
+}
+
+func (x *Board) GetMinResults() int64 {
+	if x != nil && x.MinResults != nil {
+		return *x.MinResults
+	}
+	return 0
+}
+
+func (x *Board) GetStatuses() []Result_Finish {
+	if x != nil {
+		return x.Statuses
+	}
+	return nil
+}
+
 // What a change of a board's settings would change. Stored results count as before:
 // new values of min_score and max_score apply to later results only.
 type BoardEffect struct {
@@ -779,8 +1018,8 @@ type Result struct {
 	MatchId string `protobuf:"bytes,2,opt,name=match_id,proto3" json:"match_id,omitempty"`
 	// On BEST, LATEST and FIRST boards only; within ±2^53.
 	Score *int64 `protobuf:"varint,3,opt,name=score,proto3,oneof" json:"score,omitempty"`
-	// On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points,
-	// and do not require them.
+	// On other boards; within ±2^53, divided by k, or with drop_worst by 10,000, on BEST_K boards.
+	// COUNT boards ignore points, and do not require them.
 	Points *int64 `protobuf:"varint,4,opt,name=points,proto3,oneof" json:"points,omitempty"`
 	// Values in the order of the board's tie_breakers; missing values are 0.
 	TieBreakers []int64 `protobuf:"varint,5,rep,packed,name=tie_breakers,proto3" json:"tie_breakers,omitempty"`
@@ -802,7 +1041,15 @@ type Result struct {
 	// In submits: the season to which the result must belong. If achieved_at is given, it must
 	// be in this season. Otherwise the result gets the achieved_at of the match's stored result
 	// in this season.
-	Season        *string `protobuf:"bytes,11,opt,name=season,proto3,oneof" json:"season,omitempty"`
+	Season *string `protobuf:"bytes,11,opt,name=season,proto3,oneof" json:"season,omitempty"`
+	// On SUM boards: sets the user's score to points, also to 0. In the order of achieved_at and
+	// match_id, earlier results of the user add no points and no tie-breakers, whenever they arrive.
+	// They still count as results, and for divisions. Without effect on linked boards with another
+	// policy, which count the points.
+	Reset_ *bool `protobuf:"varint,12,opt,name=reset,proto3,oneof" json:"reset,omitempty"`
+	// RANKED, or one of the statuses of the board. With another status than RANKED, score and points
+	// are not required.
+	Status        *Result_Finish `protobuf:"varint,13,opt,name=status,proto3,enum=leaderboard.v1.Result_Finish,oneof" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -914,6 +1161,20 @@ func (x *Result) GetSeason() string {
 	return ""
 }
 
+func (x *Result) GetReset_() bool {
+	if x != nil && x.Reset_ != nil {
+		return *x.Reset_
+	}
+	return false
+}
+
+func (x *Result) GetStatus() Result_Finish {
+	if x != nil && x.Status != nil {
+		return *x.Status
+	}
+	return Result_FINISH_UNSPECIFIED
+}
+
 // The outcome of one submitted or retracted result.
 type Outcome struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -936,7 +1197,8 @@ type Outcome struct {
 	//   - INVALID: see the field detail.
 	//
 	// For other statuses, USER_BANNED: the user is banned and has no rank. The result is kept
-	// and counts once the ban is lifted.
+	// and counts once the ban is lifted. Or the status of the user's entry, if it has no rank, such as
+	// DNF or TOO_FEW_RESULTS.
 	Reason string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	// For REJECTED, CONFLICT and FAILED, what happened and what to do next, in words.
 	Detail string `protobuf:"bytes,10,opt,name=detail,proto3" json:"detail,omitempty"`
@@ -1155,9 +1417,9 @@ type Entry struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	Score  int64                  `protobuf:"varint,2,opt,name=score,proto3" json:"score,omitempty"`
-	// At least 1. Absent while ranks are unavailable.
+	// At least 1. Absent while ranks are unavailable, and if the entry has a status.
 	Rank *int64 `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
-	// When the user reached the score.
+	// When the user reached the score. Absent on boards whose ties are USER_ID or SHARED.
 	AchievedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=achieved_at,proto3" json:"achieved_at,omitempty"`
 	// In a list of neighbors only: true for the requested user.
 	IsCurrentUser *bool `protobuf:"varint,5,opt,name=is_current_user,proto3,oneof" json:"is_current_user,omitempty"`
@@ -1179,7 +1441,9 @@ type Entry struct {
 	ScoreExact *string `protobuf:"bytes,11,opt,name=score_exact,proto3,oneof" json:"score_exact,omitempty"`
 	// With include_profile: the profile of the user, without user_id, revision and updated_at. Absent
 	// if the user has none.
-	Profile       *Profile `protobuf:"bytes,12,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
+	Profile *Profile `protobuf:"bytes,12,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
+	// Why the entry has no rank. Absent if it has one.
+	Status        *Result_Finish `protobuf:"varint,13,opt,name=status,proto3,enum=leaderboard.v1.Result_Finish,oneof" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1298,6 +1562,13 @@ func (x *Entry) GetProfile() *Profile {
 	return nil
 }
 
+func (x *Entry) GetStatus() Result_Finish {
+	if x != nil && x.Status != nil {
+		return *x.Status
+	}
+	return Result_FINISH_UNSPECIFIED
+}
+
 // What people see of a user, or of another thing that is ranked, such as a product. A user has the
 // same profile on all boards and in all seasons.
 type Profile struct {
@@ -1409,10 +1680,13 @@ type Leaderboard struct {
 	Leaderboard []*Entry               `protobuf:"bytes,1,rep,name=leaderboard,proto3" json:"leaderboard,omitempty"`
 	// The number of entries in the list.
 	Count int32 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	// The number of entries in the board's season and division.
-	Total  *int64 `protobuf:"varint,3,opt,name=total,proto3,oneof" json:"total,omitempty"`
-	Board  string `protobuf:"bytes,4,opt,name=board,proto3" json:"board,omitempty"`
-	Season string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
+	// The number of ranked entries in the board's season and division.
+	Total *int64 `protobuf:"varint,3,opt,name=total,proto3,oneof" json:"total,omitempty"`
+	// On boards with min_results or statuses: the number of entries without a rank, which follow the
+	// others.
+	Unranked *int64 `protobuf:"varint,17,opt,name=unranked,proto3,oneof" json:"unranked,omitempty"`
+	Board    string `protobuf:"bytes,4,opt,name=board,proto3" json:"board,omitempty"`
+	Season   string `protobuf:"bytes,5,opt,name=season,proto3" json:"season,omitempty"`
 	// When the season ends: its next reset. Absent if the season has no end.
 	SeasonEnd *timestamppb.Timestamp `protobuf:"bytes,16,opt,name=season_end,proto3" json:"season_end,omitempty"`
 	// "attribute:value"; empty for the overall ranking.
@@ -1491,6 +1765,13 @@ func (x *Leaderboard) GetCount() int32 {
 func (x *Leaderboard) GetTotal() int64 {
 	if x != nil && x.Total != nil {
 		return *x.Total
+	}
+	return 0
+}
+
+func (x *Leaderboard) GetUnranked() int64 {
+	if x != nil && x.Unranked != nil {
+		return *x.Unranked
 	}
 	return 0
 }
@@ -1891,8 +2172,11 @@ func (x *RetractionEffect) GetAsOf() *timestamppb.Timestamp {
 type Board_TieBreaker struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A lower-case letter, then letters, digits or underscores; at most 64 bytes.
-	Name          string      `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Order         Board_Order `protobuf:"varint,2,opt,name=order,proto3,enum=leaderboard.v1.Board_Order" json:"order,omitempty"`
+	Name  string      `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Order Board_Order `protobuf:"varint,2,opt,name=order,proto3,enum=leaderboard.v1.Board_Order" json:"order,omitempty"`
+	// Not allowed on BEST, LATEST and FIRST boards, where the tie-breakers are those of the result
+	// that decides the entry. Only tie-breakers with SUM affect achieved_at of an entry.
+	Combine       *Board_TieBreaker_Combination `protobuf:"varint,3,opt,name=combine,proto3,enum=leaderboard.v1.Board_TieBreaker_Combination,oneof" json:"combine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1939,6 +2223,13 @@ func (x *Board_TieBreaker) GetOrder() Board_Order {
 		return x.Order
 	}
 	return Board_ORDER_UNSPECIFIED
+}
+
+func (x *Board_TieBreaker) GetCombine() Board_TieBreaker_Combination {
+	if x != nil && x.Combine != nil {
+		return *x.Combine
+	}
+	return Board_TieBreaker_COMBINATION_UNSPECIFIED
 }
 
 // How time is divided into seasons.
@@ -2576,7 +2867,7 @@ var File_leaderboard_v1_types_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
-	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\xff\x15\n" +
+	"\x1aleaderboard/v1/types.proto\x12\x0eleaderboard.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\"\x97\x1a\n" +
 	"\x05Board\x12'\n" +
 	"\bboard_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\bboard_id\x12\x1d\n" +
 	"\x05title\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02R\x05title\x121\n" +
@@ -2610,11 +2901,28 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x11filling_divisions\x18( \x03(\tB\n" +
 	"\x88\xb5\x18\x01\x9a\xb5\x18\x02@\x01R\x11filling_divisions\x12&\n" +
 	"\x06shards\x18) \x01(\x05B\t\x9a\xb5\x18\x05\x10\x00\x18\x80\x02H\x05R\x06shards\x88\x01\x01\x12\x1b\n" +
-	"\x01k\x18* \x01(\x05B\b\x9a\xb5\x18\x04\x10\x01\x18dH\x06R\x01k\x88\x01\x01\x1au\n" +
+	"\x01k\x18* \x01(\x05B\b\x9a\xb5\x18\x04\x10\x01\x18dH\x06R\x01k\x88\x01\x01\x12-\n" +
+	"\n" +
+	"drop_worst\x18+ \x01(\x05B\b\x9a\xb5\x18\x04\x10\x00\x18dH\aR\n" +
+	"drop_worst\x88\x01\x01\x126\n" +
+	"\x04ties\x18, \x01(\x0e2\x1d.leaderboard.v1.Board.TieRuleH\bR\x04ties\x88\x01\x01\x121\n" +
+	"\vmin_results\x18- \x01(\x03B\n" +
+	"\x9a\xb5\x18\x06\x10\x00\x18\xc0\x84=H\tR\vmin_results\x88\x01\x01\x12E\n" +
+	"\bstatuses\x18. \x03(\x0e2\x1d.leaderboard.v1.Result.FinishB\n" +
+	"\x88\xb5\x18\x01\x9a\xb5\x18\x02\x18\x05R\bstatuses\x1a\x9f\x02\n" +
 	"\n" +
 	"TieBreaker\x124\n" +
 	"\x04name\x18\x01 \x01(\tB \x9a\xb5\x18\x1c\b\x01\x10\x01\x18@*\x14^[a-z][A-Za-z0-9_]*$R\x04name\x121\n" +
-	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x1a\xc8\b\n" +
+	"\x05order\x18\x02 \x01(\x0e2\x1b.leaderboard.v1.Board.OrderR\x05order\x12K\n" +
+	"\acombine\x18\x03 \x01(\x0e2,.leaderboard.v1.Board.TieBreaker.CombinationH\x00R\acombine\x88\x01\x01\"O\n" +
+	"\vCombination\x12\x1b\n" +
+	"\x17COMBINATION_UNSPECIFIED\x10\x00\x12\a\n" +
+	"\x03SUM\x10\x01\x12\a\n" +
+	"\x03MAX\x10\x02\x12\a\n" +
+	"\x03MIN\x10\x03\x12\b\n" +
+	"\x04LAST\x10\x04B\n" +
+	"\n" +
+	"\b_combine\x1a\xc8\b\n" +
 	"\bSchedule\x12?\n" +
 	"\bschedule\x18\x01 \x01(\x0e2#.leaderboard.v1.Board.Schedule.KindR\bschedule\x12)\n" +
 	"\ttime_zone\x18\x02 \x01(\tB\v\x9a\xb5\x18\a2\x05\"UTC\"R\ttime_zone\x12?\n" +
@@ -2692,7 +3000,14 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x05FIRST\x10\x06\x12\v\n" +
 	"\aAVERAGE\x10\a\x12\n" +
 	"\n" +
-	"\x06BEST_K\x10\bB\f\n" +
+	"\x06BEST_K\x10\b\"b\n" +
+	"\aTieRule\x12\x18\n" +
+	"\x14TIE_RULE_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eEARLIEST_FIRST\x10\x01\x12\x10\n" +
+	"\fLATEST_FIRST\x10\x02\x12\v\n" +
+	"\aUSER_ID\x10\x03\x12\n" +
+	"\n" +
+	"\x06SHARED\x10\x04B\f\n" +
 	"\n" +
 	"_min_scoreB\f\n" +
 	"\n" +
@@ -2703,7 +3018,10 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\n" +
 	"\b_matchesB\t\n" +
 	"\a_shardsB\x04\n" +
-	"\x02_k\"\x94\x05\n" +
+	"\x02_kB\r\n" +
+	"\v_drop_worstB\a\n" +
+	"\x05_tiesB\x0e\n" +
+	"\f_min_results\"\x94\x05\n" +
 	"\vBoardEffect\x12<\n" +
 	"\aseasons\x18\x01 \x03(\v2\".leaderboard.v1.BoardEffect.SeasonR\aseasons\x12\x1c\n" +
 	"\ttruncated\x18\x02 \x01(\bR\ttruncated\x12$\n" +
@@ -2720,7 +3038,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\rremoved_after\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\rremoved_after\x12\"\n" +
 	"\fremoved_next\x18\a \x01(\bR\fremoved_next\x12\x1f\n" +
 	"\bentrants\x18\b \x01(\x03H\x00R\bentrants\x88\x01\x01B\v\n" +
-	"\t_entrants\"\xe7\x04\n" +
+	"\t_entrants\"\xcd\x06\n" +
 	"\x06Result\x12%\n" +
 	"\auser_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\auser_id\x12#\n" +
 	"\bmatch_id\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x01R\bmatch_id\x12\x19\n" +
@@ -2736,14 +3054,28 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\bmetadata\x18\t \x01(\v2\x17.google.protobuf.StructR\bmetadata\x12\x1f\n" +
 	"\bboard_id\x18\n" +
 	" \x01(\tH\x02R\bboard_id\x88\x01\x01\x12#\n" +
-	"\x06season\x18\v \x01(\tB\x06\x9a\xb5\x18\x02\x18@H\x03R\x06season\x88\x01\x01\x1a=\n" +
+	"\x06season\x18\v \x01(\tB\x06\x9a\xb5\x18\x02\x18@H\x03R\x06season\x88\x01\x01\x12\x19\n" +
+	"\x05reset\x18\f \x01(\bH\x04R\x05reset\x88\x01\x01\x12:\n" +
+	"\x06status\x18\r \x01(\x0e2\x1d.leaderboard.v1.Result.FinishH\x05R\x06status\x88\x01\x01\x1a=\n" +
 	"\x0fAttributesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\b\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"x\n" +
+	"\x06Finish\x12\x16\n" +
+	"\x12FINISH_UNSPECIFIED\x10\x00\x12\n" +
+	"\n" +
+	"\x06RANKED\x10\x01\x12\a\n" +
+	"\x03DNF\x10\x02\x12\a\n" +
+	"\x03DNS\x10\x03\x12\a\n" +
+	"\x03DSQ\x10\x04\x12\a\n" +
+	"\x03CUT\x10\x05\x12\x11\n" +
+	"\rHORS_CONCOURS\x10\x06\x12\x13\n" +
+	"\x0fTOO_FEW_RESULTS\x10\aB\b\n" +
 	"\x06_scoreB\t\n" +
 	"\a_pointsB\v\n" +
 	"\t_board_idB\t\n" +
-	"\a_season\"\xbe\n" +
+	"\a_seasonB\b\n" +
+	"\x06_resetB\t\n" +
+	"\a_status\"\xbe\n" +
 	"\n" +
 	"\aOutcome\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x1a\n" +
@@ -2802,7 +3134,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\a_standsB\v\n" +
 	"\t_board_idB\x12\n" +
 	"\x10_new_score_exactB\t\n" +
-	"\a_method\"\xb7\x04\n" +
+	"\a_method\"\xfe\x04\n" +
 	"\x05Entry\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x03R\x05score\x12\x17\n" +
@@ -2816,7 +3148,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\tdivisions\x18\n" +
 	" \x03(\tB\x04\x88\xb5\x18\x01R\tdivisions\x12%\n" +
 	"\vscore_exact\x18\v \x01(\tH\x04R\vscore_exact\x88\x01\x01\x126\n" +
-	"\aprofile\x18\f \x01(\v2\x17.leaderboard.v1.ProfileH\x05R\aprofile\x88\x01\x01B\a\n" +
+	"\aprofile\x18\f \x01(\v2\x17.leaderboard.v1.ProfileH\x05R\aprofile\x88\x01\x01\x12:\n" +
+	"\x06status\x18\r \x01(\x0e2\x1d.leaderboard.v1.Result.FinishH\x06R\x06status\x88\x01\x01B\a\n" +
 	"\x05_rankB\x12\n" +
 	"\x10_is_current_userB\f\n" +
 	"\n" +
@@ -2824,7 +3157,8 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\t_match_idB\x0e\n" +
 	"\f_score_exactB\n" +
 	"\n" +
-	"\b_profile\"\xbf\x03\n" +
+	"\b_profileB\t\n" +
+	"\a_status\"\xbf\x03\n" +
 	"\aProfile\x12#\n" +
 	"\auser_id\x18\x01 \x01(\tB\x04\x9a\xb5\x18\x00H\x00R\auser_id\x88\x01\x01\x120\n" +
 	"\fdisplay_name\x18\x02 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x02H\x01R\fdisplay_name\x88\x01\x01\x12>\n" +
@@ -2845,11 +3179,12 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\v_avatar_urlB\n" +
 	"\n" +
 	"\b_countryB\v\n" +
-	"\t_revision\"\xe2\x04\n" +
+	"\t_revision\"\x90\x05\n" +
 	"\vLeaderboard\x127\n" +
 	"\vleaderboard\x18\x01 \x03(\v2\x15.leaderboard.v1.EntryR\vleaderboard\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x19\n" +
-	"\x05total\x18\x03 \x01(\x03H\x00R\x05total\x88\x01\x01\x12\x14\n" +
+	"\x05total\x18\x03 \x01(\x03H\x00R\x05total\x88\x01\x01\x12\x1f\n" +
+	"\bunranked\x18\x11 \x01(\x03H\x01R\bunranked\x88\x01\x01\x12\x14\n" +
 	"\x05board\x18\x04 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x05 \x01(\tR\x06season\x12:\n" +
 	"\n" +
@@ -2864,9 +3199,10 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\x06sealed\x18\v \x01(\bR\x06sealed\x12\x1e\n" +
 	"\amissing\x18\f \x03(\tB\x04\x88\xb5\x18\x01R\amissing\x128\n" +
 	"\tscored_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x12\x1d\n" +
-	"\afilling\x18\x0e \x01(\bH\x01R\afilling\x88\x01\x01\x12\x1f\n" +
-	"\bin_range\x18\x0f \x01(\x03H\x02R\bin_range\x88\x01\x01B\b\n" +
-	"\x06_totalB\n" +
+	"\afilling\x18\x0e \x01(\bH\x02R\afilling\x88\x01\x01\x12\x1f\n" +
+	"\bin_range\x18\x0f \x01(\x03H\x03R\bin_range\x88\x01\x01B\b\n" +
+	"\x06_totalB\v\n" +
+	"\t_unrankedB\n" +
 	"\n" +
 	"\b_fillingB\v\n" +
 	"\t_in_range\"\x95\x02\n" +
@@ -2931,92 +3267,100 @@ func file_leaderboard_v1_types_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_types_proto_rawDescData
 }
 
-var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_leaderboard_v1_types_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
 var file_leaderboard_v1_types_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_leaderboard_v1_types_proto_goTypes = []any{
-	(Board_Order)(0),               // 0: leaderboard.v1.Board.Order
-	(Board_Policy)(0),              // 1: leaderboard.v1.Board.Policy
-	(Board_Schedule_Kind)(0),       // 2: leaderboard.v1.Board.Schedule.Kind
-	(Board_Schedule_Weekday)(0),    // 3: leaderboard.v1.Board.Schedule.Weekday
-	(Outcome_Status)(0),            // 4: leaderboard.v1.Outcome.Status
-	(*Board)(nil),                  // 5: leaderboard.v1.Board
-	(*BoardEffect)(nil),            // 6: leaderboard.v1.BoardEffect
-	(*Result)(nil),                 // 7: leaderboard.v1.Result
-	(*Outcome)(nil),                // 8: leaderboard.v1.Outcome
-	(*Entry)(nil),                  // 9: leaderboard.v1.Entry
-	(*Profile)(nil),                // 10: leaderboard.v1.Profile
-	(*Leaderboard)(nil),            // 11: leaderboard.v1.Leaderboard
-	(*Ban)(nil),                    // 12: leaderboard.v1.Ban
-	(*BanEffect)(nil),              // 13: leaderboard.v1.BanEffect
-	(*RetractionEffect)(nil),       // 14: leaderboard.v1.RetractionEffect
-	(*Board_TieBreaker)(nil),       // 15: leaderboard.v1.Board.TieBreaker
-	(*Board_Schedule)(nil),         // 16: leaderboard.v1.Board.Schedule
-	(*Board_Source)(nil),           // 17: leaderboard.v1.Board.Source
-	(*Board_Schedule_Window)(nil),  // 18: leaderboard.v1.Board.Schedule.Window
-	nil,                            // 19: leaderboard.v1.Board.Source.MatchEntry
-	(*BoardEffect_Season)(nil),     // 20: leaderboard.v1.BoardEffect.Season
-	nil,                            // 21: leaderboard.v1.Result.AttributesEntry
-	(*Outcome_Linked)(nil),         // 22: leaderboard.v1.Outcome.Linked
-	(*BanEffect_Entry)(nil),        // 23: leaderboard.v1.BanEffect.Entry
-	(*RetractionEffect_Entry)(nil), // 24: leaderboard.v1.RetractionEffect.Entry
-	(*durationpb.Duration)(nil),    // 25: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),  // 26: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),        // 27: google.protobuf.Struct
+	(Board_Order)(0),                  // 0: leaderboard.v1.Board.Order
+	(Board_Policy)(0),                 // 1: leaderboard.v1.Board.Policy
+	(Board_TieRule)(0),                // 2: leaderboard.v1.Board.TieRule
+	(Board_TieBreaker_Combination)(0), // 3: leaderboard.v1.Board.TieBreaker.Combination
+	(Board_Schedule_Kind)(0),          // 4: leaderboard.v1.Board.Schedule.Kind
+	(Board_Schedule_Weekday)(0),       // 5: leaderboard.v1.Board.Schedule.Weekday
+	(Result_Finish)(0),                // 6: leaderboard.v1.Result.Finish
+	(Outcome_Status)(0),               // 7: leaderboard.v1.Outcome.Status
+	(*Board)(nil),                     // 8: leaderboard.v1.Board
+	(*BoardEffect)(nil),               // 9: leaderboard.v1.BoardEffect
+	(*Result)(nil),                    // 10: leaderboard.v1.Result
+	(*Outcome)(nil),                   // 11: leaderboard.v1.Outcome
+	(*Entry)(nil),                     // 12: leaderboard.v1.Entry
+	(*Profile)(nil),                   // 13: leaderboard.v1.Profile
+	(*Leaderboard)(nil),               // 14: leaderboard.v1.Leaderboard
+	(*Ban)(nil),                       // 15: leaderboard.v1.Ban
+	(*BanEffect)(nil),                 // 16: leaderboard.v1.BanEffect
+	(*RetractionEffect)(nil),          // 17: leaderboard.v1.RetractionEffect
+	(*Board_TieBreaker)(nil),          // 18: leaderboard.v1.Board.TieBreaker
+	(*Board_Schedule)(nil),            // 19: leaderboard.v1.Board.Schedule
+	(*Board_Source)(nil),              // 20: leaderboard.v1.Board.Source
+	(*Board_Schedule_Window)(nil),     // 21: leaderboard.v1.Board.Schedule.Window
+	nil,                               // 22: leaderboard.v1.Board.Source.MatchEntry
+	(*BoardEffect_Season)(nil),        // 23: leaderboard.v1.BoardEffect.Season
+	nil,                               // 24: leaderboard.v1.Result.AttributesEntry
+	(*Outcome_Linked)(nil),            // 25: leaderboard.v1.Outcome.Linked
+	(*BanEffect_Entry)(nil),           // 26: leaderboard.v1.BanEffect.Entry
+	(*RetractionEffect_Entry)(nil),    // 27: leaderboard.v1.RetractionEffect.Entry
+	(*durationpb.Duration)(nil),       // 28: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),     // 29: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),           // 30: google.protobuf.Struct
 }
 var file_leaderboard_v1_types_proto_depIdxs = []int32{
 	0,  // 0: leaderboard.v1.Board.order:type_name -> leaderboard.v1.Board.Order
 	1,  // 1: leaderboard.v1.Board.policy:type_name -> leaderboard.v1.Board.Policy
-	25, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
-	15, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
-	16, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
-	25, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
-	26, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
-	6,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
-	17, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
-	20, // 9: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
-	26, // 10: leaderboard.v1.BoardEffect.as_of:type_name -> google.protobuf.Timestamp
-	26, // 11: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
-	21, // 12: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
-	27, // 13: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
-	4,  // 14: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
-	26, // 15: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
-	22, // 16: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
-	26, // 17: leaderboard.v1.Outcome.as_of:type_name -> google.protobuf.Timestamp
-	26, // 18: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
-	27, // 19: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
-	10, // 20: leaderboard.v1.Entry.profile:type_name -> leaderboard.v1.Profile
-	27, // 21: leaderboard.v1.Profile.attributes:type_name -> google.protobuf.Struct
-	26, // 22: leaderboard.v1.Profile.updated_at:type_name -> google.protobuf.Timestamp
-	9,  // 23: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
-	26, // 24: leaderboard.v1.Leaderboard.season_end:type_name -> google.protobuf.Timestamp
-	26, // 25: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
-	26, // 26: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
-	26, // 27: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
-	26, // 28: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
-	23, // 29: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
-	26, // 30: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
-	24, // 31: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
-	26, // 32: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
-	0,  // 33: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
-	2,  // 34: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
-	25, // 35: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
-	18, // 36: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
-	3,  // 37: leaderboard.v1.Board.Schedule.week_start:type_name -> leaderboard.v1.Board.Schedule.Weekday
-	25, // 38: leaderboard.v1.Board.Schedule.every:type_name -> google.protobuf.Duration
-	26, // 39: leaderboard.v1.Board.Schedule.from:type_name -> google.protobuf.Timestamp
-	19, // 40: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
-	26, // 41: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
-	26, // 42: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
-	26, // 43: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
-	26, // 44: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
-	26, // 45: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
-	26, // 46: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
-	26, // 47: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
-	48, // [48:48] is the sub-list for method output_type
-	48, // [48:48] is the sub-list for method input_type
-	48, // [48:48] is the sub-list for extension type_name
-	48, // [48:48] is the sub-list for extension extendee
-	0,  // [0:48] is the sub-list for field type_name
+	28, // 2: leaderboard.v1.Board.half_life:type_name -> google.protobuf.Duration
+	18, // 3: leaderboard.v1.Board.tie_breakers:type_name -> leaderboard.v1.Board.TieBreaker
+	19, // 4: leaderboard.v1.Board.season:type_name -> leaderboard.v1.Board.Schedule
+	28, // 5: leaderboard.v1.Board.retention:type_name -> google.protobuf.Duration
+	29, // 6: leaderboard.v1.Board.created_at:type_name -> google.protobuf.Timestamp
+	9,  // 7: leaderboard.v1.Board.effect:type_name -> leaderboard.v1.BoardEffect
+	20, // 8: leaderboard.v1.Board.source:type_name -> leaderboard.v1.Board.Source
+	2,  // 9: leaderboard.v1.Board.ties:type_name -> leaderboard.v1.Board.TieRule
+	6,  // 10: leaderboard.v1.Board.statuses:type_name -> leaderboard.v1.Result.Finish
+	23, // 11: leaderboard.v1.BoardEffect.seasons:type_name -> leaderboard.v1.BoardEffect.Season
+	29, // 12: leaderboard.v1.BoardEffect.as_of:type_name -> google.protobuf.Timestamp
+	29, // 13: leaderboard.v1.Result.achieved_at:type_name -> google.protobuf.Timestamp
+	24, // 14: leaderboard.v1.Result.attributes:type_name -> leaderboard.v1.Result.AttributesEntry
+	30, // 15: leaderboard.v1.Result.metadata:type_name -> google.protobuf.Struct
+	6,  // 16: leaderboard.v1.Result.status:type_name -> leaderboard.v1.Result.Finish
+	7,  // 17: leaderboard.v1.Outcome.status:type_name -> leaderboard.v1.Outcome.Status
+	29, // 18: leaderboard.v1.Outcome.achieved_at:type_name -> google.protobuf.Timestamp
+	25, // 19: leaderboard.v1.Outcome.linked:type_name -> leaderboard.v1.Outcome.Linked
+	29, // 20: leaderboard.v1.Outcome.as_of:type_name -> google.protobuf.Timestamp
+	29, // 21: leaderboard.v1.Entry.achieved_at:type_name -> google.protobuf.Timestamp
+	30, // 22: leaderboard.v1.Entry.metadata:type_name -> google.protobuf.Struct
+	13, // 23: leaderboard.v1.Entry.profile:type_name -> leaderboard.v1.Profile
+	6,  // 24: leaderboard.v1.Entry.status:type_name -> leaderboard.v1.Result.Finish
+	30, // 25: leaderboard.v1.Profile.attributes:type_name -> google.protobuf.Struct
+	29, // 26: leaderboard.v1.Profile.updated_at:type_name -> google.protobuf.Timestamp
+	12, // 27: leaderboard.v1.Leaderboard.leaderboard:type_name -> leaderboard.v1.Entry
+	29, // 28: leaderboard.v1.Leaderboard.season_end:type_name -> google.protobuf.Timestamp
+	29, // 29: leaderboard.v1.Leaderboard.as_of:type_name -> google.protobuf.Timestamp
+	29, // 30: leaderboard.v1.Leaderboard.scored_at:type_name -> google.protobuf.Timestamp
+	29, // 31: leaderboard.v1.Ban.at:type_name -> google.protobuf.Timestamp
+	29, // 32: leaderboard.v1.Ban.until:type_name -> google.protobuf.Timestamp
+	26, // 33: leaderboard.v1.BanEffect.entries:type_name -> leaderboard.v1.BanEffect.Entry
+	29, // 34: leaderboard.v1.BanEffect.as_of:type_name -> google.protobuf.Timestamp
+	27, // 35: leaderboard.v1.RetractionEffect.entries:type_name -> leaderboard.v1.RetractionEffect.Entry
+	29, // 36: leaderboard.v1.RetractionEffect.as_of:type_name -> google.protobuf.Timestamp
+	0,  // 37: leaderboard.v1.Board.TieBreaker.order:type_name -> leaderboard.v1.Board.Order
+	3,  // 38: leaderboard.v1.Board.TieBreaker.combine:type_name -> leaderboard.v1.Board.TieBreaker.Combination
+	4,  // 39: leaderboard.v1.Board.Schedule.schedule:type_name -> leaderboard.v1.Board.Schedule.Kind
+	28, // 40: leaderboard.v1.Board.Schedule.grace:type_name -> google.protobuf.Duration
+	21, // 41: leaderboard.v1.Board.Schedule.windows:type_name -> leaderboard.v1.Board.Schedule.Window
+	5,  // 42: leaderboard.v1.Board.Schedule.week_start:type_name -> leaderboard.v1.Board.Schedule.Weekday
+	28, // 43: leaderboard.v1.Board.Schedule.every:type_name -> google.protobuf.Duration
+	29, // 44: leaderboard.v1.Board.Schedule.from:type_name -> google.protobuf.Timestamp
+	22, // 45: leaderboard.v1.Board.Source.match:type_name -> leaderboard.v1.Board.Source.MatchEntry
+	29, // 46: leaderboard.v1.Board.Schedule.Window.start:type_name -> google.protobuf.Timestamp
+	29, // 47: leaderboard.v1.Board.Schedule.Window.end:type_name -> google.protobuf.Timestamp
+	29, // 48: leaderboard.v1.BoardEffect.Season.closes_before:type_name -> google.protobuf.Timestamp
+	29, // 49: leaderboard.v1.BoardEffect.Season.closes_after:type_name -> google.protobuf.Timestamp
+	29, // 50: leaderboard.v1.BoardEffect.Season.removed_before:type_name -> google.protobuf.Timestamp
+	29, // 51: leaderboard.v1.BoardEffect.Season.removed_after:type_name -> google.protobuf.Timestamp
+	29, // 52: leaderboard.v1.Outcome.Linked.as_of:type_name -> google.protobuf.Timestamp
+	53, // [53:53] is the sub-list for method output_type
+	53, // [53:53] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_types_proto_init() }
@@ -3031,6 +3375,7 @@ func file_leaderboard_v1_types_proto_init() {
 	file_leaderboard_v1_types_proto_msgTypes[4].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[5].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[6].OneofWrappers = []any{}
+	file_leaderboard_v1_types_proto_msgTypes[10].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[11].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[15].OneofWrappers = []any{}
 	file_leaderboard_v1_types_proto_msgTypes[17].OneofWrappers = []any{}
@@ -3041,7 +3386,7 @@ func file_leaderboard_v1_types_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_types_proto_rawDesc), len(file_leaderboard_v1_types_proto_rawDesc)),
-			NumEnums:      5,
+			NumEnums:      8,
 			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   0,

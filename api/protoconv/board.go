@@ -37,17 +37,26 @@ func ToBoard(b *pb.Board) (leaderboard.Board, error) {
 		Season: leaderboard.Schedule{
 			Kind: leaderboard.ScheduleKind(schedule), TimeZone: b.GetSeason().GetTimeZone(), Grace: grace, Days: int(b.GetSeason().GetDays()),
 		},
+		DropWorst: int(b.GetDropWorst()), MinResults: b.GetMinResults(),
 		MinScore: (*leaderboard.Score)(b.MinScore), MaxScore: (*leaderboard.Score)(b.MaxScore), Floor: (*leaderboard.Score)(b.Floor),
 		Retention: retention, Private: b.GetPrivate(), AcceptedAttributes: b.GetAttributes(), Matches: b.GetMatches(), Shards: int(b.GetShards()),
 	}
-	errs = append(errs, setStarts(&board.Season, b.GetSeason()))
+	ties, err := toEnum("ties", b.GetTies())
+	board.Ties = leaderboard.TieRule(ties)
+	errs = append(errs, setStarts(&board.Season, b.GetSeason()), err)
+	for i, status := range b.GetStatuses() {
+		finish, err := toEnum(fmt.Sprintf("statuses[%d]", i), status)
+		errs = append(errs, err)
+		board.Statuses = append(board.Statuses, leaderboard.Finish(finish))
+	}
 	if source := b.GetSource(); source != nil {
 		board.Source = &leaderboard.Source{Board: leaderboard.BoardID(source.GetBoardId()), Match: source.GetMatch()}
 	}
 	for i, tb := range b.GetTieBreakers() {
-		order, err := toEnum(fmt.Sprintf("tie_breakers[%d].order", i), tb.GetOrder())
-		errs = append(errs, err)
-		board.TieBreakers = append(board.TieBreakers, leaderboard.TieBreaker{Name: tb.GetName(), Order: leaderboard.Order(order)})
+		order, err1 := toEnum(fmt.Sprintf("tie_breakers[%d].order", i), tb.GetOrder())
+		combine, err2 := toEnum(fmt.Sprintf("tie_breakers[%d].combine", i), tb.GetCombine())
+		errs = append(errs, err1, err2)
+		board.TieBreakers = append(board.TieBreakers, leaderboard.TieBreaker{Name: tb.GetName(), Order: leaderboard.Order(order), Combine: leaderboard.Combination(combine)})
 	}
 	for _, w := range b.GetSeason().GetWindows() {
 		start, err1 := ToTime("season.windows.start", w.GetStart())
@@ -96,6 +105,9 @@ func toEnum(field string, v protoreflect.Enum) (int, error) {
 	return int(max(0, v.Number()-1)), nil
 }
 
+// FromFinish converts the finish of a result or an entry.
+func FromFinish(f leaderboard.Finish) pb.Result_Finish { return pb.Result_RANKED + pb.Result_Finish(f) }
+
 func fromOrder(o leaderboard.Order) pb.Board_Order { return pb.Board_HIGHER_FIRST + pb.Board_Order(o) }
 
 // FromBoard converts a board to a message. It also sets the fields that only a server sets,
@@ -116,6 +128,18 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 	}
 	if b.K != 0 {
 		board.K = new(int32(b.K))
+	}
+	if b.DropWorst != 0 {
+		board.DropWorst = new(int32(b.DropWorst))
+	}
+	if b.MinResults != 0 {
+		board.MinResults = new(b.MinResults)
+	}
+	if b.Ties != leaderboard.EarliestFirst {
+		board.Ties = new(pb.Board_EARLIEST_FIRST + pb.Board_TieRule(b.Ties))
+	}
+	for _, f := range b.Statuses {
+		board.Statuses = append(board.Statuses, FromFinish(f))
 	}
 	if b.Season.Days != 0 {
 		board.Season.Days = new(int32(b.Season.Days))
@@ -138,7 +162,11 @@ func FromBoard(b *leaderboard.Board) *pb.Board {
 		board.Filling = new(true)
 	}
 	for _, tb := range b.TieBreakers {
-		board.TieBreakers = append(board.TieBreakers, &pb.Board_TieBreaker{Name: tb.Name, Order: fromOrder(tb.Order)})
+		m := &pb.Board_TieBreaker{Name: tb.Name, Order: fromOrder(tb.Order)}
+		if tb.Combine != leaderboard.Added {
+			m.Combine = new(pb.Board_TieBreaker_SUM + pb.Board_TieBreaker_Combination(tb.Combine))
+		}
+		board.TieBreakers = append(board.TieBreakers, m)
 	}
 	for _, w := range b.Season.Windows {
 		board.Season.Windows = append(board.Season.Windows, &pb.Board_Schedule_Window{Id: string(w.ID), Start: Timestamp(w.Start), End: Timestamp(w.End)})

@@ -55,6 +55,7 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 	result := leaderboard.MatchResult{
 		ResultKey:   leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID}, User: leaderboard.UserID(r.GetUserId()), Match: leaderboard.MatchID(r.GetMatchId())},
 		Revision:    r.GetRevision(),
+		Reset:       r.GetReset_(),
 		TieBreakers: r.GetTieBreakers(),
 		Attributes:  r.GetAttributes(),
 	}
@@ -70,13 +71,17 @@ func ToResult(b *leaderboard.Board, r *pb.Result) (leaderboard.MatchResult, erro
 		given, otherGiven = otherGiven, given
 	}
 	result.Score = leaderboard.Score(value)
+	finish, err := toEnum("status", r.GetStatus())
+	if result.Finish = leaderboard.Finish(finish); result.Finish == leaderboard.TooFew && err == nil {
+		err = &leaderboard.FieldError{Field: "status", Problem: "TOO_FEW_RESULTS is a status of entries, not of results"}
+	}
+	errs = append(errs, err)
 	switch {
 	case otherGiven:
 		errs = append(errs, &leaderboard.FieldError{Field: otherName, Problem: "this board has the policy " + b.Policy.String() + " and takes " + name + ", not " + otherName})
-	case !given && b.Policy != leaderboard.Count:
+	case !given && b.Policy != leaderboard.Count && result.Finish == leaderboard.Ranked:
 		errs = append(errs, &leaderboard.FieldError{Field: name, Problem: "is required"})
 	}
-	var err error
 	result.AchievedAt, err = ToTime("achieved_at", r.GetAchievedAt())
 	errs = append(errs, err)
 	result.Metadata, err = toObject("metadata", r.GetMetadata(), leaderboard.MaxMetadataBytes)
@@ -177,6 +182,12 @@ func FromResult(b *leaderboard.Board, r *leaderboard.MatchResult) *pb.Result {
 		result.Points = &score
 	} else {
 		result.Score = &score
+	}
+	if r.Reset {
+		result.Reset_ = new(true)
+	}
+	if r.Finish != leaderboard.Ranked {
+		result.Status = new(FromFinish(r.Finish))
 	}
 	// Stores remove trailing zeros from tie-breakers. A submit of this message may need all values.
 	result.TieBreakers = make([]int64, len(b.TieBreakers))

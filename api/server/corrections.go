@@ -247,7 +247,7 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 		UserId: req.GetUserId(), MatchId: req.GetMatchId(), Score: req.Score, Points: req.Points, TieBreakers: req.GetTieBreakers(),
 		AchievedAt: req.GetAchievedAt(), Metadata: req.GetMetadata(),
 	}
-	c := ranking.Correction{Revision: req.Revision, TieBreakers: req.GetTieBreakers(), Attributes: req.GetAttributes()}
+	c := ranking.Correction{Revision: req.Revision, Reset: req.Reset_, TieBreakers: req.GetTieBreakers(), Attributes: req.GetAttributes()}
 	hasScore := req.Score != nil || req.Points != nil
 	if !hasScore { // ToResult requires a score
 		zero := int64(0)
@@ -257,9 +257,13 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 			r.Score = &zero
 		}
 	}
+	r.Status = req.Status
 	result, err := protoconv.ToResult(b, r)
 	if err != nil {
 		return c, err
+	}
+	if req.Status != nil {
+		c.Finish = &result.Finish
 	}
 	if hasScore {
 		c.Score = &result.Score
@@ -270,12 +274,12 @@ func toCorrection(b *leaderboard.Board, req *pb.CorrectResultRequest) (ranking.C
 	if req.Metadata != nil {
 		c.Metadata = &result.Metadata
 	}
-	if !hasScore && c.AchievedAt == nil && c.Metadata == nil && len(c.TieBreakers) == 0 && len(c.Attributes) == 0 {
+	if !hasScore && c.AchievedAt == nil && c.Metadata == nil && c.Reset == nil && c.Finish == nil && len(c.TieBreakers) == 0 && len(c.Attributes) == 0 {
 		name := "score"
 		if b.AddsUp() {
 			name = "points"
 		}
-		return c, &leaderboard.FieldError{Field: name, Problem: "is required unless tie_breakers, achieved_at, attributes or metadata is given: give the fields to change"}
+		return c, &leaderboard.FieldError{Field: name, Problem: "is required unless tie_breakers, achieved_at, attributes, metadata, reset or status is given: give the fields to change"}
 	}
 	return c, nil
 }

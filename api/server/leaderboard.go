@@ -327,7 +327,7 @@ func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresReque
 		data.Scores = append(data.Scores, &pb.ListUserScoresResponse_BoardScore{
 			Board: string(sc.Board.ID), Season: string(sc.Season.ID), Score: int64(sc.Score), Rank: rankOrNil(sc.Rank), Total: totalOrNil(&sc.About),
 			AchievedAt: protoconv.Timestamp(sc.AchievedAt), AsOf: protoconv.Timestamp(sc.AsOf), Degraded: sc.Degraded, Sealed: sc.Sealed, Filling: trueOrNil(sc.Filling),
-			ScoreExact: textOrNil(sc.Exact), ScoredAt: scoredAt(&sc.About),
+			ScoreExact: textOrNil(sc.Exact), ScoredAt: scoredAt(&sc.About), SeasonEnd: protoconv.Timestamp(sc.Season.End), Status: fromLine(&sc.Line).Status,
 		})
 	}
 	return &pb.ListUserScoresResponse{Status: success, Data: data}, nil

@@ -324,6 +324,8 @@ func tryObject(h *harness, t *testing.T, call [3]string, schema any, prefix []st
 			l.body = `{"board_id":"yearly","season":{"schedule":"YEARLY"}}`
 		case name == "k" && call[0] == "POST":
 			l.body = `{"board_id":"k","policy":"BEST_K"}`
+		case name == "drop_worst" && call[0] == "POST":
+			l.body = `{"board_id":"series","policy":"BEST_K"}`
 		case name == "days" && call[0] == "POST":
 			l.body = `{"board_id":"rolling","season":{"schedule":"ROLLING"},"retention":"2592000s","source":{"board_id":"x"}}`
 		}
@@ -333,7 +335,7 @@ func tryObject(h *harness, t *testing.T, call [3]string, schema any, prefix []st
 				t.Errorf("%s %s without %v, which is required: %d %s, want 400 naming the field", call[0], call[1], field, a.status, a.raw)
 			}
 		}
-		if !slices.Contains([]string{"floor", "days", "k", "day_start", "week_start", "year_start"}, name) || call[0] == "POST" {
+		if !slices.Contains([]string{"floor", "days", "k", "drop_worst", "min_results", "day_start", "week_start", "year_start"}, name) || call[0] == "POST" {
 			l.tryField(value)
 		}
 		tried += l.tried
@@ -402,7 +404,7 @@ func (l *limitTest) tryField(schema any) {
 		try("against its pattern", "!", true)
 	}
 	for _, v := range asList(get(schema, "enum")) {
-		if v != nil && l.field[len(l.field)-1] != "policy" && l.field[len(l.field)-1] != "schedule" {
+		if v != nil && !slices.Contains([]string{"policy", "schedule", "status"}, l.field[len(l.field)-1]) {
 			try("from its enum", v, false)
 		}
 	}

@@ -85,11 +85,21 @@ func fromLine(l *ranking.Line) *pb.Entry {
 		UserId: string(l.User), Score: int64(l.Score), ScoreExact: textOrNil(l.Exact), Rank: rankOrNil(l.Rank),
 		AchievedAt: protoconv.Timestamp(l.AchievedAt), TieBreakers: l.TieBreakers, Profile: displayed(l.Profile),
 	}
+	if l.Finish != leaderboard.Ranked {
+		e.Status = new(protoconv.FromFinish(l.Finish))
+	}
 	if l.Entry != nil {
 		match := string(l.Entry.Match)
 		e.MatchId, e.Metadata, e.Divisions = &match, protoconv.FromMetadata(l.Entry.Metadata), protoconv.FromDivisions(l.Entry.Divisions)
 	}
 	return e
+}
+
+func unrankedOrNil(a *ranking.About) *int64 {
+	if a.Degraded || !a.Board.HasUnranked() {
+		return nil
+	}
+	return &a.Unranked
 }
 
 func totalOrNil(a *ranking.About) *int64 {
@@ -116,7 +126,7 @@ func trueOrNil(v bool) *bool {
 
 func fromPage(a *ranking.About, lines []ranking.Line) *pb.Leaderboard {
 	list := &pb.Leaderboard{
-		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: totalOrNil(a),
+		Leaderboard: make([]*pb.Entry, len(lines)), Count: int32(len(lines)), Total: totalOrNil(a), Unranked: unrankedOrNil(a),
 		Board: string(a.Board.ID), Season: string(a.Season.ID), SeasonEnd: protoconv.Timestamp(a.Season.End), Division: a.Division.String(), Method: a.Method.String(),
 		AsOf: protoconv.Timestamp(a.AsOf), Degraded: a.Degraded, Sealed: a.Sealed, ScoredAt: scoredAt(a), Filling: trueOrNil(a.Filling),
 	}
@@ -132,14 +142,14 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 		UserId: e.UserId, ScoreExact: e.ScoreExact, Rank: e.Rank, AchievedAt: e.AchievedAt, TieBreakers: e.TieBreakers,
 		MatchId: e.MatchId, Metadata: e.Metadata, Divisions: e.Divisions, Profile: e.Profile,
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
-		Total: totalOrNil(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), SeasonEnd: protoconv.Timestamp(p.Season.End), Division: p.Division.String(),
+		Status: e.Status, Total: totalOrNil(&p.About), Unranked: unrankedOrNil(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), SeasonEnd: protoconv.Timestamp(p.Season.End), Division: p.Division.String(),
 		Method: p.Method.String(), AsOf: protoconv.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),
 		Filling: trueOrNil(p.Filling),
 	}
 	if !p.NoEntry {
 		u.Score = &e.Score
 	}
-	if !p.Degraded && !p.NoEntry {
+	if !p.Degraded && !p.NoEntry && p.Finish == leaderboard.Ranked {
 		u.Percentile = &p.Percentile
 	}
 	if t := p.Target; t != nil {
@@ -156,7 +166,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 func fromStats(s *ranking.Stats) *pb.GetStatsResponse_Stats {
 	stats := &pb.GetStatsResponse_Stats{
 		Board: string(s.Board.ID), Season: string(s.Season.ID), SeasonEnd: protoconv.Timestamp(s.Season.End), Division: s.Division.String(), Method: s.Method.String(),
-		Total: s.Total, AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed, Filling: trueOrNil(s.Filling),
+		Total: s.Total, Unranked: unrankedOrNil(&s.About), AsOf: protoconv.Timestamp(s.AsOf), Sealed: s.Sealed, Filling: trueOrNil(s.Filling),
 		BestScore: (*int64)(s.Best), WorstScore: (*int64)(s.Worst),
 		ScoreAtRank: (*int64)(s.ScoreAtRank), ScoreAtRankExact: textOrNil(s.ExactAtRank), RankOfScore: rankOrNil(s.RankOfScore), ScoredAt: scoredAt(&s.About),
 	}
@@ -193,8 +203,12 @@ func fromReceipt(b *leaderboard.Board, user leaderboard.UserID, r *ranking.Recei
 	if !r.AsOf.IsZero() {
 		o.Method, o.AsOf, o.Sealed = new(leaderboard.Competition.String()), protoconv.Timestamp(r.AsOf), r.Sealed
 	}
-	if r.Banned && r.Reason == "" {
+	switch {
+	case r.Reason != "":
+	case r.Banned:
 		o.Reason = reasonBanned
+	case r.Finish != leaderboard.Ranked:
+		o.Reason = r.Finish.String()
 	}
 	for _, l := range r.Linked {
 		linked := &pb.Outcome_Linked{BoardId: string(l.Board.ID), Season: string(l.Season), NewScore: (*int64)(l.Score), NewScoreExact: textOrNil(l.Exact), Rank: rankOrNil(l.Rank),

@@ -93,6 +93,66 @@ func TestImportMapsColumns(t *testing.T) {
 	}
 }
 
+func TestImportReadsStatuses(t *testing.T) {
+	s := startInsecure(t)
+	create := []string{"--policy", "sum", "--order", "lower-first", "--statuses", "cut,dnf,dsq", "--min-results", "2", "--ties", "shared"}
+	s.ok(t, append([]string{"board", "create", "golf"}, create...)...)
+	file := writeFile(t, "golf.csv", "user_id,match_id,points,state\n"+
+		"ann,1,70,\nann,2,71,Finished\nbob,1,69,ok\nbob,2,,did not finish\ncyd,1,80,\ncyd,2,81,MC\ndan,1,68,RANKED\neve,1,DQ,\n")
+	late := writeFile(t, "late.csv", "user_id,match_id,points,state\nzed,1,70,late\n")
+	s.fails(t, exitFailure, []string{"1 row was not applied"}, "import", late, "--board", "golf", "--status", "state")
+	if rejected, err := os.ReadFile(late + ".rejected.csv"); err != nil || !strings.Contains(string(rejected), "is not a status; the statuses are RANKED") {
+		t.Errorf("the rejected rows are %q, error %v; want the reason", rejected, err)
+	}
+	if got, want := importSummary(t, s.do(t, "import", file, "--board", "golf", "--status", "state", "--json")), (importCounts{Rows: 8, Applied: 8}); got != want {
+		t.Fatalf("import = %+v, want %+v", got, want)
+	}
+	entries := s.ok(t, "export", "entries", "--board", "golf", "--format", "csv")
+	want := "rank,user_id,score,achieved_at,match_id,divisions,status\n1,ann,141,,2,,RANKED\n,dan,68,,1,,TOO_FEW_RESULTS\n,cyd,161,,2,,CUT\n,bob,69,,1,,DNF\n,eve,0,,1,,DSQ\n"
+	if diff := cmp.Diff(want, entries); diff != "" {
+		t.Errorf("entries (-want +got):\n%s", diff)
+	}
+	checkContains(t, s.ok(t, "top", "--board", "golf"), "TOO_FEW_RESULTS", "CUT")
+	checkContains(t, s.ok(t, "board", "show", "golf"), "SHARED", "CUT DNF DSQ", "min results")
+	s.ok(t, append([]string{"board", "create", "copy"}, create...)...)
+	for _, format := range []string{"csv", "ndjson"} {
+		results := s.ok(t, "export", "results", "--board", "golf", "--format", format)
+		copied := importSummary(t, s.do(t, "import", writeFile(t, "results."+format, results), "--board", "copy", "--json"))
+		if format == "csv" && copied.Applied != 8 || format == "ndjson" && copied.Duplicate != 8 {
+			t.Errorf("import of the exported %s: %+v, want 8 applied, and then 8 duplicates", format, copied)
+		}
+	}
+	if diff := cmp.Diff(entries, s.ok(t, "export", "entries", "--board", "copy", "--format", "csv")); diff != "" {
+		t.Errorf("entries of the copy (-golf +copy):\n%s", diff)
+	}
+}
+
+func TestResetsOnTheCommandLine(t *testing.T) {
+	s := startInsecure(t)
+	s.ok(t, "board", "create", "coins", "--policy", "sum", "--tie-breaker", "laps:max", "--tie-breaker", "falls:lower-first:last")
+	s.ok(t, "submit", "ada", "--board", "coins", "--points", "70", "--match", "1", "--tie-breakers", "9,1", "--achieved-at", "2026-11-20T08:00:00Z")
+	checkContains(t, s.ok(t, "submit", "ada", "--board", "coins", "--points", "0", "--reset", "--match", "2", "--tie-breakers", "3,2", "--achieved-at", "2026-11-20T09:00:00Z"), "0")
+	checkContains(t, s.ok(t, "submit", "ada", "--board", "coins", "--points", "5", "--match", "3", "--tie-breakers", "2,4", "--achieved-at", "2026-11-20T10:00:00Z"), "5")
+	if got := s.ok(t, "export", "entries", "--board", "coins", "--format", "csv"); !strings.Contains(got, "1,ada,5,3,4,") {
+		t.Errorf("entries %q, want 5 coins, the greatest laps 3 and the last falls 4", got)
+	}
+	results := s.ok(t, "export", "results", "--board", "coins", "--format", "csv")
+	checkContains(t, results, ",reset\n", "false,true\n")
+	s.ok(t, "board", "create", "copy", "--policy", "sum", "--tie-breaker", "laps:max", "--tie-breaker", "falls:lower-first:last")
+	if got := importSummary(t, s.do(t, "import", writeFile(t, "coins.csv", results), "--board", "copy", "--json")); got.Applied != 3 {
+		t.Errorf("import of the export: %+v, want 3 applied", got)
+	}
+	if got := s.ok(t, "export", "entries", "--board", "copy", "--format", "csv"); !strings.Contains(got, "1,ada,5,3,4,") {
+		t.Errorf("entries of the copy %q, want those of the original", got)
+	}
+	checkContains(t, s.ok(t, "correct", "ada", "2", "--board", "coins", "--reset=false"), "75")
+	s.fails(t, exitUsage, []string{"is not one of higher-first, lower-first, sum, max, min, last"}, "board", "create", "bad", "--tie-breaker", "laps:most")
+	s.fails(t, exitUsage, []string{`"late" is not one of ranked, dnf, dns, dsq, cut, hors-concours`}, "submit", "ada", "--board", "coins", "--status", "late")
+	s.fails(t, exitFailure, []string{"the board has no statuses"}, "submit", "ada", "--board", "coins", "--status", "dnf")
+	s.ok(t, "board", "create", "best")
+	s.fails(t, exitFailure, []string{"reset: is allowed on SUM boards only"}, "submit", "ada", "--board", "best", "--score", "1", "--reset")
+}
+
 func sortLines(s string) string {
 	lines := strings.SplitAfter(s, "\n")
 	slices.Sort(lines)

@@ -36,6 +36,7 @@ export type Board = {
   created_at?: string;
   decimals: number;
   divisions: (string)[];
+  drop_worst?: number;
   effect?: BoardEffect;
   filling?: boolean;
   filling_divisions?: (string)[];
@@ -45,6 +46,7 @@ export type Board = {
   linked_boards?: (string)[];
   matches?: boolean;
   max_score?: number;
+  min_results?: number;
   min_score?: number;
   order: BoardOrder;
   policy: BoardPolicy;
@@ -53,7 +55,9 @@ export type Board = {
   season?: BoardSchedule;
   shards?: number;
   source?: BoardSource;
+  statuses?: (ResultFinish)[];
   tie_breakers: (BoardTieBreaker)[];
+  ties?: BoardTieRule;
   title: string;
   unit: string;
 };
@@ -111,9 +115,14 @@ export type BoardSource = {
 };
 
 export type BoardTieBreaker = {
+  combine?: BoardTieBreakerCombination;
   name: string;
   order: BoardOrder;
 };
+
+export type BoardTieBreakerCombination = "SUM" | "MAX" | "MIN" | "LAST";
+
+export type BoardTieRule = "EARLIEST_FIRST" | "LATEST_FIRST" | "USER_ID" | "SHARED";
 
 export type Entry = {
   achieved_at?: string;
@@ -126,6 +135,7 @@ export type Entry = {
   rank?: number;
   score: number;
   score_exact?: string;
+  status?: ResultFinish;
   tie_breakers?: (number)[];
   user_id: string;
 };
@@ -185,6 +195,7 @@ export type GetStatsStats = {
   season: string;
   season_end?: string;
   total: number;
+  unranked?: number;
   worst_score?: number;
 };
 
@@ -223,9 +234,11 @@ export type GetUserScoreUserScore = {
   sealed: boolean;
   season: string;
   season_end?: string;
+  status?: ResultFinish;
   tie_breakers?: (number)[];
   to_rank?: GetUserScoreToRank;
   total?: number;
+  unranked?: number;
   user_id: string;
 };
 
@@ -246,6 +259,7 @@ export type Leaderboard = {
   season: string;
   season_end?: string;
   total?: number;
+  unranked?: number;
 };
 
 export type ListBoardsResponse = {
@@ -307,6 +321,8 @@ export type ListUserScoresBoardScore = {
   scored_at?: string;
   sealed: boolean;
   season: string;
+  season_end?: string;
+  status?: ResultFinish;
   total?: number;
 };
 
@@ -340,12 +356,16 @@ export type Result = {
   match_id: string;
   metadata?: Record<string, unknown>;
   points?: number;
+  reset?: boolean;
   revision: number;
   score?: number;
   season?: string;
+  status?: ResultFinish;
   tie_breakers?: (number)[];
   user_id: string;
 };
+
+export type ResultFinish = "RANKED" | "DNF" | "DNS" | "DSQ" | "CUT" | "HORS_CONCOURS" | "TOO_FEW_RESULTS";
 
 /** The query parameters of each operation. */
 export const parameters: Record<string, readonly string[]> = {

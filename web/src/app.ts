@@ -12,7 +12,7 @@ import { PAGE, type List } from "./list.ts";
 import { Me } from "./me.ts";
 import { menu } from "./menu.ts";
 import { nameOf } from "./api.ts";
-import { podium, statusBadge } from "./parts.ts";
+import { podium, statusBadge, stepsOf } from "./parts.ts";
 import partsStyle from "./parts.css";
 import { problemPanel } from "./panel.ts";
 import { Ranking } from "./ranking.ts";
@@ -207,7 +207,7 @@ export class App extends LitElement {
       return html`<div class="panel empty"><p class="big" aria-hidden="true">${upcoming ? "⏳" : "🏁"}</p><h2>${t(upcoming ? "notBegun" : "empty")}</h2>
         <p>${upcoming && ranking.season?.start ? t("beginsAt", { at: this.format.moment(ranking.season.start) }) : t(ranking.status === "live" ? "emptyLive" : "emptyEnded")}</p></div>`;
     }
-    const steps = top.leaderboard.length >= 3 && !top.degraded ? 3 : 0;
+    const steps = stepsOf(top);
     return html`${steps ? podium(ranking, this.format, this.link) : nothing}
       <lb-list .ranking=${ranking} .client=${this.client} .format=${this.format} .me=${this.me} .changes=${ranking.changes} .from=${steps} .link=${this.link}></lb-list>`;
   }

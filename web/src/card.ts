@@ -3,7 +3,7 @@ import { html, LitElement, nothing, type TemplateResult } from "lit";
 import { nameOf, toProblem, type Client, type Problem, type Profile, type Results, type Stats, type UserScore, type UserScores } from "./api.ts";
 import { type Format } from "./format.ts";
 import { formatLink } from "./link.ts";
-import { avatar, flag, histogram, name, rank } from "./parts.ts";
+import { avatar, flag, histogram, name, place, rank } from "./parts.ts";
 import type { Ranking } from "./ranking.ts";
 
 const RESULTS = 100, SHOWN = 8, BUCKETS = 24, NEIGHBORS = 3;
@@ -86,7 +86,7 @@ export class Card extends LitElement {
     const { format, ranking } = this, board = ranking.board!, { t } = format.language, mine = this.me === this.user;
     return html`
       <dl class="figures">
-        <div><dt>${t("rank")}</dt><dd>${s.rank === undefined ? "–" : format.number(s.rank)}${s.total === undefined ? nothing
+        <div><dt>${t("rank")}</dt><dd>${place(s, format)}${s.total === undefined ? nothing
           : html` <small>${t("ofTotal", { n: s.total })}</small>`}</dd></div>
         <div><dt>${format.unit(board)}</dt><dd>${format.score(board, s.score!)}</dd></div>
         ${s.rank !== undefined && (s.total ?? 0) >= 20
@@ -135,7 +135,7 @@ export class Card extends LitElement {
     return html`<section><h3>${t("otherBoards")}</h3><ol class="small plain-list">${[...newest.values()].map((s) => html`
       <li><a href=${formatLink({ board: s.board, season: s.season, user: this.user })}><span class="who"><bdi>${this.boardTitle(s.board)}</bdi>
         <small><bdi>${s.season === "all" ? t("allTime") : s.season}</bdi></small></span>
-        <span class="score">${s.rank === undefined ? "–" : t("rankOf", { rank: s.rank, n: s.total ?? 0 })}</span></a></li>`)}</ol></section>`;
+        <span class="score">${s.rank === undefined ? place(s, format) : t("rankOf", { rank: s.rank, n: s.total ?? 0 })}</span></a></li>`)}</ol></section>`;
   }
 }
 

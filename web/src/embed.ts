@@ -6,7 +6,7 @@ import embedStyle from "./embed.css";
 import { noteRows } from "./flip.ts";
 import { Format } from "./format.ts";
 import { formatLink } from "./link.ts";
-import { avatar, flag, movement, name, podium, rank, statusBadge, ties } from "./parts.ts";
+import { avatar, flag, movement, name, podium, rank, statusBadge, stepsOf, ties } from "./parts.ts";
 import partsStyle from "./parts.css";
 import { heads } from "./problems.ts";
 import { Ranking } from "./ranking.ts";
@@ -138,7 +138,7 @@ export class LeaderBoard extends LitElement {
     const { ranking, format } = this, { t } = format.language, problem = ranking?.problem, top = ranking?.top, board = ranking?.board;
     if (problem) return html`<div class="frame problem" part="problem" role="alert"><strong>${t(heads[problem.kind][1], { board: this.shown, season: this.season })}</strong></div>`;
     if (!ranking || !top || !board) return html`<div class="frame" role="status" aria-label=${t("loading")}>${Array.from({ length: 3 }, () => html`<div class="bone"></div>`)}</div>`;
-    const steps = !this.compact && !top.degraded && top.leaderboard.length >= 3, rest = top.leaderboard.slice(steps ? 3 : 0);
+    const steps = this.compact ? 0 : stepsOf(top), rest = top.leaderboard.slice(steps ? 3 : 0);
     return html`<div class="frame">
       <div class="head" part="header"><h2 part="title"><bdi>${board.title || board.board_id}</bdi></h2>${statusBadge(ranking, format)}${this.facts(ranking, board)}</div>
       <div class="body">${steps ? podium(ranking, format, this.link) : nothing}

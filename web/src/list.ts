@@ -63,7 +63,7 @@ export class List extends LitElement {
 
   /** Shows the entry at a position, from 1. */
   jump(position: number): void {
-    const index = Math.min(Math.max(position, 1), this.ranking.total) - 1 - this.from;
+    const index = Math.min(Math.max(position, 1), this.ranking.rows) - 1 - this.from;
     const top = this.virtual.jump(Math.max(0, index * this.virtual.row - innerHeight / 3), innerHeight);
     this.marked = position;
     scrollTo({ top: index < 0 ? 0 : this.top + top, behavior: "instant" });
@@ -80,7 +80,7 @@ export class List extends LitElement {
       this.season = ranking.top?.season ?? "";
       this.virtual = new Virtual(0, row);
     }
-    const rows = Math.max(0, ranking.total - this.from);
+    const rows = Math.max(0, ranking.rows - this.from);
     if (this.virtual.row !== row) this.virtual = new Virtual(rows, row);
     this.virtual.rows = rows;
   }
@@ -105,7 +105,7 @@ export class List extends LitElement {
     const best = ranking.top!.leaderboard[0]?.score ?? 0;
     const share = board.order === "LOWER_FIRST" ? best / e.score : e.score / best, decided = ties(board, e, [this.entry(index - 1), this.entry(index + 1)], format);
     return html`<div class="row ${e.user_id === this.me ? "mine" : ""} ${index + 1 === this.marked ? "marked" : ""}" role="listitem"
-      aria-setsize=${ranking.total} aria-posinset=${index + 1} .style=${style} data-index=${index} data-user=${e.user_id}>
+      aria-setsize=${ranking.rows} aria-posinset=${index + 1} .style=${style} data-index=${index} data-user=${e.user_id}>
       <a href=${this.link(e)} .style=${`--share:${share > 0 && share <= 1 ? share : 0}`}>
         ${rank(e, format)}${movement(ranking, e, format)}${avatar(e)}
         <span class="who">${flag(e.profile, format)}${name(e)}${decided ? html`<span class="ties">${decided}</span>` : nothing}</span>

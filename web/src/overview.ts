@@ -38,7 +38,7 @@ export class Overview {
   render(): TemplateResult | typeof nothing {
     const { app } = this, { ranking, format, t } = app, { board, season, top } = ranking;
     if (!board) return html`<div class="hero"><h1 class="bone">&nbsp;</h1></div>`;
-    const rule = [t(ruleOf(board.policy, board.unit), { k: board.k ?? 1 }), t(board.order === "LOWER_FIRST" ? "lowerFirst" : "higherFirst")];
+    const rule = [t(board.drop_worst ? "policyDropWorst" : ruleOf(board.policy, board.unit), { k: board.k ?? board.drop_worst ?? 1 }), t(board.order === "LOWER_FIRST" ? "lowerFirst" : "higherFirst")];
     return html`<div class="hero"><div class="title"><h1>${board.title || board.board_id}</h1><p>${rule.join(" · ")}</p></div>
       ${top ? html`<dl class="figures">
         ${top.total === undefined ? nothing : html`<div><dt>${t("players")}</dt><dd>${format.number(top.total)}</dd></div>`}

@@ -1,6 +1,6 @@
 // Parts that the page and the embedded element share.
 import { html, nothing, svg, type TemplateResult } from "lit";
-import { nameOf, type Board, type Entry, type Profile, type Stats } from "./api.ts";
+import { nameOf, type Board, type Entry, type Leaderboard, type Profile, type Stats } from "./api.ts";
 import { spaced, type Format } from "./format.ts";
 import type { Ranking, Status } from "./ranking.ts";
 import type { Key } from "./text.ts";
@@ -45,7 +45,17 @@ export function movement(ranking: Ranking, e: Entry, format: Format): TemplateRe
     class="hidden">${text}</span></span>`;
 }
 
-export const rank = (e: Entry, format: Format): TemplateResult => html`<span class="rank">${e.rank === undefined ? "–" : format.number(e.rank)}</span>`;
+/** The rank or, if there is none, the usual abbreviation of the status. */
+export function place(e: { rank?: number; status?: string }, format: Format): string {
+  if (e.rank !== undefined) return format.number(e.rank);
+  return e.status === "HORS_CONCOURS" ? "HC" : e.status && e.status !== "TOO_FEW_RESULTS" ? e.status : "–";
+}
+
+export const rank = (e: Entry, format: Format): TemplateResult => html`<span class="rank">${place(e, format)}</span>`;
+
+/** The number of entries on the podium. */
+export const stepsOf = (top: Leaderboard): number =>
+  top.leaderboard.length >= 3 && !top.degraded && top.leaderboard.slice(0, 3).every((e) => e.rank !== undefined) ? 3 : 0;
 
 /** The tie-breakers that decide between an entry and an adjacent entry with the same score. */
 export function ties(board: Board, entry: Entry, beside: (Entry | undefined)[], format: Format): string {

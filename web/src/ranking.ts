@@ -49,7 +49,10 @@ export class Ranking {
     return this.connection === "live" ? "live" : "connecting";
   }
 
-  /** The number of entries that a list can show. */
+  /** The number of rows of a list: entries without a rank follow the others. */
+  get rows(): number { return this.total + (this.top?.unranked ?? 0); }
+
+  /** The number of entries with a rank that a list can show. */
   get total(): number { return this.top?.total ?? this.top?.leaderboard.length ?? 0; }
 
   close(): void {

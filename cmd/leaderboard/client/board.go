@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -80,10 +81,9 @@ func writeBoard(w io.Writer, b *pb.Board) {
 		row("half-life", b.GetHalfLife().AsDuration())
 	}
 	number("k", b.GetK())
+	number("drop worst", b.GetDropWorst())
 	row("order", b.GetOrder())
-	for _, tb := range b.GetTieBreakers() {
-		row("tie-breaker", fmt.Sprintf("%s %s", tb.GetName(), tb.GetOrder()))
-	}
+	writeRanks(b, row)
 	row("unit", b.GetUnit())
 	row("decimals", b.GetDecimals())
 	writeSeason(b.GetSeason(), row)
@@ -120,6 +120,26 @@ func writeBoard(w io.Writer, b *pb.Board) {
 	}
 	row("created", formatTime(b.GetCreatedAt()))
 	cli.WriteTable(w, t)
+}
+
+// writeRanks writes the rules that decide about equal scores, and about ranks.
+func writeRanks(b *pb.Board, row func(name string, value any)) {
+	for _, tb := range b.GetTieBreakers() {
+		text := fmt.Sprintf("%s %s", tb.GetName(), tb.GetOrder())
+		if tb.Combine != nil {
+			text += " " + tb.GetCombine().String()
+		}
+		row("tie-breaker", text)
+	}
+	if b.Ties != nil {
+		row("ties", b.GetTies())
+	}
+	if b.GetMinResults() != 0 {
+		row("min results", b.GetMinResults())
+	}
+	if len(b.GetStatuses()) > 0 {
+		row("statuses", strings.Trim(fmt.Sprint(b.GetStatuses()), "[]"))
+	}
 }
 
 func writeSeason(s *pb.Board_Schedule, row func(name string, value any)) {
@@ -160,7 +180,10 @@ type boardFlags struct {
 	file                                         string
 	title, order, policy, unit, season, timeZone string
 	tieBreakers, divisions, windows, attributes  []string
-	decimals, days, shards, k                    int32
+	decimals, days, shards, k, dropWorst         int32
+	ties                                         string
+	statuses                                     []string
+	minResults                                   int64
 	halfLife, grace, retention, every            time.Duration
 	dayStart, weekStart, yearStart, from         string
 	min, max, floor                              int64
@@ -176,7 +199,12 @@ func (f *boardFlags) addFixed(fs *pflag.FlagSet) {
 	cli.Enum(fs, "order", enumNames(pb.Board_Order_value)...)
 	fs.DurationVar(&f.halfLife, "half-life", 0, "on decay boards: `duration` after which points count half")
 	fs.Int32Var(&f.k, "k", 0, "on best-k boards: `number` of results that count, 1 to 100")
-	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; repeat the flag for more, the most important first")
+	fs.Int32Var(&f.dropWorst, "drop-worst", 0, "on best-k boards without --k: `number` of worst results that do not count, 1 to 100")
+	fs.StringArrayVar(&f.tieBreakers, "tie-breaker", nil, "tie-breaker, as `name` or name:lower-first; on boards that combine results, also name:max, name:min, name:last or name:lower-first:min; repeat the flag for more, the most important first")
+	fs.StringVar(&f.ties, "ties", "earliest-first", "`order` of users with equal scores: earliest-first, latest-first, user-id, or shared for user-id without ordinal ranks")
+	cli.Enum(fs, "ties", enumNames(pb.Board_TieRule_value)...)
+	fs.Int64Var(&f.minResults, "min-results", 0, "`number` of results from which a user has a rank")
+	fs.StringSliceVar(&f.statuses, "statuses", nil, "`list` of statuses that results may have: dnf, dns, dsq, cut and hors-concours, in the order in which entries without a rank are listed")
 	fs.StringVar(&f.season, "season", "none", "`schedule` of seasons: none, hourly, daily, weekly, monthly, quarterly, yearly, every with --every and --from, rolling with --days, or explicit with --window")
 	cli.Enum(fs, "season", enumNames(pb.Board_Schedule_Kind_value)...)
 	fs.Int32Var(&f.days, "days", 0, "with --season rolling: `number` of days in each season, 2 to 31; needs --source and --retention")
@@ -235,6 +263,8 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("matches", "matches", func() { b.Matches = &f.matches })
 	set("half-life", "half_life", func() { b.HalfLife = durationpb.New(f.halfLife) })
 	set("k", "k", func() { b.K = &f.k })
+	set("drop-worst", "drop_worst", func() { b.DropWorst = &f.dropWorst })
+	set("min-results", "min_results", func() { b.MinResults = &f.minResults })
 	set("division", "divisions", func() {
 		b.Divisions = slices.DeleteFunc(f.divisions, func(name string) bool { return name == "" }) // --division "" means none
 	})
@@ -247,15 +277,44 @@ func (f *boardFlags) board(app *cli.App, id string, fs *pflag.FlagSet) (*pb.Boar
 	set("order", "order", func() { b.Order, err = parseEnum[pb.Board_Order](err, "order", f.order, pb.Board_Order_value) })
 	set("tie-breaker", "tie_breakers", func() {
 		for _, tb := range f.tieBreakers {
-			name, order, _ := strings.Cut(tb, ":")
-			column := &pb.Board_TieBreaker{Name: name, Order: pb.Board_HIGHER_FIRST}
-			if order != "" {
-				column.Order, err = parseEnum[pb.Board_Order](err, "tie-breaker", order, pb.Board_Order_value)
-			}
+			column, terr := parseTieBreaker(tb)
+			err = cmp.Or(err, terr)
 			b.TieBreakers = append(b.TieBreakers, column)
 		}
 	})
+	set("ties", "ties", func() {
+		var ties pb.Board_TieRule
+		ties, err = parseEnum[pb.Board_TieRule](err, "ties", f.ties, pb.Board_TieRule_value)
+		b.Ties = &ties
+	})
+	set("statuses", "statuses", func() {
+		for _, text := range f.statuses {
+			var status pb.Result_Finish
+			status, err = parseEnum[pb.Result_Finish](err, "statuses", text, pb.Result_Finish_value)
+			b.Statuses = append(b.Statuses, status)
+		}
+	})
 	return b, paths, errors.Join(err, f.setSeason(b.Season, set))
+}
+
+// parseTieBreaker parses a name, followed by an order, a combination or both.
+func parseTieBreaker(text string) (*pb.Board_TieBreaker, error) {
+	name, rest, more := strings.Cut(text, ":")
+	tb := &pb.Board_TieBreaker{Name: name, Order: pb.Board_HIGHER_FIRST}
+	for more {
+		var word string
+		word, rest, more = strings.Cut(rest, ":")
+		if combine, err := parseEnum[pb.Board_TieBreaker_Combination](nil, "tie-breaker", word, pb.Board_TieBreaker_Combination_value); err == nil {
+			tb.Combine = &combine
+			continue
+		}
+		order, err := parseEnum[pb.Board_Order](nil, "tie-breaker", word, pb.Board_Order_value)
+		if err != nil {
+			return nil, cli.Usagef("--tie-breaker %q: %q is not one of higher-first, lower-first, sum, max, min, last", text, word)
+		}
+		tb.Order = order
+	}
+	return tb, nil
 }
 
 func (f *boardFlags) setSeason(season *pb.Board_Schedule, set func(flag, path string, assign func())) (err error) {

@@ -14,7 +14,8 @@ import (
 func correctCommand(app *cli.App) *cobra.Command {
 	var req pb.CorrectResultRequest
 	var score, points, revision int64
-	var at, meta string
+	var at, meta, status string
+	var reset bool
 	cmd := &cobra.Command{
 		Use: "correct USER MATCH", Short: "Change fields of a stored result", Args: cli.Exactly("USER", "MATCH"),
 		Long: `Change fields of a stored result. The other fields do not change, for example the time
@@ -35,6 +36,8 @@ command needs a key with the admin scope, and a reason.`,
 	f.Int64SliceVar(&req.TieBreakers, "tie-breakers", nil, "new `values` of all tie-breakers in the board's order, such as 1,0")
 	f.StringToStringVar(&req.Attributes, "attribute", nil, "attribute to set, as `name=value`; name= removes it")
 	f.StringVar(&meta, "metadata", "", "JSON `object` that replaces the stored metadata; {} removes it")
+	f.BoolVar(&reset, "reset", false, "whether the result sets the user's score, on sum boards")
+	f.StringVar(&status, "status", "", "new `status`: ranked, dnf, dns, dsq, cut or hors-concours")
 	addReasonFlag(f, &req.Reason)
 	addDryRun(f, &req.DryRun)
 	addLinkedFlag(f, &req.IncludeLinked)
@@ -48,6 +51,16 @@ command needs a key with the admin scope, and a reason.`,
 			}
 		}
 		var err error
+		if f.Changed("reset") {
+			req.Reset_ = &reset
+		}
+		if status != "" {
+			finish, err := parseEnum[pb.Result_Finish](nil, "status", status, pb.Result_Finish_value)
+			if err != nil {
+				return err
+			}
+			req.Status = &finish
+		}
 		if req.AchievedAt, req.Metadata, err = parseTimeAndMetadata(at, meta); err != nil {
 			return err
 		}

@@ -198,6 +198,10 @@ func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board
 		header = append(header, "tie_breakers."+tb.GetName())
 	}
 	header = append(header, "achieved_at", "match_id", "divisions")
+	hasStatus := b.GetMinResults() > 0 || len(b.GetStatuses()) > 0
+	if hasStatus {
+		header = append(header, "status")
+	}
 	if _, ok := t.(csvTable); ok {
 		if err := t.row(func() []string { return header }, nil); err != nil {
 			return 0, nil, err
@@ -213,7 +217,14 @@ func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board
 			return n, nil, errors.New("ranks are unavailable now; try again once the server has filled its index")
 		}
 		for _, e := range d.GetLeaderboard() {
-			if err := t.row(func() []string { return entryFields(e, len(b.GetTieBreakers())) }, func() ([]byte, error) { return restjson.Append(nil, e) }); err != nil {
+			fields := func() []string {
+				if fields := entryFields(e, len(b.GetTieBreakers())); !hasStatus {
+					return fields
+				} else {
+					return append(fields, max(e.GetStatus(), pb.Result_RANKED).String())
+				}
+			}
+			if err := t.row(fields, func() ([]byte, error) { return restjson.Append(nil, e) }); err != nil {
 				return n, nil, err
 			}
 			n++
@@ -230,7 +241,11 @@ func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board
 }
 
 func entryFields(e *pb.Entry, ties int) []string {
-	fields := []string{strconv.FormatInt(e.GetRank(), 10), e.GetUserId(), strconv.FormatInt(e.GetScore(), 10)}
+	rank := ""
+	if e.Rank != nil {
+		rank = strconv.FormatInt(e.GetRank(), 10)
+	}
+	fields := []string{rank, e.GetUserId(), strconv.FormatInt(e.GetScore(), 10)}
 	for i := range ties {
 		v := int64(0)
 		if i < len(e.GetTieBreakers()) {
@@ -266,6 +281,12 @@ func ExportHeader(b *pb.Board) []string {
 	header := slices.Clone(resultHeader)
 	if TakesPoints(b) {
 		header[2] = "points"
+	}
+	if b.GetPolicy() == pb.Board_SUM {
+		header = append(header, "reset")
+	}
+	if len(b.GetStatuses()) > 0 {
+		header = append(header, "status")
 	}
 	return header
 }
@@ -309,7 +330,7 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 			}
 			continue
 		}
-		if err := t.row(func() []string { return resultFields(res) }, func() ([]byte, error) { return resultObject(res, b.GetSource().GetBoardId()) }); err != nil {
+		if err := t.row(func() []string { return resultFields(res, b) }, func() ([]byte, error) { return resultObject(res, b.GetSource().GetBoardId()) }); err != nil {
 			return n, nil, err
 		}
 		if id := res.GetSeason(); id != "" && !slices.Contains(seasons, id) {
@@ -321,7 +342,7 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 	}
 }
 
-func resultFields(res *pb.ExportResultsResponse) []string {
+func resultFields(res *pb.ExportResultsResponse, b *pb.Board) []string {
 	r := res.GetResult()
 	score, metadata, achieved := "", "", formatInstant(r.GetAchievedAt())
 	for _, v := range []*int64{r.Score, r.Points} {
@@ -334,10 +355,17 @@ func resultFields(res *pb.ExportResultsResponse) []string {
 			metadata = string(b)
 		}
 	}
-	return []string{
+	fields := []string{
 		r.GetUserId(), r.GetMatchId(), score, jsonText(r.GetTieBreakers()), strconv.FormatInt(r.GetRevision(), 10),
 		achieved, jsonText(r.GetAttributes()), metadata, res.GetSeason(), strconv.FormatBool(res.GetRetracted()),
 	}
+	if b.GetPolicy() == pb.Board_SUM {
+		fields = append(fields, strconv.FormatBool(r.GetReset_()))
+	}
+	if len(b.GetStatuses()) > 0 {
+		fields = append(fields, max(r.GetStatus(), pb.Result_RANKED).String())
+	}
+	return fields
 }
 
 func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) {

@@ -43,7 +43,7 @@ func (t *EntryTable) table(entries []*pb.Entry) *cli.Table {
 	w := cli.NewTable(append(header, "achieved (UTC)"), append([]string{"rank", t.Unit.Header(), "exact"}, t.TieBreakers...)...)
 	w.Bold = t.Colors
 	for n, e := range entries {
-		row := cli.Row{cli.Styled(t.paint(t.symbol(e))), formatRank(e.Rank), e.GetUserId(), t.Unit.Format(e.GetScore())}
+		row := cli.Row{cli.Styled(t.paint(t.symbol(e))), formatPlace(e), e.GetUserId(), t.Unit.Format(e.GetScore())}
 		if exact != nil {
 			row = append(row, exact[n])
 		}
@@ -57,6 +57,14 @@ func (t *EntryTable) table(entries []*pb.Entry) *cli.Table {
 		w.AppendRow(append(row, formatTime(e.GetAchievedAt())))
 	}
 	return w
+}
+
+// formatPlace returns the rank of e, or the reason why e has none.
+func formatPlace(e *pb.Entry) string {
+	if e.Status != nil {
+		return e.GetStatus().String()
+	}
+	return formatRank(e.Rank)
 }
 
 // exactScores returns the exact scores of entries on a DECAY or AVERAGE board, with as many digits as tell apart

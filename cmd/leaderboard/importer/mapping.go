@@ -28,6 +28,7 @@ import (
 // the API. The exported fields are part of importer.identity.
 type mapping struct {
 	User, Score, Match, Revision, AchievedAt string
+	Status                                   string // column; empty if results on the board have no status
 	RevisionFrom                             string // column of the time of the last change
 	ScoreFormat, TimeFormat, TimeZone        string
 	MatchPrefix                              string
@@ -37,6 +38,7 @@ type mapping struct {
 	Trim, DecimalComma                       bool
 	System                                   string // whose export the input is, or ""
 
+	takesReset  bool     // whether results on the board may set the score
 	usesPoints  bool     // whether results on the board have points, not a score
 	unit        cli.Unit // of the scores in the input
 	boardUnit   cli.Unit
@@ -59,6 +61,7 @@ func (m *mapping) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.Revision, "revision", "revision", "`column` of the revision")
 	f.StringVar(&m.RevisionFrom, "revision-from", "", "`column` of the time of the last change, which becomes the revision in Unix milliseconds: a row that changed later replaces the earlier one; an empty cell is revision 0")
 	f.StringVar(&m.AchievedAt, "achieved-at", "achieved_at", "`column` of the time of the event; if the column is absent, the server uses the time of receipt")
+	f.StringVar(&m.Status, "status", "", "`column` of the status, with words such as DNF, retired, DQ or cut (default status on boards with statuses); on these boards, such a word may also stand in the column of the score")
 	f.StringVar(&m.TimeFormat, "time-format", "rfc3339", "`format` of times: rfc3339 (or a date without a time), unix, unix_ms, or a Go layout such as 2006-01-02 15:04:05")
 	f.StringVar(&m.TimeZone, "time-zone", "UTC", "IANA time `zone` of times without a zone")
 	f.StringToStringVar(&m.Attributes, "attribute", nil, "`name=column` of an attribute; the user's latest attribute places the user, with all results, in a division")
@@ -88,7 +91,10 @@ func (m *mapping) addFormatFlags(f *pflag.FlagSet, format, delimiter *string) {
 // bind completes m with the rules of a board. It returns an error for an unknown column or
 // tie-breaker. The header is nil for JSON.
 func (m *mapping) bind(flags *pflag.FlagSet, b *pb.Board, header []string) error {
-	m.usesPoints = client.TakesPoints(b)
+	m.usesPoints, m.takesReset = client.TakesPoints(b), b.GetPolicy() == pb.Board_SUM
+	if m.Status == "" && len(b.GetStatuses()) > 0 {
+		m.Status = "status"
+	}
 	m.boardUnit = client.UnitOf(b)
 	switch m.ScoreFormat {
 	case "integer":
@@ -175,6 +181,9 @@ func (m *mapping) bindHeader(flags *pflag.FlagSet, header []string) error {
 	}
 	if m.RevisionFrom != "" {
 		required[m.RevisionFrom] = true
+	}
+	if flags.Changed("status") {
+		required[m.Status] = true
 	}
 	for _, columns := range []map[string]string{m.Attributes, m.TieBreakers, m.Metadata} {
 		for _, column := range columns {
@@ -357,7 +366,7 @@ func (m *mapping) item(r records.Record, matchPrefix string) (item, error) {
 		errs = append(errs, fmt.Errorf("retracted: %.40q is not true or false", retracted))
 	}
 	faults := []error{
-		m.setScore(it.result, field("score", m.Score)), m.setAchievedAt(it.result, field("achieved_at", m.AchievedAt)),
+		m.setStatus(it.result, field), m.setReset(it.result, field), m.setScore(it.result, field("score", m.Score)), m.setAchievedAt(it.result, field("achieved_at", m.AchievedAt)),
 		m.setTieBreakers(r, it.result, field, integer), m.setAttributes(r, it.result, field), m.setMetadata(r, it.result, field),
 	}
 	return it, errors.Join(append(errs, faults...)...)
@@ -388,7 +397,63 @@ func (m *mapping) trim(r *records.Record, count *int64) {
 	}
 }
 
+// finishes are the words for a status, in capital letters and digits.
+var finishes = map[string]pb.Result_Finish{
+	"": pb.Result_RANKED, "RANKED": pb.Result_RANKED, "OK": pb.Result_RANKED, "FINISHED": pb.Result_RANKED, "CLASSIFIED": pb.Result_RANKED,
+	"DNF": pb.Result_DNF, "DIDNOTFINISH": pb.Result_DNF, "RET": pb.Result_DNF, "RETIRED": pb.Result_DNF, "ABANDONED": pb.Result_DNF,
+	"DNS": pb.Result_DNS, "DIDNOTSTART": pb.Result_DNS,
+	"DSQ": pb.Result_DSQ, "DQ": pb.Result_DSQ, "DISQUALIFIED": pb.Result_DSQ,
+	"CUT": pb.Result_CUT, "MC": pb.Result_CUT, "MISSEDCUT": pb.Result_CUT,
+	"HC": pb.Result_HORS_CONCOURS, "HORSCONCOURS": pb.Result_HORS_CONCOURS,
+}
+
+func parseFinish(text string) (pb.Result_Finish, bool) {
+	f, ok := finishes[strings.ToUpper(strings.Map(func(r rune) rune {
+		if strings.ContainsRune(" -_.", r) {
+			return -1
+		}
+		return r
+	}, text))]
+	return f, ok
+}
+
+// setStatus reads the status from its column or, if the column of the score has a word, from there.
+func (m *mapping) setStatus(result *pb.Result, field func(name, column string) string) error {
+	if m.Status == "" {
+		return nil
+	}
+	text := field("", m.Status)
+	f, ok := parseFinish(text)
+	if !ok {
+		return fmt.Errorf("%s: %.40q is not a status; the statuses are RANKED, DNF, DNS, DSQ, CUT and HORS_CONCOURS", m.Status, text)
+	}
+	if f == pb.Result_RANKED {
+		f, _ = parseFinish(field("score", m.Score))
+	}
+	if f > pb.Result_RANKED {
+		result.Status = &f
+	}
+	return nil
+}
+
+func (m *mapping) setReset(result *pb.Result, field func(name, column string) string) error {
+	if !m.takesReset {
+		return nil
+	}
+	switch reset := field("", "reset"); reset {
+	case "", "false":
+	case "true":
+		result.Reset_ = new(true)
+	default:
+		return fmt.Errorf("reset: %.40q is not true or false", reset)
+	}
+	return nil
+}
+
 func (m *mapping) setScore(result *pb.Result, text string) error {
+	if f, ok := parseFinish(text); result.Status != nil && ok && f != pb.Result_RANKED || text == "" && result.Status != nil {
+		return nil // no score
+	}
 	if text == "" {
 		return fmt.Errorf("%s: is empty", m.Score)
 	}

@@ -108,8 +108,9 @@ export type BatchSubmitScoresResponse = {
   outcomes: (Outcome)[];
 };
 
-/** A ranking with its rules. Order, policy, half_life, k, tie_breakers, floor, source, matches, and the
- * schedule, days and time zone of the season cannot be changed. */
+/** A ranking with its rules. Order, policy, half_life, k, drop_worst, tie_breakers, ties, min_results,
+ * statuses, floor, source, matches, and the schedule, days and time zone of the season cannot be
+ * changed. */
 export type Board = {
   /** The attributes that submitted results may have, at most 64; ["*"] means all. Results may also have
    * the attributes of the board's divisions, and the attributes in divisions and source.match of the
@@ -128,6 +129,9 @@ export type Board = {
    * names, with the entry that follows from all results. To rank only the results with one value, link a
    * board with match: see Source. */
   divisions: (string)[];
+  /** On BEST_K boards without k: the number of worst results that do not count. At least one result
+   * counts. A user may have 10,000 results in a season. */
+  drop_worst?: number;
   /** In the answer to a dry run: what would change. */
   effect?: BoardEffect;
   /** Set by the server while results of the source may be missing on a linked board. The source received
@@ -143,7 +147,8 @@ export type Board = {
   floor?: number;
   /** Required on DECAY boards. Not allowed on other boards. */
   half_life?: string;
-  /** The number of results that count. Required on BEST_K boards. Not allowed on other boards. */
+  /** The number of results that count. Required on BEST_K boards without drop_worst. Not allowed on other
+   * boards. */
   k?: number;
   /** Set by the server: the boards that are linked to this board, at most 16. */
   linked_boards?: (string)[];
@@ -152,6 +157,9 @@ export type Board = {
   matches?: boolean;
   /** The greatest score of an entry. */
   max_score?: number;
+  /** The number of results from which an entry has a rank. Entries with fewer results follow the ranked
+   * ones, with the status TOO_FEW_RESULTS. */
+  min_results?: number;
   /** The least and the greatest score (or points) that one result may have, within ±2^53. */
   min_score?: number;
   order: BoardOrder;
@@ -172,8 +180,13 @@ export type Board = {
   /** If set, the board is linked: the results of the source also count on this board. A linked board
    * accepts no results of its own, and cannot have min_score, max_score or floor. */
   source?: BoardSource;
+  /** The status values that results may have, besides RANKED. Entries with these values have no rank.
+   * They follow those with too few results, in this order. A linked board counts only results with its
+   * own values. */
+  statuses?: (ResultFinish)[];
   /** At most 24, in the order in which they are compared. */
   tie_breakers: (BoardTieBreaker)[];
+  ties?: BoardTieRule;
   /** For display, at most 256 bytes. */
   title: string;
   /** For display, at most 32 bytes: "s", "points". */
@@ -225,7 +238,8 @@ export type BoardOrder = "HIGHER_FIRST" | "LOWER_FIRST";
  * - `COUNT`: The number of results.
  * - `FIRST`: The result with the earliest achieved_at.
  * - `AVERAGE`: The mean of the results' points. Ranks follow the exact mean.
- * - `BEST_K`: The sum of the points of the k best results. Of equal results, the earliest is the best. */
+ * - `BEST_K`: The sum of the points of the k best results, or of all but the drop_worst worst ones. Of
+ * equal results, the earliest is the best. */
 export type BoardPolicy = "BEST" | "SUM" | "LATEST" | "DECAY" | "COUNT" | "FIRST" | "AVERAGE" | "BEST_K";
 
 /** How time is divided into seasons. */
@@ -301,10 +315,29 @@ export type BoardSource = {
 
 /** An integer that each result has. It ranks users with equal scores. */
 export type BoardTieBreaker = {
+  /** Not allowed on BEST, LATEST and FIRST boards, where the tie-breakers are those of the result that
+   * decides the entry. Only tie-breakers with SUM affect achieved_at of an entry. */
+  combine?: BoardTieBreakerCombination;
   /** A lower-case letter, then letters, digits or underscores; at most 64 bytes. */
   name: string;
   order: BoardOrder;
 };
+
+/** How the values of a user's results become one value. The results are those from which the score
+ * follows.
+ * - `SUM`: The sum of the values.
+ * - `MAX`: The greatest value.
+ * - `MIN`: The least value.
+ * - `LAST`: The value of the latest result. */
+export type BoardTieBreakerCombination = "SUM" | "MAX" | "MIN" | "LAST";
+
+/** The order of users with equal scores and tie-breakers. It decides the order in lists and ordinal
+ * ranks, not the other ranks.
+ * - `EARLIEST_FIRST`: The user who reached the score first is first.
+ * - `LATEST_FIRST`: The user who reached the score last is first.
+ * - `USER_ID`: The smaller user id is first. Entries have no achieved_at.
+ * - `SHARED`: As USER_ID, but there are no ordinal ranks: equal users share their ranks. */
+export type BoardTieRule = "EARLIEST_FIRST" | "LATEST_FIRST" | "USER_ID" | "SHARED";
 
 /** Request of CorrectResult. Absent fields of the result stay as they are. */
 export type CorrectResultRequest = {
@@ -323,12 +356,16 @@ export type CorrectResultRequest = {
   points?: number | bigint;
   /** As in RetractResultRequest. */
   reason?: string;
+  /** As in Result. */
+  reset?: boolean;
   /** If given, the revision that must count now. If another revision counts, the call fails with
    * FAILED_PRECONDITION, and the details have the Result that counts. */
   revision?: number | bigint;
   score?: number | bigint;
   /** If absent, the season in which the match has a result. */
   season?: string;
+  /** Default: "RANKED". */
+  status?: ResultFinish;
   /** If not empty, these values replace all tie-breakers. */
   tie_breakers?: (number | bigint)[];
 };
@@ -368,7 +405,7 @@ export type CorrectResultResponse = {
 
 /** One user's standing in one board, season and division. */
 export type Entry = {
-  /** When the user reached the score. */
+  /** When the user reached the score. Absent on boards whose ties are USER_ID or SHARED. */
   achieved_at?: string;
   /** With include_metadata: the user's divisions, each as "attribute:value". A crossed division has the
    * form "gender+age:F+30-34"; in its values, a backslash precedes each "+" and each backslash. */
@@ -384,13 +421,15 @@ export type Entry = {
   /** With include_profile: the profile of the user, without user_id, revision and updated_at. Absent if
    * the user has none. */
   profile?: Profile;
-  /** At least 1. Absent while ranks are unavailable. */
+  /** At least 1. Absent while ranks are unavailable, and if the entry has a status. */
   rank?: number;
   score: number;
   /** On DECAY boards: the score before it is rounded to an integer, as a decimal number of up to 51
    * digits, such as 99.5 or, for tiny scores, 3.2e-41. On AVERAGE boards: the mean, with up to 20
    * decimal places. Ranks follow this value. */
   score_exact?: string;
+  /** Why the entry has no rank. Absent if it has one. */
+  status?: ResultFinish;
   /** Values in the order of the board's tie_breakers. */
   tie_breakers?: (number)[];
   /** The id of a user. */
@@ -552,6 +591,8 @@ export type GetStatsStats = {
   /** When the season ends: its next reset. Absent if the season has no end. */
   season_end?: string;
   total: number;
+  /** As in Leaderboard. The statistics are those of ranked entries. */
+  unranked?: number;
   worst_score?: number;
 };
 
@@ -610,7 +651,7 @@ export type GetUserScoreUserScore = {
   percentile?: number;
   /** As in Entry. */
   profile?: Profile;
-  /** At least 1. Absent while ranks are unavailable. */
+  /** At least 1. Absent while ranks are unavailable, and if the entry has a status. */
   rank?: number;
   /** Absent in an answer with to_rank if the user has no entry. The rank, achieved_at, percentile and
    * neighbors are then absent too. */
@@ -627,12 +668,16 @@ export type GetUserScoreUserScore = {
   season: string;
   /** When the season ends: its next reset. Absent if the season has no end. */
   season_end?: string;
+  /** As in Entry. */
+  status?: ResultFinish;
   /** In the order of the board's tie_breakers. */
   tie_breakers?: (number)[];
   /** If the request has to_rank: how far the user is from that rank. Absent while ranks are unavailable. */
   to_rank?: GetUserScoreToRank;
-  /** The number of entries in the board's season and division. */
+  /** The number of ranked entries in the board's season and division. */
   total?: number;
+  /** As in Leaderboard. */
+  unranked?: number;
   /** The id of a user. */
   user_id: string;
 };
@@ -673,8 +718,11 @@ export type Leaderboard = {
   season: string;
   /** When the season ends: its next reset. Absent if the season has no end. */
   season_end?: string;
-  /** The number of entries in the board's season and division. */
+  /** The number of ranked entries in the board's season and division. */
   total?: number;
+  /** On boards with min_results or statuses: the number of entries without a rank, which follow the
+   * others. */
+  unranked?: number;
 };
 
 /** Response of ListBoards. */
@@ -762,7 +810,7 @@ export type ListUserScoresBoardScore = {
   degraded: boolean;
   /** True if the board is linked and filling: see Board. */
   filling?: boolean;
-  /** At least 1. Absent while ranks are unavailable. */
+  /** At least 1. Absent while ranks are unavailable, and if the entry has a status. */
   rank?: number;
   score: number;
   /** As in Entry. */
@@ -773,6 +821,10 @@ export type ListUserScoresBoardScore = {
   /** The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
    * current season. */
   season: string;
+  /** When the season ends: its next reset. Absent if the season has no end. */
+  season_end?: string;
+  /** As in Entry. */
+  status?: ResultFinish;
   total?: number;
 };
 
@@ -871,7 +923,8 @@ export type Outcome = {
    * - DELETED: the board or season was deleted after the result was received.
    * - INVALID: see the field detail.
    * For other statuses, USER_BANNED: the user is banned and has no rank. The result is kept and counts
-   * once the ban is lifted. */
+   * once the ban is lifted. Or the status of the user's entry, if it has no rank, such as DNF or
+   * TOO_FEW_RESULTS. */
   reason: string;
   revision: number;
   /** True if the season is over and the rank is final, until a correction or retraction. */
@@ -977,9 +1030,14 @@ export type Result = {
    * allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
    * double cannot hold exactly is rejected. */
   metadata?: Record<string, unknown>;
-  /** On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
-   * not require them. */
+  /** On other boards; within ±2^53, divided by k, or with drop_worst by 10,000, on BEST_K boards. COUNT
+   * boards ignore points, and do not require them. */
   points?: number;
+  /** On SUM boards: sets the user's score to points, also to 0. In the order of achieved_at and match_id,
+   * earlier results of the user add no points and no tie-breakers, whenever they arrive. They still
+   * count as results, and for divisions. Without effect on linked boards with another policy, which
+   * count the points. */
+  reset?: boolean;
   /** Of the results with the same match_id, the result with the highest revision counts. */
   revision: number;
   /** On BEST, LATEST and FIRST boards only; within ±2^53. */
@@ -987,11 +1045,24 @@ export type Result = {
   /** In submits: the season to which the result must belong. If achieved_at is given, it must be in this
    * season. Otherwise the result gets the achieved_at of the match's stored result in this season. */
   season?: string;
+  /** RANKED, or one of the statuses of the board. With another status than RANKED, score and points are
+   * not required. */
+  status?: ResultFinish;
   /** Values in the order of the board's tie_breakers; missing values are 0. */
   tie_breakers?: (number)[];
   /** 1 to 128 bytes of printable UTF-8. */
   user_id: string;
 };
+
+/** How a user finished a match. Only RANKED gives a rank.
+ * - `RANKED`: The result or entry has a rank.
+ * - `DNF`: The user did not finish.
+ * - `DNS`: The user did not start.
+ * - `DSQ`: The user was disqualified.
+ * - `CUT`: The user did not pass the cut.
+ * - `HORS_CONCOURS`: The user takes part outside the competition.
+ * - `TOO_FEW_RESULTS`: Of entries only: the user has fewer results than min_results of the board. */
+export type ResultFinish = "RANKED" | "DNF" | "DNS" | "DSQ" | "CUT" | "HORS_CONCOURS" | "TOO_FEW_RESULTS";
 
 /** What a game server reports about one user in one match. */
 export type ResultInput = {
@@ -1010,9 +1081,14 @@ export type ResultInput = {
    * allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
    * double cannot hold exactly is rejected. */
   metadata?: Record<string, unknown>;
-  /** On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
-   * not require them. */
+  /** On other boards; within ±2^53, divided by k, or with drop_worst by 10,000, on BEST_K boards. COUNT
+   * boards ignore points, and do not require them. */
   points?: number | bigint;
+  /** On SUM boards: sets the user's score to points, also to 0. In the order of achieved_at and match_id,
+   * earlier results of the user add no points and no tie-breakers, whenever they arrive. They still
+   * count as results, and for divisions. Without effect on linked boards with another policy, which
+   * count the points. */
+  reset?: boolean;
   /** Of the results with the same match_id, the result with the highest revision counts. Default: 0. */
   revision?: number | bigint;
   /** On BEST, LATEST and FIRST boards only; within ±2^53. */
@@ -1020,6 +1096,9 @@ export type ResultInput = {
   /** In submits: the season to which the result must belong. If achieved_at is given, it must be in this
    * season. Otherwise the result gets the achieved_at of the match's stored result in this season. */
   season?: string;
+  /** RANKED, or one of the statuses of the board. With another status than RANKED, score and points are
+   * not required. Default: "RANKED". */
+  status?: ResultFinish;
   /** Values in the order of the board's tie_breakers; missing values are 0. */
   tie_breakers?: (number | bigint)[];
   /** 1 to 128 bytes of printable UTF-8. */

@@ -13,11 +13,17 @@ BoardScheduleKind = Literal["NONE", "DAILY", "WEEKLY", "MONTHLY", "EXPLICIT", "Y
 
 BoardScheduleWeekday = Literal["MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY", "SUNDAY"]
 
+BoardTieBreakerCombination = Literal["SUM", "MAX", "MIN", "LAST"]
+
+BoardTieRule = Literal["EARLIEST_FIRST", "LATEST_FIRST", "USER_ID", "SHARED"]
+
 ErrorReason = Literal["INVALID_ARGUMENT", "METHOD_UNAVAILABLE", "UNAUTHENTICATED", "SCOPE_REQUIRED", "BOARD_DENIED", "CROSS_ORIGIN", "BOARD_NOT_FOUND", "SEASON_NOT_FOUND", "ENTRY_NOT_FOUND", "RESULT_NOT_FOUND", "MATCH_NOT_FOUND", "API_KEY_NOT_FOUND", "NO_SUCH_ROUTE", "EMPTY_ID", "METHOD_NOT_ALLOWED", "MESSAGE_TIMEOUT", "BOARD_EXISTS", "FLOOR", "OUT_OF_RANGE", "SEASON_CLOSED", "SEASON_ENDED", "SEASON_LIMIT", "USER_ERASED", "DELETED", "REVISION_CHANGED", "NOT_SEALED", "MATCHES_FILLING", "LAST_ADMIN_KEY", "BODY_TOO_LARGE", "HOST_DENIED", "RATE_LIMITED", "TOO_MANY_WATCHERS", "TOO_MANY_MESSAGES", "INTERNAL", "FORMAT", "UNSUPPORTED", "UNAVAILABLE", "RANK_UNAVAILABLE", "SERVER_STOPPING", "STREAM_EXPIRED", "TIMEOUT", "CANCELED", "INVALID", "PROFILE_NOT_FOUND"]
 
 GetResultStatus = Literal["APPLIED", "SUPERSEDED", "RETRACTED", "REJECTED", "VOIDED"]
 
 OutcomeStatus = Literal["APPLIED", "DUPLICATE", "SUPERSEDED", "CONFLICT", "REJECTED", "ACCEPTED", "FAILED"]
+
+ResultFinish = Literal["RANKED", "DNF", "DNS", "DSQ", "CUT", "HORS_CONCOURS", "TOO_FEW_RESULTS"]
 
 
 class Act(TypedDict):
@@ -135,8 +141,9 @@ class BatchSubmitScoresResponse(TypedDict):
 
 
 class Board(TypedDict):
-    """A ranking with its rules. Order, policy, half_life, k, tie_breakers, floor, source, matches, and the
-    schedule, days and time zone of the season cannot be changed."""
+    """A ranking with its rules. Order, policy, half_life, k, drop_worst, tie_breakers, ties, min_results,
+    statuses, floor, source, matches, and the schedule, days and time zone of the season cannot be
+    changed."""
 
     # The attributes that submitted results may have, at most 64; ["*"] means all. Results may also have
     # the attributes of the board's divisions, and the attributes in divisions and source.match of the
@@ -155,6 +162,9 @@ class Board(TypedDict):
     # names, with the entry that follows from all results. To rank only the results with one value, link a
     # board with match: see Source.
     divisions: list[str]
+    # On BEST_K boards without k: the number of worst results that do not count. At least one result
+    # counts. A user may have 10,000 results in a season.
+    drop_worst: NotRequired[int]
     # In the answer to a dry run: what would change.
     effect: NotRequired[BoardEffect]
     # Set by the server while results of the source may be missing on a linked board. The source received
@@ -170,7 +180,8 @@ class Board(TypedDict):
     floor: NotRequired[int]
     # Required on DECAY boards. Not allowed on other boards.
     half_life: NotRequired[str]
-    # The number of results that count. Required on BEST_K boards. Not allowed on other boards.
+    # The number of results that count. Required on BEST_K boards without drop_worst. Not allowed on other
+    # boards.
     k: NotRequired[int]
     # Set by the server: the boards that are linked to this board, at most 16.
     linked_boards: NotRequired[list[str]]
@@ -179,6 +190,9 @@ class Board(TypedDict):
     matches: NotRequired[bool]
     # The greatest score of an entry.
     max_score: NotRequired[int]
+    # The number of results from which an entry has a rank. Entries with fewer results follow the ranked
+    # ones, with the status TOO_FEW_RESULTS.
+    min_results: NotRequired[int]
     # The least and the greatest score (or points) that one result may have, within ±2^53.
     min_score: NotRequired[int]
     order: BoardOrder
@@ -199,8 +213,13 @@ class Board(TypedDict):
     # If set, the board is linked: the results of the source also count on this board. A linked board
     # accepts no results of its own, and cannot have min_score, max_score or floor.
     source: NotRequired[BoardSource]
+    # The status values that results may have, besides RANKED. Entries with these values have no rank.
+    # They follow those with too few results, in this order. A linked board counts only results with its
+    # own values.
+    statuses: NotRequired[list[ResultFinish]]
     # At most 24, in the order in which they are compared.
     tie_breakers: list[BoardTieBreaker]
+    ties: NotRequired[BoardTieRule]
     # For display, at most 256 bytes.
     title: str
     # For display, at most 32 bytes: "s", "points".
@@ -288,6 +307,9 @@ class BoardSource(TypedDict):
 class BoardTieBreaker(TypedDict):
     """An integer that each result has. It ranks users with equal scores."""
 
+    # Not allowed on BEST, LATEST and FIRST boards, where the tie-breakers are those of the result that
+    # decides the entry. Only tie-breakers with SUM affect achieved_at of an entry.
+    combine: NotRequired[BoardTieBreakerCombination]
     # A lower-case letter, then letters, digits or underscores; at most 64 bytes.
     name: str
     order: BoardOrder
@@ -311,12 +333,16 @@ class CorrectResultRequest(TypedDict):
     points: NotRequired[int]
     # As in RetractResultRequest.
     reason: NotRequired[str]
+    # As in Result.
+    reset: NotRequired[bool]
     # If given, the revision that must count now. If another revision counts, the call fails with
     # FAILED_PRECONDITION, and the details have the Result that counts.
     revision: NotRequired[int]
     score: NotRequired[int]
     # If absent, the season in which the match has a result.
     season: NotRequired[str]
+    # Default: "RANKED".
+    status: NotRequired[ResultFinish]
     # If not empty, these values replace all tie-breakers.
     tie_breakers: NotRequired[list[int]]
 
@@ -358,7 +384,7 @@ class CorrectResultResponse(TypedDict):
 class Entry(TypedDict):
     """One user's standing in one board, season and division."""
 
-    # When the user reached the score.
+    # When the user reached the score. Absent on boards whose ties are USER_ID or SHARED.
     achieved_at: NotRequired[str]
     # With include_metadata: the user's divisions, each as "attribute:value". A crossed division has the
     # form "gender+age:F+30-34"; in its values, a backslash precedes each "+" and each backslash.
@@ -374,13 +400,15 @@ class Entry(TypedDict):
     # With include_profile: the profile of the user, without user_id, revision and updated_at. Absent if
     # the user has none.
     profile: NotRequired[Profile]
-    # At least 1. Absent while ranks are unavailable.
+    # At least 1. Absent while ranks are unavailable, and if the entry has a status.
     rank: NotRequired[int]
     score: int
     # On DECAY boards: the score before it is rounded to an integer, as a decimal number of up to 51
     # digits, such as 99.5 or, for tiny scores, 3.2e-41. On AVERAGE boards: the mean, with up to 20
     # decimal places. Ranks follow this value.
     score_exact: NotRequired[str]
+    # Why the entry has no rank. Absent if it has one.
+    status: NotRequired[ResultFinish]
     # Values in the order of the board's tie_breakers.
     tie_breakers: NotRequired[list[int]]
     # The id of a user.
@@ -481,6 +509,8 @@ class GetStatsStats(TypedDict):
     # When the season ends: its next reset. Absent if the season has no end.
     season_end: NotRequired[str]
     total: int
+    # As in Leaderboard. The statistics are those of ranked entries.
+    unranked: NotRequired[int]
     worst_score: NotRequired[int]
 
 
@@ -542,7 +572,7 @@ class GetUserScoreUserScore(TypedDict):
     percentile: NotRequired[float]
     # As in Entry.
     profile: NotRequired[Profile]
-    # At least 1. Absent while ranks are unavailable.
+    # At least 1. Absent while ranks are unavailable, and if the entry has a status.
     rank: NotRequired[int]
     # Absent in an answer with to_rank if the user has no entry. The rank, achieved_at, percentile and
     # neighbors are then absent too.
@@ -559,12 +589,16 @@ class GetUserScoreUserScore(TypedDict):
     season: str
     # When the season ends: its next reset. Absent if the season has no end.
     season_end: NotRequired[str]
+    # As in Entry.
+    status: NotRequired[ResultFinish]
     # In the order of the board's tie_breakers.
     tie_breakers: NotRequired[list[int]]
     # If the request has to_rank: how far the user is from that rank. Absent while ranks are unavailable.
     to_rank: NotRequired[GetUserScoreToRank]
-    # The number of entries in the board's season and division.
+    # The number of ranked entries in the board's season and division.
     total: NotRequired[int]
+    # As in Leaderboard.
+    unranked: NotRequired[int]
     # The id of a user.
     user_id: str
 
@@ -606,8 +640,11 @@ class Leaderboard(TypedDict):
     season: str
     # When the season ends: its next reset. Absent if the season has no end.
     season_end: NotRequired[str]
-    # The number of entries in the board's season and division.
+    # The number of ranked entries in the board's season and division.
     total: NotRequired[int]
+    # On boards with min_results or statuses: the number of entries without a rank, which follow the
+    # others.
+    unranked: NotRequired[int]
 
 
 class ListBoardsResponse(TypedDict):
@@ -703,7 +740,7 @@ class ListUserScoresBoardScore(TypedDict):
     degraded: bool
     # True if the board is linked and filling: see Board.
     filling: NotRequired[bool]
-    # At least 1. Absent while ranks are unavailable.
+    # At least 1. Absent while ranks are unavailable, and if the entry has a status.
     rank: NotRequired[int]
     score: int
     # As in Entry.
@@ -714,6 +751,10 @@ class ListUserScoresBoardScore(TypedDict):
     # The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
     # current season.
     season: str
+    # When the season ends: its next reset. Absent if the season has no end.
+    season_end: NotRequired[str]
+    # As in Entry.
+    status: NotRequired[ResultFinish]
     total: NotRequired[int]
 
 
@@ -817,7 +858,8 @@ class Outcome(TypedDict):
     # - DELETED: the board or season was deleted after the result was received.
     # - INVALID: see the field detail.
     # For other statuses, USER_BANNED: the user is banned and has no rank. The result is kept and counts
-    # once the ban is lifted.
+    # once the ban is lifted. Or the status of the user's entry, if it has no rank, such as DNF or
+    # TOO_FEW_RESULTS.
     reason: str
     revision: int
     # True if the season is over and the rank is final, until a correction or retraction.
@@ -915,9 +957,14 @@ class Result(TypedDict):
     # allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
     # double cannot hold exactly is rejected.
     metadata: NotRequired[dict[str, Any]]
-    # On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
-    # not require them.
+    # On other boards; within ±2^53, divided by k, or with drop_worst by 10,000, on BEST_K boards. COUNT
+    # boards ignore points, and do not require them.
     points: NotRequired[int]
+    # On SUM boards: sets the user's score to points, also to 0. In the order of achieved_at and match_id,
+    # earlier results of the user add no points and no tie-breakers, whenever they arrive. They still
+    # count as results, and for divisions. Without effect on linked boards with another policy, which
+    # count the points.
+    reset: NotRequired[bool]
     # Of the results with the same match_id, the result with the highest revision counts.
     revision: int
     # On BEST, LATEST and FIRST boards only; within ±2^53.
@@ -925,6 +972,9 @@ class Result(TypedDict):
     # In submits: the season to which the result must belong. If achieved_at is given, it must be in this
     # season. Otherwise the result gets the achieved_at of the match's stored result in this season.
     season: NotRequired[str]
+    # RANKED, or one of the statuses of the board. With another status than RANKED, score and points are
+    # not required.
+    status: NotRequired[ResultFinish]
     # Values in the order of the board's tie_breakers; missing values are 0.
     tie_breakers: NotRequired[list[int]]
     # 1 to 128 bytes of printable UTF-8.
@@ -949,9 +999,14 @@ class ResultInput(TypedDict):
     # allowed, up to 32 levels including the object itself. Numbers are stored as doubles; a number that a
     # double cannot hold exactly is rejected.
     metadata: NotRequired[dict[str, Any]]
-    # On other boards; within ±2^53, divided by k on BEST_K boards. COUNT boards ignore points, and do
-    # not require them.
+    # On other boards; within ±2^53, divided by k, or with drop_worst by 10,000, on BEST_K boards. COUNT
+    # boards ignore points, and do not require them.
     points: NotRequired[int]
+    # On SUM boards: sets the user's score to points, also to 0. In the order of achieved_at and match_id,
+    # earlier results of the user add no points and no tie-breakers, whenever they arrive. They still
+    # count as results, and for divisions. Without effect on linked boards with another policy, which
+    # count the points.
+    reset: NotRequired[bool]
     # Of the results with the same match_id, the result with the highest revision counts. Default: 0.
     revision: NotRequired[int]
     # On BEST, LATEST and FIRST boards only; within ±2^53.
@@ -959,6 +1014,9 @@ class ResultInput(TypedDict):
     # In submits: the season to which the result must belong. If achieved_at is given, it must be in this
     # season. Otherwise the result gets the achieved_at of the match's stored result in this season.
     season: NotRequired[str]
+    # RANKED, or one of the statuses of the board. With another status than RANKED, score and points are
+    # not required. Default: "RANKED".
+    status: NotRequired[ResultFinish]
     # Values in the order of the board's tie_breakers; missing values are 0.
     tie_breakers: NotRequired[list[int]]
     # 1 to 128 bytes of printable UTF-8.
