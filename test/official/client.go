@@ -28,6 +28,7 @@ type Result struct {
 	Revision    int64             `json:"revision,omitempty"`
 	AchievedAt  time.Time         `json:"achieved_at,omitzero"`
 	Attributes  map[string]string `json:"attributes,omitempty"`
+	Status      string            `json:"status,omitempty"`
 }
 
 type board struct {
@@ -45,6 +46,8 @@ type board struct {
 	Matches     bool         `json:"matches,omitempty"`
 	Source      *source      `json:"source,omitempty"`
 	Retention   string       `json:"retention,omitempty"`
+	Ties        string       `json:"ties,omitempty"`
+	Statuses    []string     `json:"statuses,omitempty"`
 }
 
 type source struct {
@@ -90,6 +93,7 @@ type entry struct {
 	TieBreakers []int64   `json:"tie_breakers"`
 	Current     bool      `json:"is_current_user"`
 	ListRank    *int64    `json:"list_rank"`
+	Status      string    `json:"status"`
 }
 
 func (e *entry) line() string {
@@ -106,6 +110,7 @@ type ladderInfo struct {
 	Division string `json:"division"`
 	Method   string `json:"method"`
 	Total    int64  `json:"total"`
+	Unranked int64  `json:"unranked"`
 	Degraded bool   `json:"degraded"`
 	Filling  bool   `json:"filling"`
 }

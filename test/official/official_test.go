@@ -69,4 +69,6 @@ func TestDecay(t *testing.T) {
 	Decay(t, deployment(t, batch), moments, recent)
 }
 
+func TestGolf(t *testing.T) { Golf(t, deployment(t, batch)) }
+
 func TestIMO(t *testing.T) { IMO(t, deployment(t, batch)) }
