@@ -91,6 +91,30 @@ func (e *example) valid() any {
 	return e.Body
 }
 
+// fits reports whether a value matches the patterns of a schema. In an example of a batch, the server may
+// refuse a part that does not.
+func (g *generator) fits(s object, v any) bool {
+	if name, ok := s["$ref"].(string); ok {
+		s = g.schemas[strings.TrimPrefix(name, "#/components/schemas/")].(object)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		properties, _ := s["properties"].(object)
+		for name, inner := range v {
+			if p, ok := properties[name].(object); ok && !g.fits(p, inner) {
+				return false
+			}
+		}
+	case []any:
+		items, ok := s["items"].(object)
+		return !ok || !slices.ContainsFunc(v, func(inner any) bool { return !g.fits(items, inner) })
+	case string:
+		pattern, ok := s["pattern"].(string)
+		return !ok || regexp.MustCompile(pattern).MatchString(v)
+	}
+	return true
+}
+
 func (e *example) success() any {
 	if e.Status == http.StatusOK {
 		return e.Answer

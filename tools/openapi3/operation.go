@@ -161,7 +161,13 @@ func (g *generator) requestBody(r *route, examples []*example) object {
 	}
 	schema := g.message(md, s, omit...)
 	media := object{"schema": schema}
-	if named := examplesOf(examples, (*example).valid); len(named) > 0 {
+	valid := func(e *example) any {
+		if body := e.valid(); g.fits(schema, body) {
+			return body
+		}
+		return nil
+	}
+	if named := examplesOf(examples, valid); len(named) > 0 {
 		media["examples"] = named
 	}
 	component := g.schemas[strings.TrimPrefix(schema["$ref"].(string), "#/components/schemas/")].(object)
