@@ -24,15 +24,25 @@ func doctorCommand(app *cli.App) *cobra.Command {
 the embedded engine, or the tables in Cassandra, the topics in Kafka and the policy of
 Redis, and the clocks. Each problem comes with its cure. The command changes nothing. The
 exit code is 1 if there is an error, and 0 if there are warnings only. The command needs
-the settings of the server, and also has the other flags of "leaderboard serve".`,
+the settings of the server, and also has the other flags of "leaderboard serve".
+
+With --capacity, the command checks nothing. It prints which machines a load needs, with
+each engine, and what this plan assumes.`,
 		Example: `  leaderboard doctor
-  leaderboard doctor --config leaderboard.yaml -o json`,
+  leaderboard doctor --config leaderboard.yaml -o json
+  leaderboard doctor --capacity --users 25e6 --results-per-second 2500`,
 	}
 	addSettings(cmd, "config", "data", "http", "admin")
-	output := app.AddOutput(cmd)
+	output, plan := app.AddOutput(cmd), addCapacity(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := output.Check(cmd); err != nil {
 			return err
+		}
+		if err := plan.check(cmd.Flags()); err != nil {
+			return err
+		}
+		if plan.on {
+			return plan.print(app, output)
 		}
 		d := &doctor{findings: []finding{}}
 		c, err := config.Load(cmd.Flags(), app.Environ)

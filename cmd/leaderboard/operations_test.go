@@ -77,7 +77,7 @@ func TestOperationsConfiguration(t *testing.T) {
 	if r.code != exitOK || !strings.Contains(r.stdout, `"value":"cassandra-1,cassandra-2,cassandra-3"`) {
 		t.Errorf("config with the file of the page: exit code %d, output %s%s; want 0 and the Cassandra hosts", r.code, r.stdout, r.stderr)
 	}
-	known := []string{cluster.EnvCassandra, cluster.EnvKafka, cluster.EnvRedis, "LEADERBOARD_SERVER", "LEADERBOARD_KEY", "LEADERBOARD_CA"}
+	known := []string{cluster.EnvCassandra, cluster.EnvKafka, cluster.EnvRedis, "LEADERBOARD_SERVER", "LEADERBOARD_KEY", "LEADERBOARD_CA", "LEADERBOARD_BENCH_USERS"}
 	defaults := config.Default()
 	for _, s := range defaults.Settings() {
 		known = append(known, s.Env)

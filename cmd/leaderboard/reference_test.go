@@ -29,7 +29,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage/cql"
 )
 
-var update = flag.Bool("update", false, "write docs/reference.md")
+var update = flag.Bool("update", false, "write docs/reference.md, and the table of docs/operations/capacity.md")
 
 // Update docs/reference.md with: go test ./cmd/leaderboard -run TestReference -update
 func TestReference(t *testing.T) {

@@ -102,6 +102,7 @@ func TestImportsPointInward(t *testing.T) {
 		"internal/secret":     {},
 		"internal/backup":     {},
 		"internal/cli":        {},
+		"internal/capacity":   {},
 		"internal/records":    {},
 
 		"cmd/leaderboard/client":   {".", "api/leaderboardpb", "api/restjson", "internal/cli", "internal/config"},
