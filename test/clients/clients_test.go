@@ -134,7 +134,9 @@ func (c *client) call(t *testing.T, request any) (a answers) {
 }
 
 // suite makes all calls of the suite with a client.
-func suite(t *testing.T, c *client) {
+// The runtime of a client may repeat a request itself if the connection breaks before the answer. With
+// repeats, the suite omits the checks that count requests after a lost answer.
+func suite(t *testing.T, c *client, repeats bool) {
 	data, err := os.ReadFile("testdata/suite.json")
 	if err != nil {
 		t.Fatal(err)
@@ -153,6 +155,9 @@ func suite(t *testing.T, c *client) {
 		d.DisallowUnknownFields()
 		if err := d.Decode(&ch); err != nil {
 			t.Fatalf("%v in %s", err, raw)
+		}
+		if repeats && len(ch.Faults) > 0 && ch.Faults[0].Lose && ch.Faults[0].Times <= 1 {
+			continue
 		}
 		t.Run(ch.Name, func(t *testing.T) { ch.run(t, c, p, server, board) })
 	}
@@ -327,7 +332,7 @@ func run(t *testing.T, dir, name string, args ...string) string {
 func TestGo(t *testing.T) {
 	path := filepath.Join(folder, "client.test")
 	run(t, "../../client", "go", "test", "-c", "-vet=off", "-o", path, ".")
-	suite(t, start(t, ".", path))
+	suite(t, start(t, ".", path), false)
 }
 
 // example returns the program in a README, for a server.

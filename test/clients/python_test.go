@@ -15,7 +15,7 @@ func TestPython(t *testing.T) {
 	needs.Slow(t, "clients")
 	interpreter := filepath.Join(packages.Python(t, python), "python")
 	for _, mode := range []string{"sync", "async"} {
-		t.Run(mode, func(t *testing.T) { suite(t, start(t, python, interpreter, "tests/driver.py", mode)) })
+		t.Run(mode, func(t *testing.T) { suite(t, start(t, python, interpreter, "tests/driver.py", mode), false) })
 	}
 }
 
@@ -33,6 +33,11 @@ func TestPythonPackage(t *testing.T) {
 	if len(wheels) != 1 {
 		t.Fatalf("hatchling has built %q", wheels)
 	}
+	sources, _ := filepath.Glob(filepath.Join(dir, "dist", "*.tar.gz"))
+	if len(sources) != 1 {
+		t.Fatalf("hatchling has built the sources %q", sources)
+	}
+	run(t, dir, filepath.Join(bin, "twine"), "check", "--strict", wheels[0], sources[0])
 	// The example of the README, in a program that has the wheel.
 	program := t.TempDir()
 	write(t, program, "example.py", example(t, python+"/README.md", "python", serve(t)))

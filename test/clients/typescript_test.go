@@ -28,7 +28,16 @@ func buildTypeScript(t *testing.T) (dir string) {
 
 func TestTypeScript(t *testing.T) {
 	needs.Slow(t, "clients")
-	suite(t, start(t, buildTypeScript(t), "node", "test/driver.js"))
+	dir := buildTypeScript(t)
+	t.Setenv("DENO_NO_UPDATE_CHECK", "1")
+	for name, program := range map[string][]string{
+		"Node": {"node"},
+		"Deno": {"node_modules/.bin/deno", "run", "--no-lock", "--no-remote", "--no-npm", "--allow-net=127.0.0.1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			suite(t, start(t, dir, program[0], append(program[1:], "test/driver.js")...), name == "Deno")
+		})
+	}
 }
 
 func TestTypeScriptPackage(t *testing.T) {
@@ -47,6 +56,7 @@ func TestTypeScriptPackage(t *testing.T) {
 	if !slices.Equal(files, want) {
 		t.Errorf("the archive has %q, want %q", files, want)
 	}
+	run(t, dir, "npm", "publish", "--ignore-scripts", "--dry-run")
 	// The example of the README, in a program that has installed the archive.
 	program := t.TempDir()
 	run(t, program, "npm", "install", "--offline", "--no-audit", "--no-fund", archives[0])
