@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/twmb/franz-go/pkg/kfake"
@@ -83,6 +84,9 @@ func TestDoctorOfTheDistributedEngine(t *testing.T) {
 	r.mustFail(t, exitFailure, []string{"the doctor found"}, nil)
 	checkContains(t, r.stdout, "missing: match-results.dlq, leaderboard-updates", "run `leaderboard topics`", "has 1 replica",
 		"cassandra,error", "leaderboard schema apply", "server,error")
+	redis.SetTime(time.Now().Add(time.Hour))
+	r = command(t, "", environ, "doctor", "-o", "csv")
+	checkContains(t, r.stdout, "redis,warning,its clock differs from the clock of this machine by 1h", "synchronize the clocks")
 	redis.Close()
 	fake.Close()
 	found, _ := levels(t, environ)
