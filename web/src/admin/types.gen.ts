@@ -68,6 +68,7 @@ export type Board = {
   created_at?: string;
   decimals: number;
   divisions: (string)[];
+  drop_worst?: number;
   effect?: BoardEffect;
   filling?: boolean;
   filling_divisions?: (string)[];
@@ -77,6 +78,7 @@ export type Board = {
   linked_boards?: (string)[];
   matches?: boolean;
   max_score?: number;
+  min_results?: number;
   min_score?: number;
   order: BoardOrder;
   policy: BoardPolicy;
@@ -85,7 +87,9 @@ export type Board = {
   season?: BoardSchedule;
   shards?: number;
   source?: BoardSource;
+  statuses?: (ResultFinish)[];
   tie_breakers: (BoardTieBreaker)[];
+  ties?: BoardTieRule;
   title: string;
   unit: string;
 };
@@ -94,11 +98,13 @@ export type BoardChange = {
   attributes?: (string)[];
   decimals?: number;
   divisions?: (string)[];
+  drop_worst?: number;
   floor?: number;
   half_life?: string;
   k?: number;
   matches?: boolean;
   max_score?: number;
+  min_results?: number;
   min_score?: number;
   order?: BoardOrder;
   policy?: BoardPolicy;
@@ -107,7 +113,9 @@ export type BoardChange = {
   season?: BoardScheduleChange;
   shards?: number;
   source?: BoardSourceChange;
+  statuses?: (ResultFinish)[];
   tie_breakers?: (BoardTieBreakerChange)[];
+  ties?: BoardTieRule;
   title?: string;
   unit?: string;
 };
@@ -137,11 +145,13 @@ export type BoardInput = {
   board_id: string;
   decimals?: number;
   divisions?: (string)[];
+  drop_worst?: number;
   floor?: number;
   half_life?: string;
   k?: number;
   matches?: boolean;
   max_score?: number;
+  min_results?: number;
   min_score?: number;
   order?: BoardOrder;
   policy?: BoardPolicy;
@@ -150,7 +160,9 @@ export type BoardInput = {
   season?: BoardScheduleInput;
   shards?: number;
   source?: BoardSourceInput;
+  statuses?: (ResultFinish)[];
   tie_breakers?: (BoardTieBreakerInput)[];
+  ties?: BoardTieRule;
   title?: string;
   unit?: string;
 };
@@ -236,19 +248,26 @@ export type BoardSourceInput = {
 };
 
 export type BoardTieBreaker = {
+  combine?: BoardTieBreakerCombination;
   name: string;
   order: BoardOrder;
 };
 
 export type BoardTieBreakerChange = {
+  combine?: BoardTieBreakerCombination;
   name?: string;
   order?: BoardOrder;
 };
 
+export type BoardTieBreakerCombination = "SUM" | "MAX" | "MIN" | "LAST";
+
 export type BoardTieBreakerInput = {
+  combine?: BoardTieBreakerCombination;
   name: string;
   order?: BoardOrder;
 };
+
+export type BoardTieRule = "EARLIEST_FIRST" | "LATEST_FIRST" | "USER_ID" | "SHARED";
 
 export type CorrectResultRequest = {
   achieved_at?: string;
@@ -259,9 +278,11 @@ export type CorrectResultRequest = {
   metadata?: Record<string, unknown>;
   points?: number;
   reason?: string;
+  reset?: boolean;
   revision?: number;
   score?: number;
   season?: string;
+  status?: ResultFinish;
   tie_breakers?: (number)[];
 };
 
@@ -330,6 +351,7 @@ export type Entry = {
   rank?: number;
   score: number;
   score_exact?: string;
+  status?: ResultFinish;
   tie_breakers?: (number)[];
   user_id: string;
 };
@@ -398,6 +420,7 @@ export type GetStatsStats = {
   season: string;
   season_end?: string;
   total: number;
+  unranked?: number;
   worst_score?: number;
 };
 
@@ -429,6 +452,7 @@ export type Leaderboard = {
   season: string;
   season_end?: string;
   total?: number;
+  unranked?: number;
 };
 
 export type ListActsResponse = {
@@ -504,6 +528,8 @@ export type ListUserScoresBoardScore = {
   scored_at?: string;
   sealed: boolean;
   season: string;
+  season_end?: string;
+  status?: ResultFinish;
   total?: number;
 };
 
@@ -583,12 +609,16 @@ export type Result = {
   match_id: string;
   metadata?: Record<string, unknown>;
   points?: number;
+  reset?: boolean;
   revision: number;
   score?: number;
   season?: string;
+  status?: ResultFinish;
   tie_breakers?: (number)[];
   user_id: string;
 };
+
+export type ResultFinish = "RANKED" | "DNF" | "DNS" | "DSQ" | "CUT" | "HORS_CONCOURS" | "TOO_FEW_RESULTS";
 
 export type RetractResultRequest = {
   dry_run?: boolean;
