@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs missing Debian or Ubuntu packages that the integration tests need: Java 17
-# and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl,
+# and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl, jq,
 # chromium (the web page), zsh and fish (completion), systemd (its checks of units), and
 # gcc (the race detector, and a library that shifts the clocks of servers). With the
 # argument --all, also godot3-server and mono-mcs, which only the part clients needs.
@@ -30,6 +30,7 @@ has mvn || missing="$missing maven"
 { has redis-server && has redis-cli; } || missing="$missing redis-server"
 has kcat || missing="$missing kcat"
 has curl || missing="$missing curl"
+has jq || missing="$missing jq"
 has systemd-analyze || missing="$missing systemd"
 has cc || missing="$missing gcc libc6-dev"
 has chromium || missing="$missing chromium"

@@ -32,6 +32,9 @@ type CassandraConfig struct {
 	// Data holds the path of each node's data folder. Default: folders that [Cluster.Close]
 	// removes.
 	Data []string
+	// Later is the number of nodes, the last of DataCenters, that StartCassandra does not start.
+	// [Server.Start] starts one of them, which then copies its part of the data from the other nodes.
+	Later int
 	// Quick starts the nodes sooner. In return, a node serves fewer statements per second, and a
 	// killed node may lose tables and acknowledged writes.
 	Quick bool
@@ -110,9 +113,9 @@ func startCassandra(ctx context.Context, cfg CassandraConfig, j *jvm) (*Cluster,
 		if cfg.Data != nil {
 			data = cfg.Data[i]
 		}
-		s.command = func(peers []*Server) (*exec.Cmd, error) {
-			return cassandraCommand(s, secrets, j, place{dcs[i], racks[i], host, tokens[i], data}, peers)
-		}
+		s.later = i >= len(hosts)-cfg.Later
+		p := place{dcs[i], racks[i], host, tokens[i], data, s.later}
+		s.command = func(peers []*Server) (*exec.Cmd, error) { return cassandraCommand(s, secrets, j, p, peers) }
 	}
 	if secrets != nil {
 		if c, err = createUser(ctx, secrets, c); err != nil {
@@ -147,7 +150,10 @@ func ringTokens(dcs []string) []string {
 
 var cassandraYAML = template.Must(template.ParseFS(files, "cassandra/cassandra.yaml.tmpl"))
 
-type place struct{ dc, rack, host, token, data string }
+type place struct {
+	dc, rack, host, token, data string
+	bootstrap                   bool // the node copies its part of the data when it first starts
+}
 
 func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Server) (*exec.Cmd, error) {
 	// The seeds are the live nodes: a seed that is down delays the start by cassandra.ring_delay_ms.
@@ -162,8 +168,8 @@ func cassandraCommand(s *Server, secrets *Secrets, j *jvm, p place, peers []*Ser
 	err := cassandraYAML.Execute(&yaml, struct {
 		Token, Seeds, Host, StoragePort, NativePort string
 		Secrets                                     *Secrets
-		Quick                                       bool
-	}{p.token, strings.Join(seeds, ","), p.host, port(s.listens[1]), port(s.Addr), secrets, len(j.quick) > 0})
+		Quick, Bootstrap                            bool
+	}{p.token, strings.Join(seeds, ","), p.host, port(s.listens[1]), port(s.Addr), secrets, len(j.quick) > 0, p.bootstrap})
 	if err != nil {
 		return nil, err
 	}
@@ -357,16 +363,25 @@ func (quiet) Println(...any)        {}
 
 // Nodetool runs Cassandra's nodetool against a running node and returns its output.
 func Nodetool(ctx context.Context, s *Server, args ...string) (string, error) {
+	cmd, err := NodetoolCommand(ctx, s, args...)
+	if err != nil {
+		return "", err
+	}
+	return runTool(ctx, cmd)
+}
+
+// NodetoolCommand returns the command of [Nodetool], without starting it.
+func NodetoolCommand(ctx context.Context, s *Server, args ...string) (*exec.Cmd, error) {
 	if s.jmx == "" {
-		return "", fmt.Errorf("cluster: nodetool: %s is not a Cassandra node", s.Name)
+		return nil, fmt.Errorf("cluster: nodetool: %s is not a Cassandra node", s.Name)
 	}
 	j, err := newJVM(ctx, "cassandra", orQuiet(nil))
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	options, err := files.ReadFile("cassandra/jvm.options")
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	var flags []string
 	for _, f := range strings.Fields(string(options)) {
@@ -378,7 +393,7 @@ func Nodetool(ctx context.Context, s *Server, args ...string) (string, error) {
 		"-Dcassandra.logdir="+s.dir, "-Dcassandra.storagedir="+filepath.Join(s.dir, "nodetool"),
 		"-Dlogback.configurationFile="+filepath.Join(s.dir, "logback.xml"))
 	main := append([]string{"org.apache.cassandra.tools.NodeTool", "-h", host(s.jmx), "-p", port(s.jmx)}, args...)
-	return runTool(ctx, j.command(flags, main...))
+	return j.command(flags, main...), nil
 }
 
 func host(addr string) string { h, _, _ := net.SplitHostPort(addr); return h }

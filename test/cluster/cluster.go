@@ -96,7 +96,7 @@ func (c *Cluster) Start(ctx context.Context) error {
 	ctx, cancel := withStartTimeout(ctx)
 	defer cancel()
 	for _, s := range c.Servers {
-		if s.PID() != 0 {
+		if s.PID() != 0 || s.later {
 			continue
 		}
 		peers := c.liveServers()

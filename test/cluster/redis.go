@@ -16,6 +16,8 @@ type RedisConfig struct {
 	// AppendOnly syncs each write to a file before the answer. Without AppendOnly, a restarted server
 	// is empty.
 	AppendOnly bool
+	// Cluster makes the server of [StartRedis] an empty master, which a Redis Cluster can take in.
+	Cluster bool
 	// If Secrets is not nil, the servers require TLS and a password, also from each other.
 	Secrets *Secrets
 }
@@ -23,7 +25,11 @@ type RedisConfig struct {
 // StartRedis starts one Redis server and returns once it answers. The caller must close the
 // cluster.
 func StartRedis(ctx context.Context, cfg RedisConfig) (*Cluster, error) {
-	c, err := newRedis("redis", 1, cfg)
+	var extra []string
+	if cfg.Cluster {
+		extra = []string{"--cluster-enabled", "yes", "--cluster-node-timeout", "2000"}
+	}
+	c, err := newRedis("redis", 1, cfg, extra...)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +94,7 @@ func newRedis(kind string, n int, cfg RedisConfig, extra ...string) (*Cluster, e
 		if cfg.AppendOnly {
 			args = append(args, "--appendonly", "yes", "--appendfsync", "always")
 		}
-		if n > 1 {
+		if n > 1 || cfg.Cluster {
 			bus := c.ports.addr(loopback, n+i)
 			s.listens = append(s.listens, bus)
 			args = append(args, "--cluster-port", port(bus))

@@ -27,6 +27,7 @@ type Server struct {
 	dir     string
 	listens []string // every address the server listens on
 	jmx     string   // host:port of a Cassandra node's JMX
+	later   bool     // only Server.Start starts the server for the first time
 
 	// command writes the configuration and returns the command that runs the server in the
 	// foreground. peers are the live servers that the server can join.
@@ -139,6 +140,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := s.spawn(ctx, s.cluster.liveServers()); err != nil {
 		return err
 	}
+	s.later = false
 	return s.cluster.WaitReady(ctx)
 }
 

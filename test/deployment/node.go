@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -59,7 +60,8 @@ func (d *Deployment) Serve(t testing.TB, flags ...string) *Node {
 }
 
 // Embedded starts a process with the embedded engine on the folder data. It needs no servers. The
-// rules of [Deployment.Serve] apply.
+// rules of [Deployment.Serve] apply. The admin key is the node's Key, also after a change. With the flag
+// --tls-cert=FILE, [http.DefaultClient] must trust the certificate.
 func Embedded(t testing.TB, data string, flags ...string) *Node {
 	t.Helper()
 	n := &Node{Client: &Client{Key: adminKey}, Program: Program(t), Flags: flags}
@@ -70,8 +72,11 @@ func Embedded(t testing.TB, data string, flags ...string) *Node {
 		Name: "leaderboard", Ports: 2,
 		Command: func(_ string, addrs []string) *exec.Cmd {
 			n.URL, n.GRPC = "http://"+addrs[0], addrs[1]
+			if slices.ContainsFunc(n.Flags, func(f string) bool { return strings.HasPrefix(f, "--tls-cert=") }) {
+				n.URL = "https://" + addrs[0]
+			}
 			cmd := exec.Command(n.Program, append([]string{"serve", "--data", data, "--http", addrs[0], "--grpc", addrs[1]}, n.Flags...)...)
-			cmd.Env = append(os.Environ(), "LEADERBOARD_ADMIN_KEY="+adminKey)
+			cmd.Env = append(os.Environ(), "LEADERBOARD_ADMIN_KEY="+n.Key)
 			return cmd
 		},
 		Ready: func(ctx context.Context, _ []string) error { return n.Ready(ctx) },

@@ -48,6 +48,8 @@ var Parts = []Part{
 		When: "retries, timeouts, offsets, recovery"},
 	{Name: "regions", Runs: "two regions that lose each other",
 		When: "replication, mirrors, data centers"},
+	{Name: "drills", Runs: "the drills of docs/operations on clusters, word for word",
+		When: "docs/operations/cluster-drills.md, test/cluster"},
 	{Name: "clocks", Runs: "processes and servers whose clocks differ",
 		When: "use of time in a store, an index or a season"},
 	{Name: "upgrade", Runs: "a rolling upgrade from an earlier commit",
