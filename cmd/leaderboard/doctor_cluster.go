@@ -11,6 +11,7 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 	"github.com/open-leaderboard/leaderboard/storage/cql"
@@ -47,7 +48,7 @@ func (d *doctor) cassandra(ctx context.Context, c *config.Config) {
 	for _, dc := range slices.Sorted(maps.Keys(i.Replication)) {
 		n, _ := strconv.Atoi(i.Replication[dc])
 		if n < minReplicas {
-			d.warn("replicas", fmt.Sprintf("the data center %s has %d of the data: the loss of a node stops the service", dc, n), fmt.Sprintf("use %d nodes or more, and run `leaderboard schema apply --replicas %s=%d`, which shows the statement to run", minReplicas, dc, minReplicas))
+			d.warn("replicas", fmt.Sprintf("the data center %s has %s of the data: the loss of a node stops the service", dc, cli.Plural(int64(n), "replica", "replicas")), fmt.Sprintf("use %d nodes or more, and run `leaderboard schema apply --replicas %s=%d`, which shows the statement to run", minReplicas, dc, minReplicas))
 			continue
 		}
 		d.ok("replicas", fmt.Sprintf("%s has %d", dc, n))
