@@ -68,7 +68,8 @@ func TestDrillAddRedisShards(t *testing.T) {
 	d.at(n)
 	d.env["NEW_SERVER"], d.env["ANY_SERVER"], d.env["SERVERS"] = added.Addrs()[0], redis.Addrs()[0], fmt.Sprint(len(redis.Servers))
 	d.next()
-	out := d.again(`redis-cli --cluster check "$ANY_SERVER"`)
+	// The check fails until all servers have learned the new owners of the slots.
+	out := d.again(`until redis-cli --cluster check "$ANY_SERVER" > check; do sleep 0.2; done; cat check`)
 	masters := regexp.MustCompile(`(?m)^(\S+) \(\S+ -> \d+ keys \| (\d+) slots`).FindAllStringSubmatch(out, -1)
 	moved := slices.ContainsFunc(masters, func(m []string) bool { return m[1] == added.Addrs()[0] && m[2] != "0" })
 	if len(masters) != 4 || !moved {
