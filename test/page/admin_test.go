@@ -29,7 +29,7 @@ func startAdmin(t *testing.T) *admin {
 		t.Fatal(err)
 	}
 	a := &admin{t, server, strings.TrimSpace(string(text))}
-	a.do(http.MethodPost, "/v1/boards", `{"board_id":"arena","title":"The arena","policy":"SUM","order":"HIGHER_FIRST","matches":true,"season":{"schedule":"MONTHLY"}}`)
+	a.do(http.MethodPost, "/v1/boards", `{"board_id":"arena","title":"The arena","unit":"points","policy":"SUM","order":"HIGHER_FIRST","matches":true,"season":{"schedule":"MONTHLY"}}`)
 	a.do(http.MethodPost, "/v1/boards/arena/scores:batch", `{"results":[{"user_id":"ada","match_id":"final","points":30},{"user_id":"bob","match_id":"final","points":20},{"user_id":"ada","match_id":"semifinal","points":7}]}`)
 	return a
 }

@@ -29,7 +29,7 @@ const kinds: Record<string, Kind> = {
 };
 
 const kindOf = (status: number, reason: string): Kind =>
-  kinds[reason] ?? (status === 401 ? "key" : status === 403 ? "forbidden" : status === 400 ? "invalid" : status >= 500 ? "unavailable" : "other");
+  kinds[reason] ?? (status === 401 ? "key" : status === 403 ? "forbidden" : status === 429 ? "busy" : status === 400 ? "invalid" : status >= 500 ? "unavailable" : "other");
 
 const SILENCE_MS = 40_000; // the server sends data at least every 15 seconds
 

@@ -37,6 +37,9 @@ export interface Act {
   done: () => void;
 }
 
+/** Acts that take nothing away from anybody. */
+const gentle: readonly AdminKey[] = ["save", "createBoard", "createKey", "liftBan", "restore", "correct", "repair"];
+
 /** The time of an input, which has the reader's time zone, for the API; "" if it is empty. */
 export const instant = (value: string | undefined): string => (value ? new Date(value).toISOString() : "");
 
@@ -70,6 +73,11 @@ export class ActDialog {
     this.act = undefined;
     this.result = this.shown = nothing; // a secret leaves the page
     this.app.requestUpdate();
+  }
+
+  /** The event comes later than the close: another act may be open by then. */
+  private closed(act: Act, element: HTMLDialogElement): void {
+    if (this.act === act && !element.open) this.close();
   }
 
   private async attempt(acting: boolean, work: (act: Act) => Promise<void>): Promise<void> {
@@ -123,7 +131,7 @@ export class ActDialog {
   render(): Part {
     const { act, app } = this;
     if (!act) return nothing;
-    return html`<dialog class="act" aria-labelledby="act-title" @close=${() => this.close()}><div>
+    return html`<dialog class="act" aria-labelledby="act-title" @close=${(e: Event) => this.closed(act, e.target as HTMLDialogElement)}><div>
       <h2 id="act-title" tabindex="-1">${app.t(act.title)}${act.subject ? html` <bdi class="subject">${act.subject}</bdi>` : nothing}</h2>
       <p class="steps quiet">${app.t(this.step === "form" ? "stepForm" : this.step === "preview" ? "stepPreview" : "stepDone")}</p>
       ${this.problem ? html`<div tabindex="-1">${trouble(app, this.problem, this.acting)}</div>` : nothing}
@@ -165,7 +173,7 @@ export class ActDialog {
           app.requestUpdate();
         }}></div>`}
       <div class="buttons"><button type="button" @click=${() => this.back(act)}>${app.t(act.fields.length ? "back" : "cancel")}</button>
-        <button class="main danger" id="run" ?disabled=${this.busy || !confirmed}>${app.t(act.verb)}</button></div></form>`;
+        <button class="main ${gentle.includes(act.verb) ? "" : "danger"}" id="run" ?disabled=${this.busy || !confirmed}>${app.t(act.verb)}</button></div></form>`;
   }
 
   private back(act: Act): void {

@@ -132,15 +132,17 @@ export class Admin extends LitElement {
         ${this.client.key ? html`<button id="forget" @click=${() => this.useKey("")}>${t("forgetKey")}</button>` : nothing}
       </header>
       ${this.state === "open" ? this.navigation() : nothing}
-      ${navigator.onLine ? nothing : html`<p class="notice" role="status">${t("youAreOffline")}</p>`}
-      <main tabindex="-1">${this.state === "open" ? this.sections[this.at].render() : this.state === "closed" ? this.closed() : html`<p class="bone wait" role="status">${t("loading")}</p>`}</main>
+      <main tabindex="-1">${navigator.onLine ? nothing : html`<p class="notice" role="status">${t("youAreOffline")}</p>`}${this.state === "open" ? this.notice() : nothing}${this.state === "open" ? this.sections[this.at].render() : this.state === "closed" ? this.closed() : html`<p class="bone wait" role="status">${t("loading")}</p>`}</main>
       ${this.footer()}${this.acts.render()}</div>`;
   }
 
   private navigation(): TemplateResult {
     return html`<nav class="tabs" aria-label=${this.t("sections")}>${sections.map((s) =>
-      html`<a class="button" href=${to(s)} aria-current=${s === this.at ? "page" : nothing}>${this.t(titles[s])}</a>`)}</nav>
-      ${this.limited ? html`<p class="notice">${this.t("limitedKey")}</p>` : this.client.key ? nothing : html`<p class="notice">${this.t("needsNoKey")}</p>`}`;
+      html`<a class="button" href=${to(s)} aria-current=${s === this.at ? "page" : nothing}>${this.t(titles[s])}</a>`)}</nav>`;
+  }
+
+  private notice(): Part {
+    return this.limited ? html`<p class="notice">${this.t("limitedKey")}</p>` : this.client.key ? nothing : html`<p class="notice">${this.t("needsNoKey")}</p>`;
   }
 
   /** What the page shows without a key that may administer. */
