@@ -330,6 +330,14 @@ func TestAdminNamesEachProblem(t *testing.T) {
 	b.click("#ban")
 	b.submit("field-reason", "aimbot")
 	b.waitForText("dialog .previewed", "1 entry changes")
+	// Without an answer, the page does not claim to know what happened.
+	b.eval(`(globalThis.answering = fetch, globalThis.fetch = () => Promise.reject(new TypeError("no network")), 0)`)
+	b.click("#run")
+	b.waitForText("dialog .trouble", "It is unknown whether this took effect", "audit log before you try again")
+	b.eval(`(globalThis.fetch = answering, Object.defineProperty(navigator, "onLine", { value: false }), dispatchEvent(new Event("offline")))`)
+	b.waitForText("main", "You are offline")
+	b.checkFits()
+	a.wants("/v1/bans", "ada", false)
 	// The key is revoked, and the act says so instead of failing silently.
 	var keys struct {
 		Keys []struct {
