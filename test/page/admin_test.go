@@ -388,8 +388,10 @@ func TestAdminInEveryLanguage(t *testing.T) {
 		"de": {"Verwaltung", "ltr"}, "es": {"Administración", "ltr"}, "pt": {"Administração", "ltr"}, "zh": {"管理", "ltr"}, "ja": {"管理", "ltr"},
 		"ar": {"الإدارة", "rtl"}, "fa": {"مدیریت", "rtl"}, "en": {"Administration", "ltr"},
 	} {
-		b.choose("language", language)
+		b.eval(`localStorage.setItem("leaderboard.locale", "` + language + `")`)
+		b.visit(a.server + "/admin#at=players&board=arena&user=ada")
 		b.waitForText(".admin-title", want[0])
+		b.waitForValue(`find("#language").value`, language)
 		b.waitForValue("document.documentElement.dir", want[1])
 		b.waitForValue(`find(".result") !== null`, "true")
 		b.checkFits()

@@ -45,8 +45,8 @@ export class Audit implements Section {
           html`<option value=${b.board_id} .selected=${b.board_id === query.board}>${b.title || b.board_id}</option>`)}</select></label>
         <label class="field"><span>${t("player")}</span><input id="audit-user" name="user_id" maxlength="128" autocomplete="off" dir="auto" .value=${query.user_id ?? ""}></label>
         <label class="field"><span>${t("actor")}</span><input id="audit-actor" name="actor" autocomplete="off" dir="auto" .value=${query.actor ?? ""}></label>
-        <label class="field"><span>${t("since")}</span><input id="audit-since" name="since" type="datetime-local" step="1" .value=${query.since ?? ""}></label>
-        <label class="field"><span>${t("until")}</span><input id="audit-before" name="before" type="datetime-local" step="1" .value=${query.before ?? ""}></label>
+        <label class="field"><span>${t("since")}</span><input id="audit-since" name="since" type="datetime-local" .value=${query.since ?? ""}></label>
+        <label class="field"><span>${t("until")}</span><input id="audit-before" name="before" type="datetime-local" .value=${query.before ?? ""}></label>
         <button class="main">${t("filter")}</button></form>
       ${this.acts.show((v) => {
         const list = outcomes(v.acts);
