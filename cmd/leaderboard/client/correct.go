@@ -6,16 +6,41 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 )
 
+// finishFlags are the flags of a result that sets a score, or has no rank.
+type finishFlags struct {
+	reset  bool
+	status string
+}
+
+func (x *finishFlags) add(f *pflag.FlagSet) {
+	f.BoolVar(&x.reset, "reset", false, "set the user's score to --points, on sum boards; earlier results no longer count")
+	f.StringVar(&x.status, "status", "", "`status`, on boards with statuses: ranked, or without a rank dnf, dns, dsq, cut or hors-concours")
+}
+
+// values returns nil for flags that are not given.
+func (x *finishFlags) values(f *pflag.FlagSet) (reset *bool, status *pb.Result_Finish, err error) {
+	if f.Changed("reset") {
+		reset = &x.reset
+	}
+	if x.status != "" {
+		var finish pb.Result_Finish
+		finish, err = parseEnum[pb.Result_Finish](nil, "status", x.status, pb.Result_Finish_value)
+		status = &finish
+	}
+	return reset, status, err
+}
+
 func correctCommand(app *cli.App) *cobra.Command {
 	var req pb.CorrectResultRequest
 	var score, points, revision int64
-	var at, meta, status string
-	var reset bool
+	var at, meta string
+	var finish finishFlags
 	cmd := &cobra.Command{
 		Use: "correct USER MATCH", Short: "Change fields of a stored result", Args: cli.Exactly("USER", "MATCH"),
 		Long: `Change fields of a stored result. The other fields do not change, for example the time
@@ -36,8 +61,7 @@ command needs a key with the admin scope, and a reason.`,
 	f.Int64SliceVar(&req.TieBreakers, "tie-breakers", nil, "new `values` of all tie-breakers in the board's order, such as 1,0")
 	f.StringToStringVar(&req.Attributes, "attribute", nil, "attribute to set, as `name=value`; name= removes it")
 	f.StringVar(&meta, "metadata", "", "JSON `object` that replaces the stored metadata; {} removes it")
-	f.BoolVar(&reset, "reset", false, "whether the result sets the user's score, on sum boards")
-	f.StringVar(&status, "status", "", "new `status`: ranked, dnf, dns, dsq, cut or hors-concours")
+	finish.add(f)
 	addReasonFlag(f, &req.Reason)
 	addDryRun(f, &req.DryRun)
 	addLinkedFlag(f, &req.IncludeLinked)
@@ -51,15 +75,8 @@ command needs a key with the admin scope, and a reason.`,
 			}
 		}
 		var err error
-		if f.Changed("reset") {
-			req.Reset_ = &reset
-		}
-		if status != "" {
-			finish, err := parseEnum[pb.Result_Finish](nil, "status", status, pb.Result_Finish_value)
-			if err != nil {
-				return err
-			}
-			req.Status = &finish
+		if req.Reset_, req.Status, err = finish.values(f); err != nil {
+			return err
 		}
 		if req.AchievedAt, req.Metadata, err = parseTimeAndMetadata(at, meta); err != nil {
 			return err

@@ -90,8 +90,8 @@ func submitCommand(app *cli.App) *cobra.Command {
 	var score, points, revision int64
 	var ties []int64
 	var attributes map[string]string
-	var noWait, linked, reset bool
-	var status string
+	var noWait, linked bool
+	var finish finishFlags
 	cmd := &cobra.Command{
 		Use: "submit USER (--points N | --score N)", Short: "Submit one result", Args: cli.Exactly("USER"),
 		Long: `Submit one match result. Best, latest and first boards take --score, other boards take
@@ -114,8 +114,7 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 	f.Int64SliceVar(&ties, "tie-breakers", nil, "`values` of the tie-breakers in the board's order, such as 1,0")
 	f.StringToStringVar(&attributes, "attribute", nil, "attribute, as `name=value`; the user's latest attribute places the user, with all results, in a division")
 	f.StringVar(&meta, "metadata", "", "JSON `object` to store with the result")
-	f.BoolVar(&reset, "reset", false, "set the user's score to --points, on sum boards; earlier results no longer count")
-	f.StringVar(&status, "status", "", "`status` without a rank, on boards with statuses: dnf, dns, dsq, cut or hors-concours")
+	finish.add(f)
 	f.BoolVar(&noWait, "no-wait", false, "return when the result is stored durably, without waiting until it is applied")
 	addLinkedFlag(f, &linked)
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
@@ -123,18 +122,12 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 		if season != "" {
 			r.Season = &season
 		}
-		if reset {
-			r.Reset_ = &reset
-		}
-		if status != "" {
-			finish, err := parseEnum[pb.Result_Finish](nil, "status", status, pb.Result_Finish_value)
-			if err != nil {
-				return err
-			}
-			r.Status = &finish
+		var err error
+		if r.Reset_, r.Status, err = finish.values(f); err != nil {
+			return err
 		}
 		switch given := f.Changed("points"); {
-		case !given && !f.Changed("score") && status != "":
+		case !given && !f.Changed("score") && r.Status != nil:
 		case given == f.Changed("score"):
 			return cli.Usagef("give either --points or --score (best, latest and first boards)")
 		case given:
@@ -142,7 +135,6 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 		default:
 			r.Score = &score
 		}
-		var err error
 		if r.AchievedAt, r.Metadata, err = parseTimeAndMetadata(at, meta); err != nil {
 			return err
 		}
