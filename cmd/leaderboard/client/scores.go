@@ -126,14 +126,8 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 		if r.Reset_, r.Status, err = finish.values(f); err != nil {
 			return err
 		}
-		switch given := f.Changed("points"); {
-		case !given && !f.Changed("score") && r.Status != nil:
-		case given == f.Changed("score"):
-			return cli.Usagef("give either --points or --score (best, latest and first boards)")
-		case given:
-			r.Points = &points
-		default:
-			r.Score = &score
+		if err := setScore(f, r, &points, &score); err != nil {
+			return err
 		}
 		if r.AchievedAt, r.Metadata, err = parseTimeAndMetadata(at, meta); err != nil {
 			return err
@@ -150,6 +144,20 @@ returns it. The exit code is 0 if the result counts as given, or was accepted.`,
 		})
 		return cmp.Or(err, errNotAsGiven(res))
 	})
+}
+
+// setScore sets the points or the score, which only a result with a status may lack.
+func setScore(f *pflag.FlagSet, r *pb.Result, points, score *int64) error {
+	switch given := f.Changed("points"); {
+	case !given && !f.Changed("score") && r.Status != nil:
+	case given == f.Changed("score"):
+		return cli.Usagef("give either --points or --score (best, latest and first boards)")
+	case given:
+		r.Points = points
+	default:
+		r.Score = score
+	}
+	return nil
 }
 
 // errNotAsGiven returns nil if the result counts as given, or was accepted.
