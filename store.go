@@ -425,6 +425,10 @@ type APIKeyStore interface {
 	APIKeys(ctx context.Context) ([]APIKey, error)
 	// DeleteAPIKey removes the key with an id, or returns [ErrAPIKeyNotFound].
 	DeleteAPIKey(ctx context.Context, id string) error
+	// NoteAPIKeyUse stores the time of a call with a key, unless a later one is stored.
+	NoteAPIKeyUse(ctx context.Context, id string, at time.Time) error
+	// APIKeyUses returns the latest times that NoteAPIKeyUse stored, by the ids of keys. Deleted keys may be among them.
+	APIKeyUses(ctx context.Context) (map[string]time.Time, error)
 }
 
 // AuditStore keeps the audit log. The log is append-only, but [UserStore].Erase removes the

@@ -46,6 +46,9 @@ const (
 	// read, even if it was revoked.
 	keyGrace         = time.Hour
 	cachedKeyTimeout = time.Second
+	// useInterval is how often the guard notes that a key is used. So a note may be this much older than
+	// the last call.
+	useInterval = time.Hour
 
 	maxCachedKeys = 10_000
 )
@@ -54,6 +57,7 @@ type cachedKey struct {
 	leaderboard.APIKey
 	loadedAt    time.Time
 	refreshFrom time.Time
+	notedAt     time.Time // when this process noted a use; zero if it did not
 }
 
 // Options are the settings of a [Guard].
@@ -192,7 +196,7 @@ func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, err
 	now := g.options.Now()
 	switch {
 	case err == nil:
-		g.cachedKeys.Add(hash, cachedKey{key, now, now.Add(keyTTL)})
+		g.cachedKeys.Add(hash, cachedKey{key, now, now.Add(keyTTL), g.noteUse(ctx, &key, cached.notedAt)})
 		return key, nil
 	case ok && ctx.Err() == nil && now.Before(cached.loadedAt.Add(keyGrace)) && (errors.Is(err, leaderboard.ErrUnavailable) || lookupCtx.Err() != nil):
 		cached.refreshFrom = now.Add(keyTTL)
@@ -202,6 +206,21 @@ func (g *Guard) key(ctx context.Context, hash [32]byte) (leaderboard.APIKey, err
 		g.cachedKeys.Remove(hash)
 	}
 	return leaderboard.APIKey{}, err
+}
+
+// noteUse notes that a valid key is used, unless a use was noted recently. It returns the time of the last note. If the
+// store cannot take it, the call proceeds, and the guard tries again when it reads the key again.
+func (g *Guard) noteUse(ctx context.Context, k *leaderboard.APIKey, notedAt time.Time) time.Time {
+	now := g.options.Now()
+	if k.Insecure || expired(k, now) || now.Sub(notedAt) < useInterval {
+		return notedAt
+	}
+	ctx, cancel := context.WithTimeout(ctx, cachedKeyTimeout)
+	defer cancel()
+	if err := g.keys.NoteAPIKeyUse(ctx, k.ID, now); err != nil {
+		return notedAt
+	}
+	return now
 }
 
 // keyInList returns a key from the list of all keys. One list answers all calls that wait for it.
@@ -233,7 +252,7 @@ func (g *Guard) findListed(ctx context.Context, _ struct{}, searches []*listedKe
 			s.err = fmt.Errorf("auth: %w", leaderboard.ErrAPIKeyNotFound)
 		default:
 			s.key = key
-			g.cachedKeys.Add(s.hash, cachedKey{key, now, now.Add(keyTTL)})
+			g.cachedKeys.Add(s.hash, cachedKey{APIKey: key, loadedAt: now, refreshFrom: now.Add(keyTTL)})
 		}
 	}
 	return nil

@@ -1,11 +1,14 @@
 package auth
 
 import (
+	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/secret"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
@@ -42,6 +45,54 @@ func TestTheSameSecretGivesTheSameKey(t *testing.T) {
 	first, again := KeyFrom("chosen", "first", []string{"admin"}, now), KeyFrom("chosen", "first", []string{"admin"}, now)
 	if again.ID != first.ID || again.Hash != first.Hash {
 		t.Errorf("KeyFrom with the same secret returns %+v and %+v, want equal ids and hashes", first, again)
+	}
+}
+
+// noted is a store that records the times of uses, and may fail to store them.
+type noted struct {
+	leaderboard.APIKeyStore
+	times []time.Time
+	err   error
+}
+
+func (n *noted) NoteAPIKeyUse(_ context.Context, _ string, at time.Time) error {
+	n.times = append(n.times, at)
+	return n.err
+}
+
+func TestUsesOfKeysAreNotedOncePerHour(t *testing.T) {
+	start := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	now := start
+	store := &noted{APIKeyStore: embedded.Store(t)}
+	g, err := NewGuard(t.Context(), store, Options{Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid, key := NewKey("valid", []string{"read"}, start)
+	expiring, old := NewKey("expired", []string{"read"}, start)
+	old.ExpiresAt = start
+	insecure, local := NewKey("insecure", []string{"read"}, start)
+	local.Insecure = true
+	for _, k := range []leaderboard.APIKey{key, old, local} {
+		if err := store.PutAPIKey(t.Context(), k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, refused := range []secret.Text{expiring, insecure, "lbk_unknown"} {
+		if _, err := g.authenticate(t.Context(), nil, []string{"Bearer " + string(refused)}); !errors.Is(err, ErrUnauthenticated) {
+			t.Errorf("key %s: error %v, want ErrUnauthenticated", refused, err)
+		}
+	}
+	store.err = leaderboard.ErrUnavailable // a call proceeds though its note fails, and the note is repeated
+	for ; now.Before(start.Add(3 * useInterval)); now = now.Add(keyTTL) {
+		if _, err := g.authenticate(t.Context(), nil, []string{"Bearer " + string(valid)}); err != nil {
+			t.Fatalf("the valid key at %v: %v", now, err)
+		}
+		store.err = nil
+	}
+	want := []time.Time{start, start.Add(keyTTL), start.Add(keyTTL + useInterval), start.Add(keyTTL + 2*useInterval)}
+	if !slices.Equal(store.times, want) {
+		t.Errorf("uses were noted at %v, want %v", store.times, want)
 	}
 }
 

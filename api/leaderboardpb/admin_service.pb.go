@@ -40,7 +40,10 @@ type Key struct {
 	BoardPrefixes []string `protobuf:"bytes,7,rep,name=board_prefixes,proto3" json:"board_prefixes,omitempty"`
 	// Present and true if a server that requires no keys (setting insecure) created the
 	// key. Servers that require keys refuse this key.
-	Insecure      *bool `protobuf:"varint,8,opt,name=insecure,proto3,oneof" json:"insecure,omitempty"`
+	Insecure *bool `protobuf:"varint,8,opt,name=insecure,proto3,oneof" json:"insecure,omitempty"`
+	// In lists: the time of a call with the key, which is at most an hour older than the last one.
+	// Absent if there was none.
+	LastUsedAt    *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=last_used_at,proto3" json:"last_used_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -129,6 +132,13 @@ func (x *Key) GetInsecure() bool {
 		return *x.Insecure
 	}
 	return false
+}
+
+func (x *Key) GetLastUsedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.LastUsedAt
+	}
+	return nil
 }
 
 // The progress of a long operation.
@@ -1979,7 +1989,7 @@ var File_leaderboard_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\"leaderboard/v1/admin_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xbb\x02\n" +
+	"\"leaderboard/v1/admin_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xfb\x02\n" +
 	"\x03Key\x12\x16\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x06key_id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -1992,7 +2002,8 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"expires_at\x12\x1c\n" +
 	"\x06boards\x18\x06 \x03(\tB\x04\x88\xb5\x18\x01R\x06boards\x12,\n" +
 	"\x0eboard_prefixes\x18\a \x03(\tB\x04\x88\xb5\x18\x01R\x0eboard_prefixes\x12\x1f\n" +
-	"\binsecure\x18\b \x01(\bH\x00R\binsecure\x88\x01\x01B\v\n" +
+	"\binsecure\x18\b \x01(\bH\x00R\binsecure\x88\x01\x01\x12>\n" +
+	"\flast_used_at\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\flast_used_atB\v\n" +
 	"\t_insecure\"L\n" +
 	"\bProgress\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
@@ -2202,53 +2213,54 @@ var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
 	28, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
 	28, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	28, // 2: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
-	0,  // 3: leaderboard.v1.CreateKeyResponse.key:type_name -> leaderboard.v1.Key
-	0,  // 4: leaderboard.v1.ListKeysResponse.keys:type_name -> leaderboard.v1.Key
-	1,  // 5: leaderboard.v1.VerifyResponse.progress:type_name -> leaderboard.v1.Progress
-	23, // 6: leaderboard.v1.VerifyResponse.difference:type_name -> leaderboard.v1.VerifyResponse.Difference
-	24, // 7: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
-	1,  // 8: leaderboard.v1.RebuildResponse.progress:type_name -> leaderboard.v1.Progress
-	25, // 9: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
-	29, // 10: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
-	30, // 11: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
-	26, // 12: leaderboard.v1.ExportResultsResponse.void:type_name -> leaderboard.v1.ExportResultsResponse.Void
-	27, // 13: leaderboard.v1.ExportResultsResponse.end:type_name -> leaderboard.v1.ExportResultsResponse.End
-	31, // 14: leaderboard.v1.ExportResultsResponse.profile:type_name -> leaderboard.v1.Profile
-	28, // 15: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
-	32, // 16: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
-	32, // 17: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
-	28, // 18: leaderboard.v1.Act.completed_at:type_name -> google.protobuf.Timestamp
-	16, // 19: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
-	30, // 20: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
-	30, // 21: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
-	28, // 22: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
-	28, // 23: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
-	2,  // 24: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
-	4,  // 25: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
-	6,  // 26: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
-	8,  // 27: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
-	10, // 28: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
-	12, // 29: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
-	14, // 30: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
-	17, // 31: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
-	19, // 32: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
-	21, // 33: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
-	3,  // 34: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
-	5,  // 35: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
-	7,  // 36: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
-	9,  // 37: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
-	11, // 38: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
-	13, // 39: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
-	15, // 40: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
-	18, // 41: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
-	20, // 42: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
-	22, // 43: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
-	34, // [34:44] is the sub-list for method output_type
-	24, // [24:34] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	28, // 2: leaderboard.v1.Key.last_used_at:type_name -> google.protobuf.Timestamp
+	28, // 3: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	0,  // 4: leaderboard.v1.CreateKeyResponse.key:type_name -> leaderboard.v1.Key
+	0,  // 5: leaderboard.v1.ListKeysResponse.keys:type_name -> leaderboard.v1.Key
+	1,  // 6: leaderboard.v1.VerifyResponse.progress:type_name -> leaderboard.v1.Progress
+	23, // 7: leaderboard.v1.VerifyResponse.difference:type_name -> leaderboard.v1.VerifyResponse.Difference
+	24, // 8: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
+	1,  // 9: leaderboard.v1.RebuildResponse.progress:type_name -> leaderboard.v1.Progress
+	25, // 10: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
+	29, // 11: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
+	30, // 12: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
+	26, // 13: leaderboard.v1.ExportResultsResponse.void:type_name -> leaderboard.v1.ExportResultsResponse.Void
+	27, // 14: leaderboard.v1.ExportResultsResponse.end:type_name -> leaderboard.v1.ExportResultsResponse.End
+	31, // 15: leaderboard.v1.ExportResultsResponse.profile:type_name -> leaderboard.v1.Profile
+	28, // 16: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
+	32, // 17: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
+	32, // 18: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
+	28, // 19: leaderboard.v1.Act.completed_at:type_name -> google.protobuf.Timestamp
+	16, // 20: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
+	30, // 21: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
+	30, // 22: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
+	28, // 23: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
+	28, // 24: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
+	2,  // 25: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
+	4,  // 26: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
+	6,  // 27: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
+	8,  // 28: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
+	10, // 29: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
+	12, // 30: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
+	14, // 31: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
+	17, // 32: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
+	19, // 33: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
+	21, // 34: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
+	3,  // 35: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
+	5,  // 36: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
+	7,  // 37: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
+	9,  // 38: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
+	11, // 39: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
+	13, // 40: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
+	15, // 41: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
+	18, // 42: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
+	20, // 43: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
+	22, // 44: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
+	35, // [35:45] is the sub-list for method output_type
+	25, // [25:35] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_admin_service_proto_init() }

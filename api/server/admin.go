@@ -53,9 +53,15 @@ func (s *Server) ListKeys(ctx context.Context, _ *pb.ListKeysRequest) (*pb.ListK
 	if err != nil {
 		return nil, err
 	}
+	uses, err := s.keys.APIKeyUses(ctx)
+	if err != nil {
+		return nil, err
+	}
 	res := &pb.ListKeysResponse{}
 	for i := range keys {
-		res.Keys = append(res.Keys, protoconv.FromAPIKey(&keys[i]))
+		key := protoconv.FromAPIKey(&keys[i])
+		key.LastUsedAt = protoconv.Timestamp(uses[keys[i].ID])
+		res.Keys = append(res.Keys, key)
 	}
 	return res, nil
 }

@@ -206,6 +206,12 @@ func TestKeys(t *testing.T) {
 	if len(list.body["keys"].([]any)) != 4 || strings.Contains(list.raw, text) || strings.Contains(list.raw, "secret") || strings.Contains(list.raw, "hash") {
 		t.Errorf("list of keys: %s, want 4 keys without secrets or hashes", list.raw)
 	}
+	for _, key := range list.body["keys"].([]any) {
+		name, used := get(key, "name").(string), get(key, "last_used_at")
+		if want := map[string]any{"arena 7": "2026-11-20T12:00:00Z", "admin": "2026-11-20T12:00:00Z"}[name]; used != want {
+			t.Errorf("key %q was last used at %v, want %v", name, used, want)
+		}
+	}
 	now = now.Add(12 * time.Hour)
 	if got := submit(); got != http.StatusUnauthorized {
 		t.Errorf("submit with an expired key: %d, want 401", got)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/storage"
@@ -71,7 +72,36 @@ func (s *Store) apiKeys(ctx context.Context, tag []byte) ([]leaderboard.APIKey, 
 	return keys, nil
 }
 
-// DeleteAPIKey removes a key.
+// apiKeyUses is a list of rows. A row's key is the id of an API key, and its value the time of a call with it.
+const apiKeyUses = "api key uses"
+
+// NoteAPIKeyUse writes a row whose version is the time, so a note that arrives late has no effect.
+func (s *Store) NoteAPIKeyUse(ctx context.Context, id string, at time.Time) error {
+	at = leaderboard.Truncate(at)
+	value, err := json.Marshal(at)
+	if err != nil {
+		return fmt.Errorf("engine: use of an API key: %w", err)
+	}
+	return s.WriteRows(ctx, storage.RowWrite{List: apiKeyUses, Row: storage.Row{Key: []byte(id), Value: value}, Version: at.UnixMicro()})
+}
+
+// APIKeyUses returns the times of the latest noted uses.
+func (s *Store) APIKeyUses(ctx context.Context) (map[string]time.Time, error) {
+	uses := map[string]time.Time{}
+	for row, err := range s.Rows(ctx, apiKeyUses, nil) {
+		if err != nil {
+			return nil, err
+		}
+		var at time.Time
+		if err := decode("use of an API key", row.Value, &at); err != nil {
+			return nil, err
+		}
+		uses[string(row.Key)] = at
+	}
+	return uses, nil
+}
+
+// DeleteAPIKey removes a key. It leaves the time of the key's last use, which another process may store at the same time.
 func (s *Store) DeleteAPIKey(ctx context.Context, id string) error {
 	for {
 		old, err := s.Register(ctx, apiKeys, id)

@@ -335,6 +335,18 @@ func (o *store) DeleteAPIKey(ctx context.Context, id string) (err error) {
 	return o.inner.DeleteAPIKey(ctx, id)
 }
 
+func (o *store) NoteAPIKeyUse(ctx context.Context, id string, at time.Time) (err error) {
+	ctx, call := o.calls.begin(ctx, "NoteAPIKeyUse", "")
+	defer call.end(&err)
+	return o.inner.NoteAPIKeyUse(ctx, id, at)
+}
+
+func (o *store) APIKeyUses(ctx context.Context) (_ map[string]time.Time, err error) {
+	ctx, call := o.calls.begin(ctx, "APIKeyUses", "")
+	defer call.end(&err)
+	return o.inner.APIKeyUses(ctx)
+}
+
 func (o *store) AppendAct(ctx context.Context, a leaderboard.Act) (err error) {
 	ctx, call := o.calls.begin(ctx, "AppendAct", "")
 	defer call.end(&err)

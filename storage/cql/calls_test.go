@@ -243,6 +243,8 @@ func TestCallsAreGolden(t *testing.T) {
 		{"APIKey", func() error { _, err := e.APIKey(ctx, [32]byte{2}); return err }},
 		{"APIKeys", func() error { _, err := e.APIKeys(ctx); return err }},
 		{"DeleteAPIKey", func() error { return e.DeleteAPIKey(ctx, "k") }},
+		{"NoteAPIKeyUse", func() error { return e.NoteAPIKeyUse(ctx, "k", stepsEpoch) }},
+		{"APIKeyUses", func() error { _, err := e.APIKeyUses(ctx); return err }},
 	} {
 		fmt.Fprintf(&rec.text, "\n# %s\n", call.name)
 		if err := call.run(); err != nil {

@@ -2,6 +2,7 @@ package storagetest
 
 import (
 	"strings"
+	"time"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -58,6 +59,20 @@ var apiKeyTests = []test{
 			ids = append(ids, k.ID)
 		}
 		f.equal("ids", []string{"a", "aa", "b"}, ids)
+	}},
+	{"APIKeyUses returns the latest time that NoteAPIKeyUse stored", func(f *fixture) {
+		uses, err := f.APIKeyUses(f.ctx)
+		f.ok("APIKeyUses", err)
+		f.equal("APIKeyUses without uses", 0, len(uses))
+		for _, use := range []struct {
+			id    string
+			after time.Duration
+		}{{"a", time.Hour}, {"b", 0}, {"a", 0}, {"b", time.Microsecond}, {"b", time.Microsecond + 1}} {
+			f.ok("NoteAPIKeyUse", f.NoteAPIKeyUse(f.ctx, use.id, epoch.Add(use.after)))
+		}
+		uses, err = f.APIKeyUses(f.ctx)
+		f.ok("APIKeyUses", err)
+		f.equal("APIKeyUses", map[string]time.Time{"a": epoch.Add(time.Hour), "b": epoch.Add(time.Microsecond)}, uses)
 	}},
 	{"DeleteAPIKey removes a key, or returns ErrAPIKeyNotFound", func(f *fixture) {
 		f.ok("PutAPIKey", f.PutAPIKey(f.ctx, leaderboard.APIKey{ID: "k", Hash: [32]byte{1}}))

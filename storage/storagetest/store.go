@@ -78,6 +78,8 @@ var storeTests = []test{
 			"UserActs":        func() error { _, err := collect(f.UserActs(ctx, "u", leaderboard.ActKey{})); return err },
 			"APIKeys":         func() error { _, err := f.APIKeys(ctx); return err },
 			"DeleteAPIKey":    func() error { return f.DeleteAPIKey(ctx, "k") },
+			"NoteAPIKeyUse":   func() error { return f.NoteAPIKeyUse(ctx, "k", epoch) },
+			"APIKeyUses":      func() error { _, err := f.APIKeyUses(ctx); return err },
 			"FinishDeletions": func() error { return f.FinishDeletions(ctx) },
 			"RankChanges":     func() error { _, err := collect(f.RankChanges(ctx)); return err },
 			"FinishRankChange": func() error {

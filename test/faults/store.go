@@ -456,6 +456,22 @@ func (s *Store) DeleteAPIKey(ctx context.Context, id string) error {
 	return s.Store.DeleteAPIKey(ctx, id)
 }
 
+// NoteAPIKeyUse implements [leaderboard.Store].
+func (s *Store) NoteAPIKeyUse(ctx context.Context, id string, at time.Time) error {
+	if err := s.check(ctx, "NoteAPIKeyUse", leaderboard.ErrUnavailable); err != nil {
+		return err
+	}
+	return s.Store.NoteAPIKeyUse(ctx, id, at)
+}
+
+// APIKeyUses implements [leaderboard.Store].
+func (s *Store) APIKeyUses(ctx context.Context) (uses map[string]time.Time, err error) {
+	if err = s.check(ctx, "APIKeyUses", leaderboard.ErrUnavailable); err != nil {
+		return
+	}
+	return s.Store.APIKeyUses(ctx)
+}
+
 // AppendAct implements [leaderboard.Store].
 func (s *Store) AppendAct(ctx context.Context, a leaderboard.Act) error {
 	if err := s.check(ctx, "AppendAct", leaderboard.ErrUnavailable); err != nil {

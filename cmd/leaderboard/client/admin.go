@@ -124,7 +124,7 @@ func keyListCommand(app *cli.App) *cobra.Command {
 			return err
 		}
 		return c.print(res, func() {
-			t := cli.NewTable(cli.Row{"id", "name", "scopes", "boards", "created (UTC)", "expires (UTC)"})
+			t := cli.NewTable(cli.Row{"id", "name", "scopes", "boards", "created (UTC)", "expires (UTC)", "last used (UTC)"})
 			for _, k := range res.GetKeys() {
 				expires := "never"
 				if k.GetExpiresAt() != nil {
@@ -133,7 +133,11 @@ func keyListCommand(app *cli.App) *cobra.Command {
 				if k.GetInsecure() {
 					expires = "refused, created by an insecure server"
 				}
-				t.AppendRow(cli.Row{k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ","), keyBoards(k), formatTime(k.GetCreatedAt()), expires})
+				used := "never"
+				if k.GetLastUsedAt() != nil {
+					used = formatTime(k.GetLastUsedAt())
+				}
+				t.AppendRow(cli.Row{k.GetKeyId(), k.GetName(), strings.Join(k.GetScopes(), ","), keyBoards(k), formatTime(k.GetCreatedAt()), expires, used})
 			}
 			cli.WriteTable(c.Stdout, t)
 		})

@@ -22,9 +22,10 @@ export class Keys implements Section {
     const { app } = this, { t } = app;
     if (app.limited) return html`<h1>${t("keys")}</h1><p class="quiet">${t("keysNeedAll")}</p>`;
     return html`<h1>${t("keys")}</h1><div class="buttons start"><button class="main" id="create-key" @click=${() => app.acts.open(this.create())}>${t("createKey")}</button></div>
-      ${this.keys.show(({ keys }) => table(t("keys"), [t("name"), t("scopes"), t("boards"), t("created"), t("expires"), t("action")], keys.map((k) => [
+      ${this.keys.show(({ keys }) => table(t("keys"), [t("name"), t("scopes"), t("boards"), t("created"), t("expires"), t("lastUse"), t("action")], keys.map((k) => [
         html`<bdi class="name">${k.name}</bdi> <small><code>${k.key_id}</code></small>${k.insecure ? html` <span class="badge bad">${t("insecureKey")}</span>` : ""}`,
         html`<code>${k.scopes.join(" ")}</code>`, this.reach(k.boards, k.board_prefixes), moment(app, k.created_at), this.expiry(k),
+        k.last_used_at ? moment(app, k.last_used_at) : t("never"),
         html`<button class="revoke" @click=${() => app.acts.open(this.revoke(k))}>${t("revoke")}</button>`])))}`;
   }
 

@@ -431,6 +431,7 @@ export type Key = {
   expires_at?: string;
   insecure?: boolean;
   key_id: string;
+  last_used_at?: string;
   name: string;
   scopes: (string)[];
 };
