@@ -11,6 +11,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -148,7 +149,7 @@ func (h *harness) addRoutes(t *testing.T, method, path string, routes map[string
 }
 
 func (h *harness) routes(t *testing.T) map[string]*route {
-	gw, err := newGateway(t.Context(), newInProcessConn(nil, nil), h.Server)
+	gw, err := newGateway(t.Context(), newInProcessConn(&sync.WaitGroup{}, nil, nil), h.Server)
 	if err != nil {
 		t.Fatal(err)
 	}

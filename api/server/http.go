@@ -192,6 +192,8 @@ func (s *Server) newHandler(gw *gateway, rpcs map[string]*rpcHandler) (http.Hand
 	}
 	mux := s.newMux()
 	handler := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		s.running.Add(1)
+		defer s.running.Done()
 		w := &answerWriter{ResponseWriter: rw, ResponseController: http.NewResponseController(rw)}
 		w.extendDeadline()
 		boundUnreadBody(w, r)

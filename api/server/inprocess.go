@@ -19,6 +19,7 @@ import (
 // calls pass the same interceptors as calls over the network. A handler's context has the values of
 // the caller's context, such as the peer.
 type inProcessConn struct {
+	running *sync.WaitGroup // has the handlers of streams
 	unary   grpc.UnaryServerInterceptor
 	stream  grpc.StreamServerInterceptor
 	unaries map[string]unaryMethod
@@ -40,8 +41,9 @@ var (
 	_ grpc.ServiceRegistrar    = (*inProcessConn)(nil)
 )
 
-func newInProcessConn(unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *inProcessConn {
+func newInProcessConn(running *sync.WaitGroup, unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) *inProcessConn {
 	return &inProcessConn{
+		running: running,
 		unaries: map[string]unaryMethod{},
 		streams: map[string]streamMethod{},
 		unary: func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -148,11 +150,11 @@ func (c *inProcessConn) NewStream(ctx context.Context, _ *grpc.StreamDesc, metho
 	}
 	s.transport = callTransport{method: method, sent: sync.OnceFunc(func() { close(s.started) })}
 	s.server = incomingContext(ctx, &s.transport)
-	go func() {
+	c.running.Go(func() {
 		defer close(s.done)
 		info := &grpc.StreamServerInfo{FullMethod: method, IsServerStream: true}
 		s.err = asStatus(c.stream(m.impl, (*serverStream)(s), info, m.desc.Handler))
-	}()
+	})
 	return (*clientStream)(s), nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -71,7 +72,7 @@ func (e echo) WatchScores(req *pb.WatchScoresRequest, stream pb.LeaderboardServi
 }
 
 func connections(t *testing.T, serve func(grpc.ServiceRegistrar), unary []grpc.UnaryServerInterceptor, stream []grpc.StreamServerInterceptor) map[string]grpc.ClientConnInterface {
-	local := newInProcessConn(unary, stream)
+	local := newInProcessConn(&sync.WaitGroup{}, unary, stream)
 	serve(local)
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(unary...), grpc.ChainStreamInterceptor(stream...))
 	serve(server)
@@ -164,7 +165,7 @@ func TestInProcessCallsBehaveAsRemoteCalls(t *testing.T) {
 func TestInProcessStreamEndsWithItsCaller(t *testing.T) {
 	for _, board := range []string{"silent", "endless"} {
 		service := &echo{begun: make(chan struct{}), ended: make(chan struct{})}
-		local := newInProcessConn(nil, nil)
+		local := newInProcessConn(&sync.WaitGroup{}, nil, nil)
 		pb.RegisterLeaderboardServiceServer(local, service)
 		ctx, cancel := context.WithCancel(t.Context())
 		stream, err := pb.NewLeaderboardServiceClient(local).WatchScores(ctx, &pb.WatchScoresRequest{Board: board})
@@ -190,7 +191,7 @@ func TestInProcessStreamEndsWithItsCaller(t *testing.T) {
 
 // Caller and handler may change the fields of their own copies.
 func TestInProcessCallsCopyMessages(t *testing.T) {
-	local := newInProcessConn(nil, nil)
+	local := newInProcessConn(&sync.WaitGroup{}, nil, nil)
 	service := &recorder{}
 	pb.RegisterAdminServiceServer(local, service)
 	req := &pb.CreateKeyRequest{Name: "n", Scopes: []string{"read"}}
@@ -222,7 +223,7 @@ func (k *recorder) CreateKey(_ context.Context, req *pb.CreateKeyRequest) (*pb.C
 }
 
 func BenchmarkInProcessCall(b *testing.B) {
-	conn := newInProcessConn(nil, nil)
+	conn := newInProcessConn(&sync.WaitGroup{}, nil, nil)
 	pb.RegisterAdminServiceServer(conn, &recorder{})
 	c := pb.NewAdminServiceClient(conn)
 	b.ReportAllocs()

@@ -165,6 +165,9 @@ type Server struct {
 	stopping context.Context
 	stop     context.CancelFunc
 	draining atomic.Bool
+	// running has the handlers of HTTP requests and of in-process streams. net/http does not wait for those of an
+	// HTTP/2 connection that the client has closed.
+	running sync.WaitGroup
 }
 
 // New returns a server for svc, with the API keys in keys. It returns an error if it cannot read
@@ -188,7 +191,7 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 
 	unary, stream := s.interceptors()
 	s.grpc = grpc.NewServer(s.grpcOptions(unary, stream)...)
-	local := newInProcessConn(unary, stream)
+	local := newInProcessConn(&s.running, unary, stream)
 	network := lateRegistrar{s.grpc, s}
 	for _, registrar := range []grpc.ServiceRegistrar{network, local} {
 		pb.RegisterLeaderboardServiceServer(boardRegistrar{registrar, s}, s)
@@ -293,8 +296,14 @@ func (s *Server) shutdown(server *http.Server) error {
 		close(stopped)
 	}()
 	err := server.Shutdown(ctx)
+	finished := make(chan struct{})
+	go func() { // after Shutdown, no handler begins
+		<-stopped
+		s.running.Wait()
+		close(finished)
+	}()
 	select {
-	case <-stopped:
+	case <-finished:
 	case <-ctx.Done():
 		err = ctx.Err()
 	}

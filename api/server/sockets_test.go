@@ -15,6 +15,7 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -354,12 +355,22 @@ func (c *h2) call(stream uint32, method, authorization string, m proto.Message) 
 
 func (c *h2) begin(stream uint32, method, authorization string) {
 	c.t.Helper()
-	var block bytes.Buffer
-	enc := hpack.NewEncoder(&block)
 	fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "localhost"}, {"content-type", "application/grpc"}, {"te", "trailers"}}
 	if authorization != "" {
 		fields = append(fields, [2]string{"authorization", "Bearer " + authorization})
 	}
+	c.writeHeaders(stream, fields)
+}
+
+func (c *h2) beginGet(stream uint32, path string) {
+	c.t.Helper()
+	c.writeHeaders(stream, [][2]string{{":method", "GET"}, {":scheme", "https"}, {":path", path}, {":authority", "localhost"}})
+}
+
+func (c *h2) writeHeaders(stream uint32, fields [][2]string) {
+	c.t.Helper()
+	var block bytes.Buffer
+	enc := hpack.NewEncoder(&block)
 	for _, f := range fields {
 		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
@@ -777,6 +788,55 @@ func TestStreamsAreBoundedOverREST(t *testing.T) {
 	}
 	if stream, code := c.readReset(); stream != 5 || code != http2.ErrCodeRefusedStream {
 		t.Errorf("stream %d ended with %v, want stream 5 with REFUSED_STREAM", stream, code)
+	}
+}
+
+// Otherwise, the process could close its store while the handler reads it.
+func TestShutdownWaitsForCallsOfClosedConnections(t *testing.T) {
+	t.Parallel()
+	began, release := make(chan struct{}), make(chan struct{})
+	var finished atomic.Bool
+	ready := sync.OnceValue(func() error {
+		close(began)
+		<-release
+		finished.Store(true)
+		return nil
+	})
+	ca := newAuthority(t, "ca")
+	cert, key := ca.issue(t, 2)
+	config, err := (TLS{CertFile: cert, KeyFile: key}).config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, Options{TLS: config, Ready: ready, ShutdownGrace: time.Minute})
+	rest, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overGRPC, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.Serve(ctx, rest, overGRPC) }()
+	conn, err := tls.Dial("tcp", rest.Addr().String(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	newH2(t, conn).beginGet(1, "/readyz")
+	<-began
+	conn.Close()
+	cancel()
+	select {
+	case err := <-done:
+		t.Errorf("Serve returned %v while a call was running", err)
+		close(release)
+	case <-time.After(time.Second / 2): // an early return takes milliseconds
+		close(release)
+		if err := <-done; err != nil || !finished.Load() {
+			t.Errorf("Serve returned %v, and the call had finished: %v; want nil and true", err, finished.Load())
+		}
 	}
 }
 
