@@ -2,14 +2,12 @@ package importer
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -276,33 +274,16 @@ func (k *comparison) openThere(ctx context.Context) (records.Reader, func(), err
 		return set.newReader(ctx, time.Now(), bar), func() { _ = bar.Clear() }, nil
 	}
 	k.report.With = k.with
-	s, err := systemOf(k.System, time.Now())
+	file, info, err := openFile(k.with)
 	if err != nil {
 		return nil, nil, err
-	}
-	file, err := os.Open(k.with)
-	if err != nil {
-		return nil, nil, err
-	}
-	closeInput := func() { _ = file.Close() }
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", k.with)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, file.Close())
 	}
 	bar := k.NewBar("reading "+k.with, info.Size(), true)
-	r, err := records.Open(io.TeeReader(file, bar), recordOptions(s, k.with, k.format, k.delimiter))
-	if err == nil {
-		r, err = s.read(r)
-	} else {
-		err = fmt.Errorf("%s: %w", k.with, err)
-	}
+	r, err := openRecords(io.TeeReader(file, bar), time.Now(), k.System, k.with, k.format, k.delimiter)
 	if err != nil {
 		return nil, nil, errors.Join(err, file.Close())
 	}
-	return r, func() { _ = bar.Clear(); closeInput() }, nil
+	return r, func() { _, _ = bar.Clear(), file.Close() }, nil
 }
 
 // addThere adds a record, or counts it as invalid.
@@ -322,17 +303,21 @@ func (k *comparison) addThere(r records.Record) error {
 			err = leaderboard.UserID(it.result.GetUserId()).Validate()
 		}
 		if err == nil {
-			score := it.result.GetScore()
-			if it.result.Points != nil {
-				score = it.result.GetPoints()
-			}
-			return k.sides.addThere(it.result.GetUserId(), row{Score: score, Ties: it.result.GetTieBreakers()}, k.orderOf(r, it.result.GetUserId()))
+			return k.sides.addThere(it.result.GetUserId(), row{Score: scoreOf(it.result), Ties: it.result.GetTieBreakers()}, k.orderOf(r, it.result.GetUserId()))
 		}
 	}
 	if user == "" {
 		user = fmt.Sprintf("record %d: %.200q", r.Line, r.Raw)
 	}
 	return k.found(difference{User: user, Kind: kindInvalid, Cause: err.Error()})
+}
+
+// scoreOf returns the score of a result, or its points.
+func scoreOf(r *pb.Result) int64 {
+	if r.Points != nil {
+		return r.GetPoints()
+	}
+	return r.GetScore()
 }
 
 // orderOf returns bytes that sort users with equal scores as the other system does: Redis by the
@@ -524,11 +509,7 @@ func (k *comparison) scoresThere(ctx context.Context, users []string) (map[strin
 		if err := k.setScore(result, text); err != nil {
 			continue
 		}
-		score := result.GetScore()
-		if result.Points != nil {
-			score = result.GetPoints()
-		}
-		scores[users[i]] = &score
+		scores[users[i]] = new(scoreOf(result))
 	}
 	return scores, nil
 }
@@ -576,12 +557,7 @@ func (k *comparison) found(d difference) error {
 	if k.file == nil {
 		return nil
 	}
-	line, err := json.Marshal(d)
-	if err != nil {
-		return err
-	}
-	_, err = k.file.Write(append(bytes.TrimSpace(line), '\n'))
-	return err
+	return json.NewEncoder(k.file).Encode(d)
 }
 
 // different returns the number of differences, without those that are gone or ignored.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strconv"
@@ -48,12 +49,11 @@ type counts struct {
 type importer struct {
 	*client.Client
 	options
-	input       io.ReadCloser // of a sorted set, nothing can be read
+	input       io.Closer
 	records     records.Reader
 	bar         *progressbar.ProgressBar
 	matchPrefix string
-	source      string    // source of a linked board, or ""
-	snapshot    time.Time // when the file last changed, or now
+	source      string // source of a linked board, or ""
 	counts      counts
 	rejects     *rejectFile
 	identity    string // identifies the import in the state file
@@ -79,10 +79,6 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 		return nil, err
 	}
 	im.needMatch = im.matchPrefix == ""
-	if err := im.openRecords(); err != nil {
-		im.input.Close()
-		return nil, err
-	}
 	if err := im.bind(flags, res.GetBoard(), im.records.Header()); err != nil {
 		im.input.Close()
 		return nil, err
@@ -90,21 +86,33 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 	return im, nil
 }
 
-// openRecords sets im.records, unless openRedis has done so.
-func (im *importer) openRecords() error {
-	if im.records != nil {
-		return nil
-	}
-	s, err := systemOf(im.System, im.snapshot)
+// openRecords returns the records of an input. Results without a time of their own have the time snapshot.
+func openRecords(input io.Reader, snapshot time.Time, system, file, format, delimiter string) (records.Reader, error) {
+	s, err := systemOf(system, snapshot)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	r, err := records.Open(io.TeeReader(im.input, im.bar), recordOptions(s, im.file, im.format, im.delimiter))
+	r, err := records.Open(input, recordOptions(s, file, format, delimiter))
 	if err != nil {
-		return fmt.Errorf("%s: %w", im.file, err)
+		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	im.records, err = s.read(r)
-	return err
+	return s.read(r)
+}
+
+// openFile opens a regular file. The caller must close it.
+func openFile(path string) (*os.File, fs.FileInfo, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	info, err := file.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is not a regular file", path)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
+	return file, info, nil
 }
 
 // openRedis opens a sorted set. An import of it has no state file, because a scan of a set that changes
@@ -121,39 +129,37 @@ func (im *importer) openRedis(ctx context.Context, _ *pb.Board) error {
 	return nil
 }
 
-func (im *importer) open(ctx context.Context, b *pb.Board) error {
+func (im *importer) open(ctx context.Context, b *pb.Board) (err error) {
 	im.matchPrefix = im.MatchPrefix
 	if im.file == "-" {
 		im.input, im.bar = io.NopCloser(im.Stdin), im.NewBar("importing", -1, true)
 		im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, "stdin.rejected.csv"), warnf: im.Notef}
-		im.snapshot = time.Now()
-		return nil
+		im.records, err = openRecords(io.TeeReader(im.Stdin, im.bar), time.Now(), im.System, im.file, im.format, im.delimiter)
+		return err
 	}
-	file, err := os.Open(im.file)
+	file, info, err := openFile(im.file)
 	if err != nil {
 		return err
 	}
-	info, err := file.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", im.file)
-	}
-	var sum string
-	if err == nil {
-		im.snapshot = info.ModTime()
-		sum, err = im.contentSum(ctx, file, info.Size())
-	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, file.Close())
+		}
+	}()
+	sum, err := im.contentSum(ctx, file, info.Size())
 	if err != nil {
-		return errors.Join(err, file.Close())
+		return err
 	}
 	im.matchPrefix = cmp.Or(im.matchPrefix, sum[:16])
 	im.state = cmp.Or(im.state, im.file+".import-state.json")
 	if err := im.checkState(); err != nil {
-		return errors.Join(err, file.Close())
+		return err
 	}
 	resumed := im.resume(sum, b)
 	im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, im.file+".rejected.csv"), appendTo: resumed, warnf: im.Notef}
 	im.input, im.bar = file, im.NewBar("importing", info.Size(), true)
-	return nil
+	im.records, err = openRecords(io.TeeReader(file, im.bar), info.ModTime(), im.System, im.file, im.format, im.delimiter)
+	return err
 }
 
 // chunk is a part of the input. Its lanes are sent concurrently. A user's items are in one lane, in

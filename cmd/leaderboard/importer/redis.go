@@ -197,8 +197,5 @@ func (r *redisReader) Offset() int64 { return r.line }
 // Header implements [records.Reader].
 func (r *redisReader) Header() []string { return nil }
 
-// Read implements [io.Reader]. The members are in a [redisReader].
-func (s *redisSet) Read([]byte) (int, error) { return 0, io.EOF }
-
 // Close implements [io.Closer].
 func (s *redisSet) Close() error { return s.client.Close() }
