@@ -12,42 +12,44 @@ import (
 
 // capacityFlags are the flags of "leaderboard doctor --capacity".
 type capacityFlags struct {
-	on   bool
-	load capacity.Load
+	on    bool
+	load  capacity.Load
+	flags *pflag.FlagSet // of load
 }
 
 const readsPerResult = 10
 
 func addCapacity(f *pflag.FlagSet) *capacityFlags {
-	c := &capacityFlags{}
-	l := &c.load
+	c := &capacityFlags{flags: pflag.NewFlagSet("", pflag.ContinueOnError)}
 	f.BoolVar(&c.on, "capacity", false, "check nothing: print the machines that a load needs, which --users and the flags below describe")
-	f.Float64Var(&l.Users, "users", 0, "with --capacity: `users` in a season of a board, such as 25e6")
-	f.Float64Var(&l.ResultsPerSecond, "results-per-second", 0, "with --capacity: `results` per second at the busiest time")
-	f.Float64Var(&l.ReadsPerSecond, "reads-per-second", 0, "with --capacity: `reads` per second at the busiest time (default 10 for each result)")
-	f.Float64Var(&l.KeepDays, "keep-days", 90, "with --capacity: `days` for which results and final standings are kept")
-	f.Float64Var(&l.SeasonDays, "season-days", 0, "with --capacity: `days` of a season, or 0 if seasons do not end")
-	f.Float64Var(&l.Boards, "boards", 1, "with --capacity: `boards` on which each result counts, linked boards included")
-	f.Float64Var(&l.Divisions, "divisions", 0, "with --capacity: `divisions` of each board that contain each user")
+	l, load := &c.load, c.flags
+	load.SortFlags = false // check names the first flag that it refuses
+	load.Float64Var(&l.Users, "users", 0, "with --capacity: `users` in a season of a board, such as 25e6")
+	load.Float64Var(&l.ResultsPerSecond, "results-per-second", 0, "with --capacity: `results` per second at the busiest time")
+	load.Float64Var(&l.ReadsPerSecond, "reads-per-second", 0, "with --capacity: `reads` per second at the busiest time (default 10 for each result)")
+	load.Float64Var(&l.KeepDays, "keep-days", 90, "with --capacity: `days` for which results and final standings are kept")
+	load.Float64Var(&l.SeasonDays, "season-days", 0, "with --capacity: `days` of a season, or 0 if seasons do not end")
+	load.Float64Var(&l.Boards, "boards", 1, "with --capacity: `boards` on which each result counts, linked boards included")
+	load.Float64Var(&l.Divisions, "divisions", 0, "with --capacity: `divisions` of each board that contain each user")
+	f.AddFlagSet(load)
 	return c
 }
 
-var loadFlags = []string{"users", "results-per-second", "reads-per-second", "keep-days", "season-days", "boards", "divisions"}
-
 // check returns a [cli.UsageError] if the flags describe no load.
-func (c *capacityFlags) check(f *pflag.FlagSet) error {
-	for _, name := range loadFlags {
-		if f.Changed(name) && !c.on {
-			return cli.Usagef("--%s needs --capacity", name)
-		}
-	}
+func (c *capacityFlags) check() (err error) {
 	if !c.on {
-		return nil
+		c.flags.VisitAll(func(f *pflag.Flag) {
+			if f.Changed && err == nil {
+				err = cli.Usagef("--%s needs --capacity", f.Name)
+			}
+		})
+		return err
 	}
-	if !f.Changed("users") || !f.Changed("results-per-second") {
+	given := func(name string) bool { return c.flags.Lookup(name).Changed }
+	if !given("users") || !given("results-per-second") {
 		return cli.Usagef("--capacity needs --users and --results-per-second")
 	}
-	if !f.Changed("reads-per-second") {
+	if !given("reads-per-second") {
 		c.load.ReadsPerSecond = readsPerResult * c.load.ResultsPerSecond
 	}
 	if err := c.load.Validate(); err != nil {

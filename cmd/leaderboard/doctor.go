@@ -38,7 +38,7 @@ each engine, and what this plan assumes.`,
 		if err := output.Check(cmd); err != nil {
 			return err
 		}
-		if err := plan.check(cmd.Flags()); err != nil {
+		if err := plan.check(); err != nil {
 			return err
 		}
 		if plan.on {

@@ -217,14 +217,7 @@ func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board
 			return n, nil, errors.New("ranks are unavailable now; try again once the server has filled its index")
 		}
 		for _, e := range d.GetLeaderboard() {
-			fields := func() []string {
-				if fields := entryFields(e, len(b.GetTieBreakers())); !hasStatus {
-					return fields
-				} else {
-					return append(fields, max(e.GetStatus(), pb.Result_RANKED).String())
-				}
-			}
-			if err := t.row(fields, func() ([]byte, error) { return restjson.Append(nil, e) }); err != nil {
+			if err := t.row(func() []string { return entryFields(e, len(b.GetTieBreakers()), hasStatus) }, func() ([]byte, error) { return restjson.Append(nil, e) }); err != nil {
 				return n, nil, err
 			}
 			n++
@@ -240,7 +233,7 @@ func (c *Client) exportEntries(ctx context.Context, o exportOptions, b *pb.Board
 	}
 }
 
-func entryFields(e *pb.Entry, ties int) []string {
+func entryFields(e *pb.Entry, ties int, status bool) []string {
 	rank := ""
 	if e.Rank != nil {
 		rank = strconv.FormatInt(e.GetRank(), 10)
@@ -253,7 +246,11 @@ func entryFields(e *pb.Entry, ties int) []string {
 		}
 		fields = append(fields, strconv.FormatInt(v, 10))
 	}
-	return append(fields, formatInstant(e.GetAchievedAt()), e.GetMatchId(), jsonText(e.GetDivisions()))
+	fields = append(fields, formatInstant(e.GetAchievedAt()), e.GetMatchId(), jsonText(e.GetDivisions()))
+	if status {
+		fields = append(fields, max(e.GetStatus(), pb.Result_RANKED).String())
+	}
+	return fields
 }
 
 func formatInstant(t *timestamppb.Timestamp) string {
