@@ -12,8 +12,11 @@ import (
 
 const anyOrigin = "*"
 
-// crossOriginPaths begin the paths that pages of other origins may read.
-var crossOriginPaths = append([]string{"/v1/", "/openapi"}, rpcPrefixes...)
+var (
+	// callPaths begin the paths of calls, and crossOriginPaths those that pages of other origins may read.
+	callPaths        = append([]string{"/v1/"}, rpcPrefixes...)
+	crossOriginPaths = append([]string{"/openapi"}, callPaths...)
+)
 
 // newCORS returns the CORS rules for pages of the given origins. The rules allow no cookies: a page
 // sends its key in the Authorization header.
@@ -34,7 +37,7 @@ func newCrossOriginProtection(origins []string) (*http.CrossOriginProtection, er
 	protection := http.NewCrossOriginProtection()
 	for _, origin := range origins {
 		if origin == anyOrigin {
-			for _, path := range append([]string{"/v1/"}, rpcPrefixes...) {
+			for _, path := range callPaths {
 				protection.AddInsecureBypassPattern(path)
 			}
 			continue

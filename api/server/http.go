@@ -207,12 +207,8 @@ func (s *Server) newHandler(gw *gateway, rpcs map[string]*rpcHandler) (http.Hand
 		}
 		r = r.WithContext(peer.NewContext(r.Context(), s.httpPeer(r)))
 		// http.ServeMux removes ".." and "//", but a path under /v1/ may have an id such as "a//b".
-		rest := strings.HasPrefix(r.URL.Path, "/v1/")
-		var rpc *rpcHandler
-		if !rest {
-			rpc = rpcs[r.URL.Path]
-		}
-		if !rest && rpc == nil {
+		rpc := rpcs[r.URL.Path]
+		if rpc == nil && !strings.HasPrefix(r.URL.Path, "/v1/") {
 			if !isProbe(r) {
 				if a := s.admit(r.Context(), r.Header["Authorization"], &door{scope: auth.Public}); a.refusal != nil {
 					writeError(w, toStatus(a.refusal))

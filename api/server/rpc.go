@@ -100,10 +100,10 @@ var rpcForms = map[string]rpcForm{
 
 // formOf returns the form that the content type of a request names, or the query of a GET. It leaves a
 // content type that the library knows.
-func (h *rpcHandler) formOf(r *http.Request) (rpcForm, error) {
+func (h *rpcHandler) formOf(r *http.Request, query url.Values) (rpcForm, error) {
 	given := r.Header.Get("Content-Type")
 	if r.Method == http.MethodGet {
-		given = "application/" + r.URL.Query().Get("encoding")
+		given = "application/" + query.Get("encoding")
 	}
 	base, _, _ := mime.ParseMediaType(given)
 	f := rpcForms[base]
@@ -141,7 +141,8 @@ func (h *rpcHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeMethodNotAllowed(w, r, allowed)
 		return
 	}
-	form, err := h.formOf(r)
+	query := r.URL.Query()
+	form, err := h.formOf(r, query)
 	if err != nil {
 		w.Header().Set("Accept-Post", strings.Join(h.contentTypes(), ", "))
 		writeErrorBody(w, http.StatusUnsupportedMediaType, toStatus(err))
@@ -157,7 +158,7 @@ func (h *rpcHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set(requestIDHeader, a.request)
 	m := h.request.New().Interface()
 	if a.refusal == nil {
-		a.refusal = toStatus(h.read(a, form, w, r, m))
+		a.refusal = toStatus(h.read(a, form, query, w, r, m))
 	}
 	if ctx := r.Context(); a.refusal != nil {
 		r = r.WithContext(context.WithoutCancel(ctx)) // see gateway.admit
@@ -185,8 +186,8 @@ func (h *rpcHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var compressionHeaders = []string{"Content-Encoding", "Connect-Content-Encoding", "Grpc-Encoding"}
 
 // read reads and decodes the message of a request.
-func (h *rpcHandler) read(a *admission, form rpcForm, w http.ResponseWriter, r *http.Request, m proto.Message) error {
-	compression := r.URL.Query().Get("compression")
+func (h *rpcHandler) read(a *admission, form rpcForm, query url.Values, w http.ResponseWriter, r *http.Request, m proto.Message) error {
+	compression := query.Get("compression")
 	for _, name := range compressionHeaders {
 		compression += r.Header.Get(name)
 	}
@@ -196,7 +197,7 @@ func (h *rpcHandler) read(a *admission, form rpcForm, w http.ResponseWriter, r *
 	var data []byte
 	var err error
 	if r.Method == http.MethodGet {
-		if data, err = queryMessage(r.URL); err == nil {
+		if data, err = queryMessage(query); err == nil {
 			err = discardBody(w, r)
 		}
 	} else {
@@ -243,8 +244,7 @@ func (h *rpcHandler) readBody(form rpcForm, w http.ResponseWriter, r *http.Reque
 }
 
 // queryMessage returns the message in the query of a GET.
-func queryMessage(u *url.URL) ([]byte, error) {
-	query := u.Query()
+func queryMessage(query url.Values) ([]byte, error) {
 	text := query.Get("message")
 	if !query.Has("message") {
 		return nil, &leaderboard.FieldError{Field: "message", Problem: "is missing in the query"}
