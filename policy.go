@@ -225,7 +225,7 @@ func (sumPolicy) validate(b *Board) error {
 }
 
 func (p sumPolicy) add(b *Board, t Tally, r *MatchResult) Tally {
-	if t.reset.isAfter(positionOf(r)) && t.reset.match != "" {
+	if t.hides(r) {
 		return t
 	}
 	t.addScore(r.Score)
@@ -240,7 +240,7 @@ func (p sumPolicy) refuse(b *Board, t Tally, old, r MatchResult) Reason {
 		return ""
 	}
 	for _, x := range []*MatchResult{&old, &r} {
-		if t.reset.match != "" && !replacesReset && t.reset.isAfter(positionOf(x)) {
+		if !replacesReset && t.hides(x) {
 			x.Score, x.TieBreakers, x.Reset = 0, nil, false
 		}
 	}

@@ -94,6 +94,11 @@ func (p position) isAfter(o position) bool {
 	return o.match == "" || isLater(p.achievedAt, p.match, o.achievedAt, o.match)
 }
 
+// hides reports whether a later result with Reset hides r.
+func (t *Tally) hides(r *MatchResult) bool {
+	return t.reset.match != "" && t.reset.isAfter(positionOf(r))
+}
+
 const tallyFormat = 1
 
 // AppendBinary implements [encoding.BinaryAppender]. Equal tallies have equal bytes.

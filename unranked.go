@@ -17,9 +17,9 @@ func (b *Board) classBytes() int {
 }
 
 // accepts reports whether a result of b may have the finish f.
-func (b *Board) accepts(f Finish) bool { return f == Ranked || slices.Index(b.Statuses, f) >= 0 }
+func (b *Board) accepts(f Finish) bool { return f == Ranked || slices.Contains(b.Statuses, f) }
 
-// class returns the class of a tally, and the finish that it stands for.
+// class returns the class of a tally: see [Board.HasUnranked].
 func (b *Board) class(t *Tally) byte {
 	switch {
 	case t.finish != Ranked:
