@@ -29,6 +29,9 @@ type Group[K comparable, T any] struct {
 	// MaxWait is the longest time that requests wait for a running call. The next call then begins
 	// while that one is running. 0 means no limit, so calls for one key never overlap.
 	MaxWait time.Duration
+	// Running counts the goroutines of the Group, unless it is nil. Wait returns once every value
+	// of an earlier Do was handled.
+	Running *sync.WaitGroup
 
 	mu      sync.Mutex
 	waiting map[K][]request[T] // a key is present while the method run handles its requests
@@ -37,29 +40,45 @@ type Group[K comparable, T any] struct {
 type request[T any] struct {
 	ctx   context.Context
 	value T
-	done  chan error
+	done  chan answer
+}
+
+type answer struct {
+	err      error
+	panicked any
 }
 
 // Do adds a value to the next call for a key, and returns the error of that call or of
 // the retry. If ctx is done first, Do returns the error of ctx, and Call may
 // still use value later. So if value is a pointer, the caller must not use its target after
-// an error.
+// an error. If Call panics, Do panics, so that its caller can recover.
 func (g *Group[K, T]) Do(ctx context.Context, key K, value T) error {
-	r := request[T]{ctx, value, make(chan error, 1)}
+	r := request[T]{ctx, value, make(chan answer, 1)}
 	g.mu.Lock()
 	if g.waiting == nil {
 		g.waiting = map[K][]request[T]{}
 	}
 	waiting, busy := g.waiting[key]
 	if g.waiting[key] = append(waiting, r); !busy {
-		go g.run(key)
+		g.start(func() { g.run(key) })
 	}
 	g.mu.Unlock()
 	select {
-	case err := <-r.done:
-		return err
+	case a := <-r.done:
+		if a.panicked != nil {
+			panic(a.panicked)
+		}
+		return a.err
 	case <-ctx.Done():
 		return fmt.Errorf("coalesce: %w", ctx.Err())
+	}
+}
+
+func (g *Group[K, T]) start(f func()) {
+	if g.Running == nil {
+		go f()
+	} else {
+		g.Running.Go(f)
 	}
 }
 
@@ -83,10 +102,10 @@ func (g *Group[K, T]) run(key K) {
 			continue
 		}
 		done := make(chan struct{})
-		go func() {
+		g.start(func() {
 			defer close(done)
 			g.call(key, batch)
-		}()
+		})
 		timer := time.NewTimer(g.MaxWait)
 		select {
 		case <-done:
@@ -101,12 +120,20 @@ func (g *Group[K, T]) call(key K, batch []request[T]) {
 	for i, r := range batch {
 		values[i] = r.value
 	}
-	err := g.Call(context.WithoutCancel(batch[0].ctx), key, values)
+	a := g.answer(batch[0].ctx, key, values)
 	for i, r := range batch {
-		if len(batch) > 1 && err != nil && !errors.Is(err, leaderboard.ErrUnavailable) {
-			r.done <- g.Call(context.WithoutCancel(r.ctx), key, values[i:i+1])
+		if len(batch) > 1 && a.failed() && !errors.Is(a.err, leaderboard.ErrUnavailable) {
+			r.done <- g.answer(r.ctx, key, values[i:i+1])
 		} else {
-			r.done <- err
+			r.done <- a
 		}
 	}
 }
+
+func (g *Group[K, T]) answer(ctx context.Context, key K, values []T) (a answer) {
+	defer func() { a.panicked = recover() }()
+	a.err = g.Call(context.WithoutCancel(ctx), key, values)
+	return a
+}
+
+func (a answer) failed() bool { return a.err != nil || a.panicked != nil }

@@ -155,3 +155,49 @@ func TestCallContinuesAfterItsCallerLeaves(t *testing.T) {
 		}
 	})
 }
+
+func TestDoPanicsIfTheCallPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{fail: func(batch []int) error {
+			if slices.Contains(batch, 3) {
+				panic("faulty")
+			}
+			return nil
+		}}
+		g := &Group[string, int]{Call: r.call}
+		panicked := make([]any, 5)
+		var wg sync.WaitGroup
+		for i := range panicked {
+			wg.Go(func() {
+				defer func() { panicked[i] = recover() }()
+				if err := g.Do(t.Context(), "key", i); err != nil {
+					t.Errorf("request %d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wg.Wait()
+		if diff := gocmp.Diff([]any{nil, nil, nil, "faulty", nil}, panicked); diff != "" {
+			t.Errorf("panics of the requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestRunningCountsValuesWhoseCallersLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		var running sync.WaitGroup
+		g := &Group[string, int]{Call: r.call, MaxWait: time.Hour, Running: &running}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		for i := range 3 {
+			go func() { _ = g.Do(ctx, "key", i) }()
+			synctest.Wait()
+		}
+		<-ctx.Done()
+		running.Wait()
+		if diff := gocmp.Diff([][]int{{0}, {1, 2}}, r.batches); diff != "" {
+			t.Errorf("batches after Wait (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -55,15 +55,19 @@ func (s *shared) applyTo(ctx context.Context, b *leaderboard.Board, results []le
 		}
 		return report, err
 	}
-	reason := "late correction"
-	if !slices.ContainsFunc(results, func(r leaderboard.MatchResult) bool { return !r.Retracted }) {
-		reason = "retraction"
-	}
-	if slices.ContainsFunc(results, func(r leaderboard.MatchResult) bool { return r.VoidOnly }) {
-		reason = "void or restore a match"
-	}
 	// The ranks must include what the store has applied, even if ctx is done.
-	return report, s.ranks.update(context.WithoutCancel(ctx), entriesAfter(report.Changes), unchangedEntries(&report), reason)
+	return report, s.ranks.update(context.WithoutCancel(ctx), entriesAfter(report.Changes), unchangedEntries(&report), amendReason(results))
+}
+
+// amendReason returns the reason of an amendment after an Apply of the results.
+func amendReason(results []leaderboard.MatchResult) string {
+	switch {
+	case slices.ContainsFunc(results, func(r leaderboard.MatchResult) bool { return r.VoidOnly }):
+		return "void or restore a match"
+	case slices.ContainsFunc(results, func(r leaderboard.MatchResult) bool { return !r.Retracted }):
+		return "late correction"
+	}
+	return "retraction"
 }
 
 func entriesAfter(changes []leaderboard.Change) []leaderboard.Entry {

@@ -106,7 +106,7 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	reader := newReader(common)
 	applier := &Applier{shared: common, reader: reader}
 	if o.Results == nil {
-		o.Results = directLog{applier}
+		o.Results = newDirectLog(applier)
 	}
 	return &Service{
 		shared: common, Applier: applier, Reader: reader,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/internal/coalesce"
 )
 
 // MaxBatch is the largest number of results in one Submit.
@@ -26,17 +27,65 @@ type ResultLog interface {
 
 // directLog applies results itself. A result is durable only after it is applied, so Accept
 // equals Submit.
-type directLog struct{ applier *Applier }
+type directLog struct {
+	applier *Applier
+	single  coalesce.Group[singleKey, *singleResult] // requests of one result, which share writes
+}
+
+type singleKey struct {
+	board     leaderboard.BoardID
+	createdAt int64  // of the board, in Unix microseconds
+	reason    string // see amendReason
+}
+
+type singleResult struct {
+	board   *leaderboard.Board
+	result  leaderboard.MatchResult
+	outcome leaderboard.Outcome
+}
+
+const (
+	sharedApply     = 256                  // results of requests of one result that one Apply has at most
+	sharedApplyWait = 5 * time.Millisecond // a slow Apply delays later results by this time at most
+)
+
+func newDirectLog(applier *Applier) *directLog {
+	d := &directLog{applier: applier}
+	d.single.Call, d.single.MaxBatch, d.single.MaxWait, d.single.Running = d.apply, sharedApply, sharedApplyWait, &applier.tasks.running
+	return d
+}
 
 // When ctx is done, Submit returns the error of ctx, but the work continues.
-func (d directLog) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+func (d *directLog) Submit(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+	if len(results) == 1 {
+		r := &singleResult{board: b, result: results[0]}
+		if err := d.single.Do(ctx, singleKey{b.ID, b.CreatedAt.UnixMicro(), amendReason(results)}, r); err != nil {
+			return nil, err
+		}
+		return []leaderboard.Outcome{r.outcome}, r.outcome.Err
+	}
 	report, err := runToEnd(ctx, d.applier.tasks, func(ctx context.Context) (leaderboard.ApplyReport, error) {
 		return d.applier.Apply(ctx, b, results)
 	})
 	return report.Outcomes, err
 }
 
-func (d directLog) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
+func (d *directLog) apply(ctx context.Context, _ singleKey, batch []*singleResult) error {
+	results := make([]leaderboard.MatchResult, len(batch))
+	for i, r := range batch {
+		results[i] = r.result
+	}
+	report, err := d.applier.Apply(ctx, batch[0].board, results)
+	if err != nil {
+		return err
+	}
+	for i, r := range batch {
+		r.outcome = report.Outcomes[i]
+	}
+	return nil
+}
+
+func (d *directLog) Accept(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) ([]leaderboard.Outcome, error) {
 	return d.Submit(ctx, b, results)
 }
 

@@ -432,3 +432,66 @@ func TestStoredTimesAreReadConcurrently(t *testing.T) {
 		}
 	}
 }
+
+// The calls of gatedStore.Apply begin once begin is closed.
+type gatedStore struct {
+	leaderboard.Store
+	begin <-chan struct{}
+	calls atomic.Int64
+}
+
+func (s *gatedStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	s.calls.Add(1)
+	<-s.begin
+	return s.Store.Apply(ctx, b, results)
+}
+
+// Requests of one result that arrive together share an Apply, and each gets the answer to its own result.
+func TestConcurrentSubmitsShareAnApply(t *testing.T) {
+	f := open(t)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+	begin := make(chan struct{})
+	store := &gatedStore{Store: f.store, begin: begin}
+	g := serviceOver(t, store, f.index)
+	board := g.board("b")
+
+	const users, repeats = 40, 3
+	var started, done sync.WaitGroup
+	var duplicates atomic.Int64
+	for i := range users * repeats {
+		started.Add(1)
+		done.Go(func() {
+			started.Done()
+			user := leaderboard.UserID(fmt.Sprint("user-", i%users))
+			receipts, err := g.Submit(t.Context(), board, []leaderboard.MatchResult{points(string(user), "m", int64(i%users)+1)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			switch r := receipts[0]; {
+			case r.Err != nil || r.Score != leaderboard.Score(i%users+1):
+				t.Errorf("the receipt of %s has the score %d and the error %v, want %d", user, r.Score, r.Err, i%users+1)
+			case r.Status == leaderboard.Duplicate:
+				duplicates.Add(1)
+			case r.Status != leaderboard.Applied:
+				t.Errorf("the receipt of %s has the status %v", user, r.Status)
+			}
+		})
+	}
+	started.Wait()
+	close(begin)
+	done.Wait()
+	if got, want := duplicates.Load(), int64(users*(repeats-1)); got != want {
+		t.Errorf("%d results are duplicates, want %d", got, want)
+	}
+	if n := store.calls.Load(); n >= users*repeats {
+		t.Errorf("%d requests made %d calls of Apply, want fewer", users*repeats, n)
+	}
+	want := make([]string, users)
+	for i := range want {
+		want[i] = fmt.Sprintf("user-%d %d %d", users-1-i, users-i, i+1)
+	}
+	if diff := gocmp.Diff(want, g.list(ranking.Query{Board: "b"}, 100)); diff != "" {
+		t.Errorf("ladder (-want +got):\n%s", diff)
+	}
+}
