@@ -28,17 +28,16 @@ import (
 	"github.com/open-leaderboard/leaderboard/api/restjson"
 )
 
-// setStatus sets HTTP status 202 if a result in the answer is durable but not applied yet.
-func setStatus(_ context.Context, w http.ResponseWriter, m proto.Message) error {
+// isAccepted reports whether a result in the answer is durable but not applied yet.
+func isAccepted(answer proto.Message) bool {
 	type outcome interface{ GetStatus() pb.Outcome_Status }
-	accepted := func(o outcome) bool { return o.GetStatus() == pb.Outcome_ACCEPTED }
-	if o, ok := m.(outcome); ok && accepted(o) {
-		w.WriteHeader(http.StatusAccepted)
+	switch m := answer.(type) {
+	case outcome:
+		return m.GetStatus() == pb.Outcome_ACCEPTED
+	case interface{ GetOutcomes() []*pb.Outcome }:
+		return slices.ContainsFunc(m.GetOutcomes(), func(o *pb.Outcome) bool { return o.GetStatus() == pb.Outcome_ACCEPTED })
 	}
-	if b, ok := m.(interface{ GetOutcomes() []*pb.Outcome }); ok && slices.ContainsFunc(b.GetOutcomes(), func(o *pb.Outcome) bool { return accepted(o) }) {
-		w.WriteHeader(http.StatusAccepted)
-	}
-	return nil
+	return false
 }
 
 func httpStatus(c codes.Code) int {
@@ -212,20 +211,12 @@ func (m jsonMarshaler) Unmarshal(data []byte, v any) error {
 	return m.NewDecoder(bytes.NewReader(data)).Decode(v)
 }
 
-// NewDecoder returns a decoder of a request body. If r is a *body, Decode takes the message that
-// gateway.admit has decoded. For a PATCH, the gateway passes another reader of the bytes, and Decode
-// decodes them again. Decode accepts a message or a pointer to a message.
+// NewDecoder returns a decoder of the body of a PATCH. Decode accepts a message or a pointer to a message.
 func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
-		if b, ok := r.(*body); ok {
-			if b.message == nil {
-				return io.EOF // means an empty body to the gateway
-			}
-			return assign(v, b.message)
-		}
 		data, err := io.ReadAll(r)
 		if err != nil || len(data) == 0 {
-			return cmp.Or(err, io.EOF)
+			return cmp.Or(err, io.EOF) // io.EOF means an empty body to the gateway
 		}
 		m, ok := v.(proto.Message)
 		if !ok {
@@ -235,14 +226,6 @@ func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 		}
 		return restjson.Decode(data, m)
 	})
-}
-
-func assign(v any, m proto.Message) error {
-	if dst, ok := v.(proto.Message); ok {
-		return copyMessage(dst, m)
-	}
-	reflect.ValueOf(v).Elem().Set(reflect.ValueOf(m))
-	return nil
 }
 
 const eventStream = "text/event-stream"

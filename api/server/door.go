@@ -28,6 +28,7 @@ type door struct {
 	watch    bool // see leaderboard.v1.Door
 	ownUser  bool // see leaderboard.v1.Door
 	input    protoreflect.MessageDescriptor
+	output   protoreflect.MessageDescriptor
 	streams  bool
 	readOnly bool                  // the method changes nothing
 	http     *annotations.HttpRule // nil if the method has no REST form
@@ -75,7 +76,7 @@ func newDoor(m protoreflect.MethodDescriptor) *door {
 	d := &door{
 		method: fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()), name: string(m.Name()), scope: auth.Nobody,
 		reach: cmp.Or(options.GetReach(), pb.Door_EVERY_BOARD), maxBytes: cmp.Or(int(options.GetMaxBytes()), maxBodyBytes), watch: options.GetWatch(), ownUser: options.GetOwnUser(),
-		input: m.Input(), streams: m.IsStreamingServer(), http: rule,
+		input: m.Input(), output: m.Output(), streams: m.IsStreamingServer(), http: rule,
 		readOnly: m.Options().(*descriptorpb.MethodOptions).GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS,
 	}
 	switch options.GetScope() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
@@ -21,20 +22,28 @@ import (
 // gateway turns REST requests into gRPC calls on an in-process connection. If a request is invalid,
 // the gateway still makes the call, with the error in the call's admission (see scope.go). The
 // interceptors return this error.
+//
+// The gateway makes calls with one answer itself, because the generated code costs twice as much. That code
+// makes streams and those of PATCH, whose field masks it computes.
 type gateway struct {
 	*runtime.ServeMux
 	api    *Server
+	conn   *inProcessConn
 	routes map[string]*route // by HTTP method and path pattern
 	gzip   func(http.Handler) http.HandlerFunc
 }
 
 type route struct {
 	*door
-	path string // template, such as /v1/boards/{board}
+	path    string // template, such as /v1/boards/{board}
+	request protoreflect.MessageType
 	// body is the type of the message in the HTTP body, or nil. The message is the whole request if
-	// all is set, or else one field of the request.
-	body protoreflect.MessageType
-	all  bool
+	// all is set, or else the bodyField of the request.
+	body      protoreflect.MessageType
+	all       bool
+	bodyField protoreflect.FieldDescriptor
+	// answerField, unless it is nil, is the field of the answer that the HTTP body of the answer has.
+	answerField protoreflect.FieldDescriptor
 	// query maps query parameters to fields.
 	query map[string]protoreflect.FieldDescriptor
 	// divisions is the field for several parameters named division, or nil.
@@ -42,7 +51,7 @@ type route struct {
 }
 
 func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, error) {
-	gw := &gateway{api: s, routes: map[string]*route{}, gzip: newGzip()}
+	gw := &gateway{api: s, conn: conn, routes: map[string]*route{}, gzip: newGzip()}
 	middlewares := []runtime.Middleware{gw.admit}
 	if tracer := s.options.TracerProvider; tracer != nil {
 		middlewares = append([]runtime.Middleware{gw.traceMiddleware(tracer)}, middlewares...)
@@ -57,7 +66,6 @@ func newGateway(ctx context.Context, conn *inProcessConn, s *Server) (*gateway, 
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithDisableHTTPMethodOverride(),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
-		runtime.WithForwardResponseOption(setStatus),
 		runtime.WithForwardResponseRewriter(rewriteShared),
 		runtime.WithDisableChunkedEncoding(), // net/http chooses the encoding
 	)
@@ -80,15 +88,22 @@ func (gw *gateway) addRoutes(d *door) error {
 	if d.http == nil {
 		return nil
 	}
+	request, err := protoregistry.GlobalTypes.FindMessageByName(d.input.FullName())
+	if err != nil {
+		return err
+	}
 	for _, binding := range append([]*annotations.HttpRule{d.http}, d.http.GetAdditionalBindings()...) {
 		verb, path := verbAndPath(binding)
-		r := &route{door: d, path: path, query: map[string]protoreflect.FieldDescriptor{}, divisions: d.input.Fields().ByName("divisions")}
+		r := &route{door: d, path: path, request: request, query: map[string]protoreflect.FieldDescriptor{}, divisions: d.input.Fields().ByName("divisions")}
+		if answer := binding.GetResponseBody(); answer != "" {
+			r.answerField = d.output.Fields().ByName(protoreflect.Name(answer))
+		}
 		if body := binding.GetBody(); body != "" {
 			md := d.input
 			if r.all = body == "*"; !r.all {
-				md = d.input.Fields().ByName(protoreflect.Name(body)).Message()
+				r.bodyField = d.input.Fields().ByName(protoreflect.Name(body))
+				md = r.bodyField.Message()
 			}
-			var err error
 			if r.body, err = protoregistry.GlobalTypes.FindMessageByName(md.FullName()); err != nil {
 				return err
 			}
@@ -207,12 +222,46 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 			w.Header().Set("X-Accel-Buffering", "no") // without this header, nginx buffers events
 		}
 		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
+		next := next
+		if !rt.streams && r.Method != http.MethodPatch {
+			next = func(w http.ResponseWriter, r *http.Request, params map[string]string) {
+				gw.call(w, r, rt, b.message, params)
+			}
+		}
 		if rt.streams || rt.scope != auth.Read { // in other scopes, answers may contain secrets, which compression would reveal
 			next(w, r, params)
 			return
 		}
 		gw.gzip(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { next(w, r, params) })).ServeHTTP(w, r)
 	}
+}
+
+// call makes a call with one answer, and writes the answer.
+func (gw *gateway) call(w http.ResponseWriter, r *http.Request, rt *route, body proto.Message, params map[string]string) {
+	answer := &rpcAnswer{}
+	request, err := rt.newRequest(body, r.Form, params)
+	if err = toStatus(err); err == nil {
+		err = gw.conn.Invoke(r.Context(), rt.method, request, answer)
+	}
+	var data []byte
+	switch {
+	case err != nil:
+	case answer.json != nil:
+		data, err = answer.json()
+	case rt.answerField != nil:
+		data, err = appendLine(answer.message.ProtoReflect().Get(rt.answerField).Message().Interface())
+	default:
+		data, err = appendLine(answer.message)
+	}
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if isAccepted(answer.message) {
+		w.WriteHeader(http.StatusAccepted)
+	}
+	_, _ = w.Write(data)
 }
 
 // read checks the query, and reads the body.

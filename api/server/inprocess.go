@@ -86,8 +86,15 @@ func (c *inProcessConn) Invoke(ctx context.Context, method string, args, reply a
 		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
 	}
 	t := &callTransport{method: method}
-	decode := func(req any) error { return copyMessage(req, args) }
-	answer, err := m.desc.Handler(m.impl, incomingContext(ctx, t), decode, c.unary)
+	decode, intercept := func(req any) error { return copyMessage(req, args) }, c.unary
+	out, owned := reply.(*rpcAnswer)
+	if owned { // its callers make a message for each call
+		decode = func(any) error { return nil }
+		intercept = func(ctx context.Context, _ any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+			return c.unary(ctx, args, info, handler)
+		}
+	}
+	answer, err := m.desc.Handler(m.impl, incomingContext(ctx, t), decode, intercept)
 	for _, o := range opts {
 		switch o := o.(type) {
 		case grpc.HeaderCallOption:
@@ -100,7 +107,7 @@ func (c *inProcessConn) Invoke(ctx context.Context, method string, args, reply a
 		return asStatus(err)
 	}
 	a := admissionFrom(ctx)
-	if out, ok := reply.(*rpcAnswer); ok {
+	if owned {
 		*out = rpcAnswer{answer.(proto.Message), a.encode}
 		return nil
 	}

@@ -114,6 +114,38 @@ func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 	return ""
 }
 
+// newRequest returns the message of a call. The query and the body were checked: see checkQuery and
+// checkBody.
+func (rt *route) newRequest(body proto.Message, query url.Values, params map[string]string) (proto.Message, error) {
+	request := body
+	if !rt.all || body == nil {
+		request = rt.request.New().Interface()
+		if body != nil {
+			request.ProtoReflect().Set(rt.bodyField, protoreflect.ValueOfMessage(body.ProtoReflect()))
+		}
+		for name, values := range query {
+			for _, value := range values {
+				if err := setField(request, name, value); err != nil {
+					return nil, err
+				}
+			}
+		}
+	}
+	for name, value := range params {
+		if err := setField(request, name, value); err != nil {
+			return nil, err
+		}
+	}
+	return request, nil
+}
+
+func setField(m proto.Message, name, value string) error {
+	if err := runtime.PopulateFieldFromPath(m, name, value); err != nil {
+		return &leaderboard.FieldError{Field: name, Problem: "is not valid"}
+	}
+	return nil
+}
+
 func (rt *route) parameters() string {
 	if len(rt.query) == 0 {
 		return "it has no parameters"
@@ -144,8 +176,8 @@ func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[
 			return &leaderboard.FieldError{Field: name, Problem: "is given in the body and in the query"}
 		}
 		for _, value := range values {
-			if err := runtime.PopulateFieldFromPath(m.Interface(), name, value); err != nil {
-				return &leaderboard.FieldError{Field: name, Problem: "is not valid"}
+			if err := setField(m.Interface(), name, value); err != nil {
+				return err
 			}
 		}
 	}
