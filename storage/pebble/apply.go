@@ -145,6 +145,9 @@ func (s *Store) applyUser(ctx context.Context, batch *pebble.Batch, bd *board, u
 			if err != nil {
 				return nil, err
 			}
+			if !st.exists {
+				st.row.matches.known = true
+			}
 			position, states = len(states), append(states, st)
 		}
 		stateOf[n] = states[position]

@@ -28,7 +28,7 @@ import (
 //	c  season                                  time of the last change of the season's entries, in Unix microseconds, 8 bytes
 //	r  period, 4 bytes; user id with length; number of the board, 4 bytes; match id with length; season id, raw   the user's recent refusals, as a leaderboard.Record without a result: see refusals.go
 //	u  user id with length; season              nothing; a season note: the user may have a user row in this season
-//	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, tally
+//	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, matches, tally
 //	d  season; r; user id with length; match id, raw   the leaderboard.Record
 //	d  season; m; match id with length; user id, raw   nothing; the user has a stored result of the match; only if Board.Matches
 //	d  season; v; match id, raw                 the leaderboard.MatchState

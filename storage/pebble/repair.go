@@ -191,6 +191,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 		return leaderboard.Change{Before: st.before, After: st.before}, nil
 	}
 	st.followOrphanRows(orphanRows, damaged)
+	st.row.matches = matchSet{} // it may lack a record
 	st.row.version++
 	st.after = st.entry()
 	change := leaderboard.Change{Before: st.before, After: st.after}
@@ -200,9 +201,7 @@ func (s *Store) recount(ctx context.Context, batch *pebble.Batch, bd *board, sea
 	}
 	ladderRows = append(ladderRows, orphanRows...)
 	err = batch.Set(seasonsKey(user, bd.number, season), nil, nil)
-	row, rowErr := st.row.append(nil)
-	return change, errors.Join(err, rowErr, batch.Set(st.rowKey.user(user), row, nil),
-		replaceRows(batch, ladderRows, bd.placements(st.rowKey, &st.after)))
+	return change, errors.Join(err, st.writeRow(batch), replaceRows(batch, ladderRows, bd.placements(st.rowKey, &st.after)))
 }
 
 func (s *Store) loadDamagedUser(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (st *userState, damaged bool, err error) {

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	leaderboard "github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
@@ -37,6 +39,7 @@ const (
 	flagHidden = 1 << iota
 	flagErased
 	flagRules
+	flagMatches
 )
 
 // userRow is the state of a user in a season.
@@ -45,7 +48,35 @@ type userRow struct {
 	hidden   bool      // by a ban
 	erasedAt time.Time // the user's latest erasure, or zero
 	rules    int       // the entry follows these leaderboard.Board.Rules
+	matches  matchSet
 	tally    leaderboard.Tally
+}
+
+// matchSet has the hashes of the ids of all matches with a record of the user, if known is true. So Apply
+// need not look for the record of most new matches.
+type matchSet struct {
+	known  bool
+	hashes []uint16
+}
+
+// maxMatches bounds the hashes in a row, which every result of the user writes again. The matches of a user
+// with more are not known.
+const maxMatches = 64
+
+func hashOf(match leaderboard.MatchID) uint16 { return uint16(xxhash.Sum64String(string(match))) }
+
+func (m *matchSet) mayHave(match leaderboard.MatchID) bool {
+	return !m.known || slices.Contains(m.hashes, hashOf(match))
+}
+
+func (m *matchSet) add(match leaderboard.MatchID) {
+	switch {
+	case m.mayHave(match):
+	case len(m.hashes) == maxMatches:
+		*m = matchSet{}
+	default:
+		m.hashes = append(m.hashes, hashOf(match))
+	}
 }
 
 func (r *userRow) append(dst []byte) ([]byte, error) {
@@ -59,12 +90,21 @@ func (r *userRow) append(dst []byte) ([]byte, error) {
 	if r.rules > 0 {
 		flags |= flagRules
 	}
+	if r.matches.known {
+		flags |= flagMatches
+	}
 	dst = binary.AppendUvarint(append(dst, rowFormat, flags), r.version)
 	if !r.erasedAt.IsZero() {
 		dst = appendTime(dst, r.erasedAt)
 	}
 	if r.rules > 0 {
 		dst = binary.AppendUvarint(dst, uint64(r.rules))
+	}
+	if r.matches.known {
+		dst = append(dst, byte(len(r.matches.hashes)))
+		for _, h := range r.matches.hashes {
+			dst = binary.BigEndian.AppendUint16(dst, h)
+		}
 	}
 	return r.tally.AppendBinary(dst)
 }
@@ -79,8 +119,17 @@ func (r *userRow) decode(b []byte) error {
 	if flags&flagRules != 0 {
 		out.rules = int(d.Uvarint())
 	}
+	if out.matches.known = flags&flagMatches != 0; out.matches.known {
+		n := int(d.Byte())
+		if n > maxMatches {
+			d.Bad = true
+		}
+		for b := d.Next(uint64(2 * n)); len(b) > 0; b = b[2:] {
+			out.matches.hashes = append(out.matches.hashes, binary.BigEndian.Uint16(b))
+		}
+	}
 	err := out.tally.UnmarshalBinary(d.Next(uint64(len(d.Rest))))
-	if d.Bad || format != rowFormat || flags&^(flagHidden|flagErased|flagRules) != 0 || err != nil {
+	if d.Bad || format != rowFormat || flags&^(flagHidden|flagErased|flagRules|flagMatches) != 0 || err != nil {
 		return errors.Join(errFormat("user row"), err)
 	}
 	*r = out

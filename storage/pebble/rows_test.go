@@ -27,7 +27,7 @@ func FuzzUserRow(f *testing.F) {
 	r.TieBreakers = []int64{1 << 53}
 	row := userRow{version: math.MaxUint64, hidden: true, erasedAt: testEpoch}
 	row.tally = bd.Add(row.tally, &r)
-	for _, row := range []userRow{{}, row} {
+	for _, row := range []userRow{{}, row, {matches: matchSet{known: true}}, {matches: matchSet{true, []uint16{7, 65535}}}} {
 		b, err := row.append(nil)
 		if err != nil {
 			f.Fatal(err)

@@ -105,7 +105,7 @@ func (st *userState) record(match leaderboard.MatchID) (*leaderboard.Record, err
 		return rec, nil
 	}
 	rec := &leaderboard.Record{}
-	if st.exists {
+	if st.exists && st.row.matches.mayHave(match) {
 		key := st.resultKey(match)
 		if _, err := st.s.get(st.rowKey.record(st.user, match), func(b []byte) (err error) {
 			*rec, err = decodeRecord(key, b)
@@ -250,6 +250,7 @@ func (st *userState) write(batch *pebble.Batch) error {
 		if err := batch.Set(st.rowKey.record(st.user, match), appendRecord(nil, st.records[match]), nil); err != nil {
 			return err
 		}
+		st.row.matches.add(match)
 		if st.bd.Matches && st.records[match].Result != nil {
 			if err := listMatch(batch, st.rowKey, match, st.user); err != nil {
 				return err
@@ -264,15 +265,19 @@ func (st *userState) write(batch *pebble.Batch) error {
 	if st.hasPut || !st.exists {
 		return st.writeEntry(batch)
 	}
-	return nil
+	return st.writeRow(batch)
 }
 
-func (st *userState) writeEntry(batch *pebble.Batch) error {
+func (st *userState) writeRow(batch *pebble.Batch) error {
 	row, err := st.row.append(nil)
 	if err != nil {
 		return err
 	}
-	if err := batch.Set(st.rowKey.user(st.user), row, nil); err != nil {
+	return batch.Set(st.rowKey.user(st.user), row, nil)
+}
+
+func (st *userState) writeEntry(batch *pebble.Batch) error {
+	if err := st.writeRow(batch); err != nil {
 		return err
 	}
 	return replaceRows(batch, st.bd.placements(st.rowKey, &st.before), st.bd.placements(st.rowKey, &st.after))

@@ -31,6 +31,10 @@ const benchUsersVariable = "LEADERBOARD_BENCH_USERS"
 var benchUsersSetting = os.Getenv(benchUsersVariable)
 
 func TestMain(m *testing.M) {
+	if addr := os.Getenv(floorVariable); addr != "" {
+		fmt.Fprintln(os.Stderr, serveFloor(addr))
+		os.Exit(1)
+	}
 	// The program under test refuses variables that are not settings of its own.
 	if err := os.Unsetenv(benchUsersVariable); err != nil {
 		panic(err)
