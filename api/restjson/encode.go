@@ -33,7 +33,8 @@ import (
 
 // Append appends m as JSON to dst.
 func Append(dst []byte, m proto.Message) ([]byte, error) {
-	return appendMessage(slices.Grow(dst, typicalBytes), m.ProtoReflect())
+	r := m.ProtoReflect()
+	return formOf(r.Descriptor()).appendMessage(slices.Grow(dst, typicalBytes), r)
 }
 
 // typicalBytes is the size of most answers: a page of ten entries, or a user with neighbors.
@@ -50,7 +51,11 @@ type fieldForm struct {
 	protoreflect.FieldDescriptor
 	key      []byte // such as "user_id":
 	optional bool   // the field is absent if it is not set
+	append   appender
 }
+
+// An appender appends a value as JSON to dst.
+type appender func(dst []byte, v protoreflect.Value) ([]byte, error)
 
 var forms sync.Map // protoreflect.MessageDescriptor -> *form
 
@@ -65,6 +70,7 @@ func formOf(md protoreflect.MessageDescriptor) *form {
 		f.fields = append(f.fields, fieldForm{
 			FieldDescriptor: fd, key: append(appendString(nil, jsonName(fd)), ':'),
 			optional: !ofAPI || fd.HasPresence() || fd.IsMap() || omitEmpty[fd.FullName()],
+			append:   fieldAppender(fd),
 		})
 	}
 	switch name := md.FullName(); {
@@ -79,8 +85,7 @@ func formOf(md protoreflect.MessageDescriptor) *form {
 	return f
 }
 
-func appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
-	f := formOf(m.Descriptor())
+func (f *form) appendMessage(dst []byte, m protoreflect.Message) ([]byte, error) {
 	if f.special != nil {
 		return f.special(dst, m)
 	}
@@ -129,7 +134,7 @@ func (f *form) appendFields(dst []byte, m protoreflect.Message, open byte) ([]by
 		dst = append(append(dst, open), fd.key...)
 		open = ','
 		var err error
-		if dst, err = appendField(dst, fd.FieldDescriptor, m.Get(fd.FieldDescriptor)); err != nil {
+		if dst, err = fd.append(dst, m.Get(fd.FieldDescriptor)); err != nil {
 			return nil, fmt.Errorf("%s: %w", fd.Name(), err)
 		}
 	}
@@ -170,22 +175,34 @@ var apiFiles = []protoreflect.FileDescriptor{
 	pb.File_leaderboard_v1_admin_service_proto,
 }
 
-func appendField(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Value) ([]byte, error) {
-	var err error
+func fieldAppender(fd protoreflect.FieldDescriptor) appender {
 	switch {
 	case fd.IsList():
+		return listAppender(valueAppender(fd))
+	case fd.IsMap():
+		return mapAppender(valueAppender(fd.MapValue()))
+	}
+	return valueAppender(fd)
+}
+
+func listAppender(element appender) appender {
+	return func(dst []byte, v protoreflect.Value) (_ []byte, err error) {
 		list := v.List()
 		dst = append(dst, '[')
 		for i := range list.Len() {
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, err = appendValue(dst, fd, list.Get(i)); err != nil {
+			if dst, err = element(dst, list.Get(i)); err != nil {
 				return nil, err
 			}
 		}
 		return append(dst, ']'), nil
-	case fd.IsMap():
+	}
+}
+
+func mapAppender(value appender) appender {
+	return func(dst []byte, v protoreflect.Value) (_ []byte, err error) {
 		values := v.Map()
 		keys := make([]string, 0, values.Len())
 		byKey := make(map[string]protoreflect.Value, values.Len())
@@ -199,41 +216,58 @@ func appendField(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Val
 		for _, k := range keys {
 			dst = append(appendString(append(dst, open), k), ':')
 			open = ','
-			if dst, err = appendValue(dst, fd.MapValue(), byKey[k]); err != nil {
+			if dst, err = value(dst, byKey[k]); err != nil {
 				return nil, err
 			}
 		}
 		return append(dst, '}'), nil
 	}
-	return appendValue(dst, fd, v)
 }
 
-func appendValue(dst []byte, fd protoreflect.FieldDescriptor, v protoreflect.Value) ([]byte, error) {
+func valueAppender(fd protoreflect.FieldDescriptor) appender {
 	switch fd.Kind() {
 	case protoreflect.BoolKind:
-		return strconv.AppendBool(dst, v.Bool()), nil
+		return func(dst []byte, v protoreflect.Value) ([]byte, error) { return strconv.AppendBool(dst, v.Bool()), nil }
 	case protoreflect.StringKind:
-		return appendString(dst, v.String()), nil
+		return func(dst []byte, v protoreflect.Value) ([]byte, error) { return appendString(dst, v.String()), nil }
 	case protoreflect.BytesKind:
-		return appendString(dst, base64.StdEncoding.EncodeToString(v.Bytes())), nil
+		return func(dst []byte, v protoreflect.Value) ([]byte, error) {
+			return appendString(dst, base64.StdEncoding.EncodeToString(v.Bytes())), nil
+		}
 	case protoreflect.EnumKind:
-		if value := fd.Enum().Values().ByNumber(v.Enum()); value != nil {
+		return enumAppender(fd.Enum().Values())
+	case protoreflect.MessageKind, protoreflect.GroupKind:
+		// Later, because a message may contain messages of its own type.
+		inner := sync.OnceValue(func() *form { return formOf(fd.Message()) })
+		return func(dst []byte, v protoreflect.Value) ([]byte, error) { return inner().appendMessage(dst, v.Message()) }
+	case protoreflect.FloatKind, protoreflect.DoubleKind:
+		return appendFloat
+	case protoreflect.Uint32Kind, protoreflect.Uint64Kind, protoreflect.Fixed32Kind, protoreflect.Fixed64Kind:
+		return func(dst []byte, v protoreflect.Value) ([]byte, error) {
+			return strconv.AppendUint(dst, v.Uint(), 10), nil
+		}
+	default: // the signed integers
+		return func(dst []byte, v protoreflect.Value) ([]byte, error) {
+			return strconv.AppendInt(dst, v.Int(), 10), nil
+		}
+	}
+}
+
+func enumAppender(values protoreflect.EnumValueDescriptors) appender {
+	return func(dst []byte, v protoreflect.Value) ([]byte, error) {
+		if value := values.ByNumber(v.Enum()); value != nil {
 			return appendString(dst, string(value.Name())), nil
 		}
 		return strconv.AppendInt(dst, int64(v.Enum()), 10), nil
-	case protoreflect.MessageKind, protoreflect.GroupKind:
-		return appendMessage(dst, v.Message())
-	case protoreflect.FloatKind, protoreflect.DoubleKind:
-		f := v.Float()
-		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return nil, fmt.Errorf("%v has no JSON form", f)
-		}
-		return strconv.AppendFloat(dst, f, 'g', -1, 64), nil
-	case protoreflect.Uint32Kind, protoreflect.Uint64Kind, protoreflect.Fixed32Kind, protoreflect.Fixed64Kind:
-		return strconv.AppendUint(dst, v.Uint(), 10), nil
-	default: // the signed integers
-		return strconv.AppendInt(dst, v.Int(), 10), nil
 	}
+}
+
+func appendFloat(dst []byte, v protoreflect.Value) ([]byte, error) {
+	f := v.Float()
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return nil, fmt.Errorf("%v has no JSON form", f)
+	}
+	return strconv.AppendFloat(dst, f, 'g', -1, 64), nil
 }
 
 // appendString replaces bytes that are not UTF-8 with U+FFFD.
