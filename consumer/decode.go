@@ -1,11 +1,8 @@
 package consumer
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -34,7 +31,7 @@ func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 		if err := protojson.Unmarshal(m.Value, record); err != nil {
 			return nil, fmt.Errorf("value is not a MatchResultRecord in JSON: %w", err)
 		}
-		if err := checkNumbers(m.Value); err != nil {
+		if err := protoconv.CheckNumbers(m.Value); err != nil {
 			return nil, err
 		}
 	default:
@@ -44,32 +41,6 @@ func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 		return nil, errors.New("value has no result")
 	}
 	return record, nil
-}
-
-// checkNumbers refuses a number in JSON metadata that protojson cannot represent exactly.
-func checkNumbers(value []byte) error {
-	var record struct {
-		Result struct{ Metadata json.RawMessage }
-	}
-	if err := json.Unmarshal(value, &record); err != nil {
-		return fmt.Errorf("value is not a MatchResultRecord in JSON: %w", err)
-	}
-	d := json.NewDecoder(bytes.NewReader(record.Result.Metadata))
-	d.UseNumber()
-	for {
-		token, err := d.Token()
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("value is not a MatchResultRecord in JSON: %w", err)
-		}
-		if number, ok := token.(json.Number); ok {
-			if problem := protoconv.NumberProblem(number); problem != "" {
-				return &leaderboard.FieldError{Field: "result.metadata", Problem: problem}
-			}
-		}
-	}
 }
 
 // toResult converts a record. Missing times become messageTime, so that a replay gives the same

@@ -54,7 +54,11 @@ type MatchResultRecord struct {
 	// If true, notification is true too, and the sender has also recomputed the user's entry. The
 	// consumer only passes the stored entry to the rank index. The board may be a linked board.
 	// match_id has no meaning.
-	IndexOnly     bool `protobuf:"varint,9,opt,name=index_only,proto3" json:"index_only,omitempty"`
+	IndexOnly bool `protobuf:"varint,9,opt,name=index_only,proto3" json:"index_only,omitempty"`
+	// If true, the game's own store has the result, and the consumer fetches it from there: see
+	// canonical.proto and the setting canonical.url. The consumer uses only board_id, user_id and
+	// match_id of this message, and retracted, notification and index_only must be false.
+	Fetch         bool `protobuf:"varint,10,opt,name=fetch,proto3" json:"fetch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -148,6 +152,13 @@ func (x *MatchResultRecord) GetAmends() bool {
 func (x *MatchResultRecord) GetIndexOnly() bool {
 	if x != nil {
 		return x.IndexOnly
+	}
+	return false
+}
+
+func (x *MatchResultRecord) GetFetch() bool {
+	if x != nil {
+		return x.Fetch
 	}
 	return false
 }
@@ -498,7 +509,7 @@ var File_leaderboard_v1_log_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x18leaderboard/v1/log.proto\x12\x0eleaderboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleaderboard/v1/types.proto\"\xcb\x02\n" +
+	"\x18leaderboard/v1/log.proto\x12\x0eleaderboard.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1aleaderboard/v1/types.proto\"\xe1\x02\n" +
 	"\x11MatchResultRecord\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1c\n" +
@@ -510,7 +521,9 @@ const file_leaderboard_v1_log_proto_rawDesc = "" +
 	"\x06amends\x18\b \x01(\bR\x06amends\x12\x1e\n" +
 	"\n" +
 	"index_only\x18\t \x01(\bR\n" +
-	"index_only\"\xb9\t\n" +
+	"index_only\x12\x14\n" +
+	"\x05fetch\x18\n" +
+	" \x01(\bR\x05fetch\"\xb9\t\n" +
 	"\x11LeaderboardUpdate\x12\x1a\n" +
 	"\bboard_id\x18\x01 \x01(\tR\bboard_id\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x18\n" +

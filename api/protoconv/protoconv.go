@@ -3,9 +3,11 @@
 package protoconv
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"maps"
 	"math/big"
@@ -128,6 +130,33 @@ func NumberProblem(number json.Number) string {
 		return ""
 	}
 	return fmt.Sprintf("%.40q cannot be stored exactly, because it is not a double-precision number: send it as a string", string(number))
+}
+
+// CheckNumbers refuses a number in the field result.metadata of a JSON document that protojson cannot
+// represent exactly, with a [leaderboard.FieldError].
+func CheckNumbers(document []byte) error {
+	var record struct {
+		Result struct{ Metadata json.RawMessage }
+	}
+	if err := json.Unmarshal(document, &record); err != nil {
+		return err
+	}
+	d := json.NewDecoder(bytes.NewReader(record.Result.Metadata))
+	d.UseNumber()
+	for {
+		token, err := d.Token()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if number, ok := token.(json.Number); ok {
+			if problem := NumberProblem(number); problem != "" {
+				return &leaderboard.FieldError{Field: "result.metadata", Problem: problem}
+			}
+		}
+	}
 }
 
 // isDouble reports whether number equals the shortest decimal form of its nearest double, as

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,6 +15,10 @@ import (
 type Client struct {
 	// Setting is the prefix of the settings that errors name, such as "redis.tls".
 	Setting string
+	// Enabled is the setting that enables TLS. Empty means Setting + ".enabled".
+	Enabled string
+	// Protocols are the application protocols to negotiate (ALPN), such as "h2".
+	Protocols []string
 	// CA is the file of the accepted authorities. Empty means the system's
 	// authorities.
 	CA string
@@ -59,7 +64,7 @@ func (c Client) Handshake() (Handshake, error) {
 		}
 	}
 	return func(ctx context.Context, conn net.Conn, addr string) (net.Conn, error) {
-		config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool(), ServerName: c.ServerName}
+		config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool(), ServerName: c.ServerName, NextProtos: c.Protocols}
 		if config.ServerName == "" {
 			host, _, err := net.SplitHostPort(addr)
 			if err != nil {
@@ -82,7 +87,7 @@ func (c Client) Handshake() (Handshake, error) {
 func (c Client) withAdvice(addr string, err error) error {
 	wrongName, otherAuthority := x509.HostnameError{}, x509.UnknownAuthorityError{}
 	verification := (*tls.CertificateVerificationError)(nil)
-	advice := ": perhaps the server does not use TLS at this address, see " + c.Setting + ".enabled"
+	advice := ": perhaps the server does not use TLS at this address, see " + cmp.Or(c.Enabled, c.Setting+".enabled")
 	switch {
 	case errors.As(err, &wrongName):
 		advice = ": correct the address, or set " + c.Setting + ".server_name to a name in the certificate"
