@@ -21,7 +21,7 @@ import (
 type item struct {
 	message *sarama.ConsumerMessage
 	readAt  time.Time
-	record  *pb.MatchResultRecord // log.proto explains index_only and notification
+	record  *pb.MatchResultRecord // log.proto explains index_only, notification and fetch
 	// boardSince, if not zero, is the time after which the board must have been read from the store.
 	boardSince time.Time
 	board      *leaderboard.Board // nil until resolve sets it
@@ -30,7 +30,7 @@ type item struct {
 	outcome    leaderboard.Outcome
 	before     leaderboard.RankKey // user's rank key before the batch
 	// covered means that the consumer publishes no update message for this item: another item of the
-	// batch reports the same entry, or the message has index_only set.
+	// batch reports the same entry, or the message has index_only or fetch set.
 	covered    bool
 	cause      cause // set if the message becomes a dead letter
 	detail     error
@@ -119,7 +119,7 @@ func (c *Consumer) resolve(ctx context.Context, items []*item) error {
 	reload := false
 	for _, i := range items {
 		if i.boardSince.IsZero() && (i.cause == causeSeason || i.cause == causeInvalid && i.record != nil ||
-			i.board != nil && !i.record.GetNotification() && i.board.RefusalReason(&i.result) != "") {
+			i.board != nil && !i.record.GetNotification() && !i.record.GetFetch() && i.board.RefusalReason(&i.result) != "") {
 			i.boardSince, i.board, i.cause, i.detail = i.readAt, nil, "", nil
 			reload = true
 		}
@@ -206,7 +206,11 @@ func (c *Consumer) result(ctx context.Context, b *leaderboard.Board, i *item) (l
 	if err == nil && !i.record.GetIndexOnly() {
 		err = b.CheckDirect()
 	}
-	if err != nil {
+	if err == nil && i.record.GetFetch() && c.o.Canonical == nil {
+		err = errNoStore
+	}
+	if err != nil || i.record.GetFetch() {
+		r.Board = b.ID
 		return r, err
 	}
 	id := leaderboard.SeasonID(i.record.GetSeason())
@@ -262,6 +266,8 @@ func (c *Consumer) apply(ctx context.Context, items []*item) (pending []*item, e
 		switch {
 		case i.record.GetIndexOnly():
 			indexOnly = append(indexOnly, i)
+		case i.record.GetFetch():
+			i.covered = true // the message moves to another topic: see outcomeMessages
 		case i.record.GetNotification():
 			notifications = append(notifications, i)
 		default:

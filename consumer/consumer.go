@@ -1,6 +1,7 @@
 // Package consumer reads match results from Kafka and applies them through the ranking service. For
 // each result, it publishes an update message with the outcome to the topic leaderboard-updates. A
-// [Follower] reads these messages. A message that is not a valid result becomes a dead letter.
+// [Follower] reads these messages. A message that is not a valid result becomes a dead letter. A message
+// with fetch set names a result of the game's own store: see fetcher.go.
 //
 // A consumer applies the messages of a partition in batches, and the results of one user in order.
 // While it reports the outcomes of a batch, it applies the next batch.
@@ -72,6 +73,7 @@ type Consumer struct {
 	deadLetterLog deadLetterLog
 	batchLimit    atomic.Int64      // largest number of messages in one call of apply
 	firstTopics   map[string]string // for each topic, the first id that this process knew
+	fetcher       *fetcher          // nil without Options.Canonical
 	joined        atomic.Bool
 	unreachable   atomic.Bool
 }
@@ -102,6 +104,9 @@ func New(o Options, s service, send sender) (*Consumer, error) {
 	con := &Consumer{o: o, service: s, sender: send, conf: c, metrics: newMetrics(o.Registerer), bands: cache, firstTopics: map[string]string{}}
 	con.deadLetterLog.log = o.Log
 	con.batchLimit.Store(int64(o.BatchResults))
+	if o.Canonical != nil {
+		con.fetcher = newFetcher(con)
+	}
 	return con, nil
 }
 
@@ -114,7 +119,11 @@ func (c *Consumer) Unreachable() bool { return c.unreachable.Load() }
 // Run consumes until ctx is done. Then it finishes the batches under way, commits, and leaves the
 // group. It retries after failures.
 func (c *Consumer) Run(ctx context.Context) error {
-	var logging sync.WaitGroup
+	var logging, fetching sync.WaitGroup
+	if c.fetcher != nil {
+		fetching.Go(func() { c.fetcher.run(ctx) })
+		defer fetching.Wait()
+	}
 	intervals := backoff.NewExponentialBackOff()
 	intervals.MaxInterval = 10 * time.Second
 	for ctx.Err() == nil {

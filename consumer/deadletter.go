@@ -24,6 +24,7 @@ const (
 	causeBoard   cause = "board"   // the board does not exist
 	causeSeason  cause = "season"  // the board has no season for the result
 	causeDamaged cause = "damaged" // stored data of the user or board cannot be decoded
+	causeFetch   cause = "fetch"   // the game's own store has no valid result
 )
 
 const (
@@ -51,9 +52,13 @@ func permanentCause(err error) cause {
 		return causeDamaged
 	case errors.Is(err, leaderboard.ErrInvalid):
 		return causeInvalid
+	case errors.Is(err, errNoStore):
+		return causeFetch
 	}
 	return ""
 }
+
+var errNoStore = errors.New("the message has fetch set, but this consumer has no canonical.url from which it could fetch the result")
 
 func (i *item) failIfPermanent(err error) bool {
 	if cause := permanentCause(err); cause != "" {

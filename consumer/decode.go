@@ -40,6 +40,9 @@ func decode(m *sarama.ConsumerMessage) (*pb.MatchResultRecord, error) {
 	if record.GetResult() == nil {
 		return nil, errors.New("value has no result")
 	}
+	if record.GetFetch() && (record.GetRetracted() || record.GetNotification() || record.GetIndexOnly()) {
+		return nil, &leaderboard.FieldError{Field: "fetch", Problem: "must not be set together with retracted, notification or index_only"}
+	}
 	return record, nil
 }
 
@@ -55,13 +58,16 @@ func toResult(b *leaderboard.Board, record *pb.MatchResultRecord, messageTime ti
 	if received.IsZero() || !messageTime.IsZero() && !received.Before(messageTime.Add(time.Millisecond)) {
 		received = messageTime
 	}
-	var r leaderboard.MatchResult
+	r := leaderboard.MatchResult{
+		ResultKey:  leaderboard.ResultKey{User: leaderboard.UserID(record.GetResult().GetUserId()), Match: leaderboard.MatchID(record.GetResult().GetMatchId())},
+		ReceivedAt: received,
+	}
+	if record.GetFetch() {
+		return r, r.CheckKey()
+	}
 	if record.GetRetracted() || record.GetNotification() {
 		result := record.GetResult()
-		r = leaderboard.MatchResult{
-			ResultKey: leaderboard.ResultKey{User: leaderboard.UserID(result.GetUserId()), Match: leaderboard.MatchID(result.GetMatchId())},
-			Revision:  result.GetRevision(), Retracted: record.GetRetracted(),
-		}
+		r.Revision, r.Retracted = result.GetRevision(), record.GetRetracted()
 		r.AchievedAt, err = protoconv.ToTime("achieved_at", result.GetAchievedAt())
 	} else {
 		r, err = protoconv.ToResult(b, record.GetResult())

@@ -21,6 +21,7 @@ func FuzzMessage(f *testing.F) {
 		{Result: &pb.Result{UserId: "u", MatchId: "m", Points: &score}},
 		{BoardId: "b", Season: "all", Retracted: true, Result: &pb.Result{UserId: "u", MatchId: "m", Revision: 3}},
 		{Notification: true, Result: &pb.Result{UserId: "u", MatchId: "m"}},
+		{Fetch: true, Result: &pb.Result{UserId: "u", MatchId: "m"}},
 		{Result: &pb.Result{UserId: "u", MatchId: "m", Score: &score, Attributes: map[string]string{"team": "red"}, TieBreakers: []int64{1}}},
 	} {
 		binary, err := proto.Marshal(r)
@@ -58,6 +59,9 @@ func FuzzMessage(f *testing.F) {
 			}
 			if err := r.Match.Validate(); err != nil {
 				t.Error(err)
+			}
+			if record.GetFetch() {
+				continue // no result
 			}
 			season, err := b.Season.At(r.AchievedAt)
 			if err != nil {

@@ -239,7 +239,7 @@ func (r *repetition) collect(ctx context.Context, index int, items []*item) erro
 		concerns := func(first []leaderboard.LogPosition) bool {
 			return first != nil && i.message.Offset >= first[index].Offset
 		}
-		if i.cause != "" || !concerns(r.seasons[key]) && !concerns(r.sources[key.Board]) {
+		if i.cause != "" || i.record.GetFetch() || !concerns(r.seasons[key]) && !concerns(r.sources[key.Board]) {
 			continue
 		}
 		if r.users[key] == nil {

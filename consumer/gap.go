@@ -75,7 +75,7 @@ func (h handler) addUsers(ctx context.Context, items []*item) error {
 		return err
 	}
 	for _, i := range items {
-		if i.cause == "" {
+		if i.cause == "" && !i.record.GetFetch() {
 			h.positions.gaps.add(i.result.SeasonKey, i.result.User)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"github.com/open-leaderboard/leaderboard/api/canonical"
 	"github.com/open-leaderboard/leaderboard/internal/observe"
 )
 
@@ -22,6 +23,11 @@ type metrics struct {
 	lag          *prometheus.GaugeVec
 	indexLag     *prometheus.GaugeVec
 	partitions   prometheus.Gauge
+
+	fetches        *prometheus.CounterVec
+	fetchTime      prometheus.Histogram
+	parkedFetches  *prometheus.CounterVec
+	pendingFetches prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) metrics {
@@ -56,10 +62,24 @@ func newMetrics(reg prometheus.Registerer) metrics {
 			Help: "Applied messages of this consumer's partitions whose updates the rank index may lack, by topic."}, []string{"topic"}),
 		partitions: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "partitions",
 			Help: "Partitions of all topics that the group has assigned to this consumer."}),
+		fetches: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "fetches_total",
+			Help: "Calls of the game's own store, by outcome: fetched, not_found, unavailable or invalid."}, []string{"outcome"}),
+		fetchTime: f.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Subsystem: subsystem, Name: "fetch_seconds",
+			Help: "Time of a call of the game's own store.", Buckets: observe.SecondsBuckets()}),
+		parkedFetches: f.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Subsystem: subsystem, Name: "parked_fetches_total",
+			Help: "Fetches that were parked in Kafka for canonical.retry_interval, by reason: failed, breaker, cooldown or full."}, []string{"reason"}),
+		pendingFetches: f.NewGauge(prometheus.GaugeOpts{Namespace: namespace, Subsystem: subsystem, Name: "pending_fetches",
+			Help: "Fetches in the memory of this consumer."}),
 	}
 	// If a counter first appeared with the value 1, Prometheus would see no increase. So begin with 0.
-	for _, c := range []cause{causeForm, causeInvalid, causeBoard, causeSeason, causeDamaged} {
+	for _, c := range []cause{causeForm, causeInvalid, causeBoard, causeSeason, causeDamaged, causeFetch} {
 		m.deadLetters.WithLabelValues(string(c))
+	}
+	for _, outcome := range []string{outcomeFetched, string(canonical.NotFound), string(canonical.Unavailable), string(canonical.Invalid)} {
+		m.fetches.WithLabelValues(outcome)
+	}
+	for _, reason := range []parkReason{parkFailed, parkBreaker, parkCooldown, parkFull} {
+		m.parkedFetches.WithLabelValues(string(reason))
 	}
 	return m
 }

@@ -37,7 +37,9 @@ type Options struct {
 	StuckAfter time.Duration
 	// BoardWait is how long a result waits for a missing board before it becomes a dead letter.
 	// Default 30s.
-	BoardWait  time.Duration
+	BoardWait time.Duration
+	// Canonical is the game's own store, or nil. Without it, messages with fetch set become dead letters.
+	Canonical  *Canonical
 	Log        *slog.Logger          // nil logs nothing
 	Registerer prometheus.Registerer // nil means a private registry
 	// TracerProvider, unless nil, records spans of each batch with a sampled message.
@@ -56,6 +58,7 @@ func (o Options) withDefaults() Options {
 	o.ApplyTimeout = cmp.Or(o.ApplyTimeout, 30*time.Second)
 	o.StuckAfter = cmp.Or(o.StuckAfter, 2*time.Minute)
 	o.BoardWait = cmp.Or(o.BoardWait, 30*time.Second)
+	o.Canonical = o.Canonical.withDefaults()
 	o.topicPoll = cmp.Or(o.topicPoll, 30*time.Second)
 	o.lagPoll = cmp.Or(o.lagPoll, 10*time.Second)
 	o.advanceInterval = cmp.Or(o.advanceInterval, time.Second)

@@ -51,6 +51,16 @@ func (c *Consumer) outcomeMessages(ctx context.Context, items []*item) ([]*saram
 			c.deadLetterLog.add(i)
 			i.deadLetter = newDeadLetter(c.o.Topics.DeadLetters(), i, maxDeadLetterBytes)
 			messages = append(messages, i.deadLetter)
+		case i.record.GetFetch():
+			c.metrics.results.WithLabelValues("FETCH").Inc()
+			// The region of a mirrored message fetches the result, and its log is mirrored too.
+			if i.message.Topic == c.o.Topics.Results() {
+				m, err := c.fetchMessage(i)
+				if err != nil {
+					return nil, err
+				}
+				messages = append(messages, m)
+			}
 		case i.covered:
 			c.metrics.results.WithLabelValues("NOTIFICATION").Inc()
 		default:

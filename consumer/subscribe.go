@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
@@ -68,30 +69,44 @@ func Subscribe(ctx context.Context, s Subscription, deliver func(context.Context
 }
 
 // subscribeOnce returns an error unless ctx is done.
-func subscribeOnce(ctx context.Context, s *Subscription, c *sarama.Config, h subscriber) (err error) {
-	client, err := sarama.NewClient(s.Brokers, c)
-	if err != nil {
-		return fmt.Errorf("consumer: subscribe to %s: %w", s.Topics.Updates(), kafka.ConnectError(s.Brokers, c, err))
-	}
-	defer func() { _ = client.Close() }()
-	if _, err := client.Partitions(s.Topics.Updates()); err != nil {
-		return fmt.Errorf("consumer: subscribe to %s: %w", s.Topics.Updates(), kafka.Unavailable(err))
-	}
-	group, err := sarama.NewConsumerGroupFromClient(s.Group, client)
-	if err != nil {
-		return fmt.Errorf("consumer: subscribe to %s: %w", s.Topics.Updates(), kafka.Unavailable(err))
-	}
-	// Close commits the marked offsets.
-	defer func() { err = errors.Join(err, group.Close()) }()
-	for ctx.Err() == nil {
-		h.failed = make(chan error, 1)
-		if err := group.Consume(ctx, []string{s.Topics.Updates()}, h); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("consumer: read %s: %w", s.Topics.Updates(), kafka.Unavailable(err))
-		}
+func subscribeOnce(ctx context.Context, s *Subscription, c *sarama.Config, h subscriber) error {
+	h.failed = make(chan error, 1)
+	return consumeTopics(ctx, s.Brokers, c, s.Group, []string{s.Topics.Updates()}, h, func() error {
 		select {
 		case err := <-h.failed:
 			return err
 		default: // a rebalance
+			return nil
+		}
+	})
+}
+
+// consumeTopics consumes existing topics as a member of a group, until ctx is done or an attempt to
+// consume fails. After each session, it calls ended, and returns its error.
+func consumeTopics(ctx context.Context, brokers []string, c *sarama.Config, group string, topics []string, h sarama.ConsumerGroupHandler, ended func() error) (err error) {
+	names := strings.Join(topics, ", ")
+	client, err := sarama.NewClient(brokers, c)
+	if err != nil {
+		return fmt.Errorf("consumer: subscribe to %s: %w", names, kafka.ConnectError(brokers, c, err))
+	}
+	defer func() { _ = client.Close() }()
+	for _, topic := range topics {
+		if _, err := client.Partitions(topic); err != nil {
+			return fmt.Errorf("consumer: subscribe to %s: %w", topic, kafka.Unavailable(err))
+		}
+	}
+	member, err := sarama.NewConsumerGroupFromClient(group, client)
+	if err != nil {
+		return fmt.Errorf("consumer: subscribe to %s: %w", names, kafka.Unavailable(err))
+	}
+	// Close commits the marked offsets.
+	defer func() { err = errors.Join(err, member.Close()) }()
+	for ctx.Err() == nil {
+		if err := member.Consume(ctx, topics, h); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("consumer: read %s: %w", names, kafka.Unavailable(err))
+		}
+		if err := ended(); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -101,7 +116,7 @@ func subscribeOnce(ctx context.Context, s *Subscription, c *sarama.Config, h sub
 type subscriber struct {
 	deliver func(context.Context, *pb.LeaderboardUpdate) error
 	log     *slog.Logger
-	failed  chan error // has the first error of deliver in this session
+	failed  chan error // has the first error of deliver in a session
 }
 
 // Setup does nothing.

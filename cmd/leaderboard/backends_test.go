@@ -1,7 +1,10 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +12,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 
+	"github.com/open-leaderboard/leaderboard/api/canonical"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 )
 
@@ -55,9 +59,9 @@ func TestTopicsRefuseRisks(t *testing.T) {
 		warning   string
 		want      int
 	}{
-		{"test-", 14 * 24 * time.Hour, "has 1 replica, and the loss of its broker loses results", 3},
+		{"test-", 14 * 24 * time.Hour, "has 1 replica, and the loss of its broker loses results", 5},
 		{"", 14 * 24 * time.Hour, "", 0},
-		{"", 2000 * time.Hour, "keeps messages for 336h0m0s, less than the required 2000h0m0s", 3},
+		{"", 2000 * time.Hour, "keeps messages for 336h0m0s, less than the required 2000h0m0s", 5},
 	} {
 		var log output
 		c := config.Default()
@@ -120,6 +124,33 @@ func TestRacksReachTheDrivers(t *testing.T) {
 	kafka, err := kafkaOptions(&config.Kafka{Rack: "rack2"})
 	if got := kafka.Config("test").RackID; err != nil || got != "rack2" {
 		t.Errorf("the options of Kafka have the rack %q, error %v; want rack2", got, err)
+	}
+}
+
+func TestSettingsReachTheGamesStore(t *testing.T) {
+	var header http.Header
+	store := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header = r.Header
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	defer store.Close()
+	c := config.Default()
+	c.Canonical.URL, c.Canonical.Secret, c.Canonical.Concurrency = store.URL, "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA", 7
+	s := &server{config: &c}
+	game, err := s.openCanonical()
+	if err != nil || game.Concurrency != 7 || game.RetryInterval != time.Minute || game.NotFoundFor != time.Hour || game.RetryFor != 72*time.Hour {
+		t.Fatalf("the options of the game's store are %+v, error %v; want all settings", game, err)
+	}
+	_, err = game.Store.Fetch(t.Context(), canonical.Key{Board: "b", User: "u", Match: "m"})
+	if e, ok := errors.AsType[*canonical.Error](err); !ok || e.Problem != canonical.NotFound || strings.Count(header.Get("webhook-signature"), "v1,") != 2 {
+		t.Errorf("a fetch has the error %v, and the store gets the headers %v; want a problem %s and two signatures", err, header, canonical.NotFound)
+	}
+	if err := s.close(); err != nil {
+		t.Error(err)
+	}
+	c.Canonical.URL = ""
+	if game, err := s.openCanonical(); game != nil || err != nil {
+		t.Errorf("without canonical.url, the game's store is %v, %v; want none", game, err)
 	}
 }
 

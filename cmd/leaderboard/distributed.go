@@ -6,9 +6,11 @@ import (
 	"fmt"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/canonical"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/cache/redis"
 	"github.com/open-leaderboard/leaderboard/consumer"
+	"github.com/open-leaderboard/leaderboard/internal/certs"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/engine"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
@@ -83,12 +85,37 @@ func (s *server) openService(ctx context.Context, index leaderboard.Index) error
 	if !c.Has(config.RoleConsumer) {
 		return nil
 	}
+	game, err := s.openCanonical()
+	if err != nil {
+		return err
+	}
 	s.consumer, err = consumer.New(consumer.Options{
 		Brokers: c.Kafka.Brokers, Connection: s.kafka, Topics: topics, Region: c.Region, Group: c.ConsumerGroup(), InstanceID: c.Kafka.InstanceID,
-		SessionTimeout: c.Kafka.SessionTimeout, BatchResults: c.Kafka.Batch,
+		SessionTimeout: c.Kafka.SessionTimeout, BatchResults: c.Kafka.Batch, Canonical: game,
 		Log: s.log, Registerer: s.metrics, TracerProvider: s.traces,
 	}, s.service.Applier, p)
 	return err
+}
+
+// openCanonical returns the settings of the game's own store, or nil if it has none.
+func (s *server) openCanonical() (*consumer.Canonical, error) {
+	c := &s.config.Canonical
+	if c.URL == "" {
+		return nil, nil
+	}
+	store, err := newCanonical(c)
+	if err != nil {
+		return nil, err
+	}
+	s.closeLater(store.Close)
+	return &consumer.Canonical{Store: store, Concurrency: c.Concurrency, RetryInterval: c.RetryInterval, NotFoundFor: c.NotFoundFor, RetryFor: c.RetryFor}, nil
+}
+
+func newCanonical(c *config.Canonical) (*canonical.Client, error) {
+	return canonical.New(canonical.Options{
+		URL: c.Address(), Keys: c.Keys(), Timeout: c.Timeout,
+		TLS: certs.Client{Setting: "canonical.tls", Enabled: "canonical.url", CA: c.TLS.CA, Cert: c.TLS.Cert, Key: c.TLS.Key, ServerName: c.TLS.ServerName},
+	})
 }
 
 // followUpdates follows the update messages in Kafka. It passes the outcomes of results to submitter,

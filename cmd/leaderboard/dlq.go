@@ -39,6 +39,7 @@ var deadLetterCures = map[string]string{
 	"invalid": "correct the producer, and let it send the result again with the same match id; if a rule of the board has changed since, replay",
 	"board":   "create the board, then replay",
 	"season":  "add the season to the board, or correct the time in the producer, then replay",
+	"fetch":   "correct the game's store, canonical.url or canonical.secret, then replay: the result is fetched again",
 	"damaged": "restore the data or upgrade the consumer, then replay",
 }
 
@@ -72,15 +73,15 @@ type deadLetterFilter struct {
 
 func (q *deadLetterFilter) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&q.Cause, "cause", "", "only dead letters with this `cause`: form, invalid, board, season or damaged")
-	cli.Enum(f, "cause", "form", "invalid", "board", "season", "damaged")
+	f.StringVar(&q.Cause, "cause", "", "only dead letters with this `cause`: form, invalid, board, season, fetch or damaged")
+	cli.Enum(f, "cause", "form", "invalid", "board", "season", "fetch", "damaged")
 	f.StringVar(&q.User, "user", "", "only dead letters of this `user`")
 	f.StringVar(&q.since, "since", "", "only dead letters of this `time` or later, such as 2026-11-20, or of the last 24h")
 }
 
 func (q *deadLetterFilter) parse(now time.Time) error {
 	if _, ok := deadLetterCures[q.Cause]; q.Cause != "" && !ok {
-		return cli.Usagef("--cause %q is not one of form, invalid, board, season, damaged", q.Cause)
+		return cli.Usagef("--cause %q is not one of form, invalid, board, season, fetch, damaged", q.Cause)
 	}
 	if q.since == "" {
 		return nil

@@ -92,7 +92,7 @@ func TestDeadLetters(t *testing.T) {
 
 	for args, want := range map[string]string{
 		"list --limit 0":           "not between 1 and 100000",
-		"list --cause rain":        "not one of form, invalid, board, season, damaged",
+		"list --cause rain":        "not one of form, invalid, board, season, fetch, damaged",
 		"list --since yesterday":   "--since",
 		"show":                     "ID is missing",
 		"show 7":                   "not the id of a dead letter, such as 3:17",

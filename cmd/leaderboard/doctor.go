@@ -122,6 +122,7 @@ func (d *doctor) examine(ctx context.Context, c *config.Effective) {
 	d.cassandra(ctx, &c.Config)
 	d.kafka(&c.Config)
 	d.redis(ctx, &c.Config)
+	d.canonical(ctx, &c.Config.Canonical)
 }
 
 func (d *doctor) settings(c *config.Effective) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +12,8 @@ import (
 
 	goredis "github.com/redis/go-redis/v9"
 
+	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/api/canonical"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
@@ -85,6 +88,33 @@ func (d *doctor) kafka(c *config.Config) {
 	}
 	if len(missing)+len(risks) == 0 {
 		d.ok("topics", "all exist, and keep results")
+	}
+}
+
+// canonical asks the game's own store for a result that it does not have.
+func (d *doctor) canonical(ctx context.Context, c *config.Canonical) {
+	const check, unused = "canonical", "leaderboard-doctor"
+	if c.URL == "" {
+		return
+	}
+	if c.Secret == "" {
+		d.warn(check, "requests to the game's store are not signed, so it cannot know who asks", "set canonical.secret, and let the store verify the signatures")
+	}
+	store, err := newCanonical(c)
+	if err != nil {
+		d.failed(check, err, "correct canonical.tls")
+		return
+	}
+	defer func() { _ = store.Close() }()
+	_, err = store.Fetch(ctx, canonical.Key{Board: leaderboard.DefaultBoard, User: unused, Match: unused})
+	e, _ := errors.AsType[*canonical.Error](err)
+	switch {
+	case e == nil || e.Problem == canonical.NotFound:
+		d.ok(check, "the game's store answers at "+c.URL)
+	case e.Problem == canonical.Invalid:
+		d.warn(check, err.Error(), "let the game's store answer 404 for a result that it does not have")
+	default:
+		d.failed(check, err, "start the game's store, or correct canonical.url and canonical.secret; meanwhile fetches are parked")
 	}
 }
 

@@ -152,7 +152,7 @@ func (c *Config) validateServers(v *validator) {
 		defaultSettings := defaults.Settings()
 		for i, s := range c.Settings() {
 			group, _, _ := strings.Cut(s.Key, ".")
-			if slices.Contains([]string{"roles", "region", "cassandra", "redis", "kafka"}, group) && !s.Equal(defaultSettings[i]) {
+			if slices.Contains([]string{"roles", "region", "cassandra", "redis", "kafka", "canonical"}, group) && !s.Equal(defaultSettings[i]) {
 				v.errorf(s.Key, "requires %s", required)
 			}
 		}

@@ -39,6 +39,7 @@ type Config struct {
 	Cassandra Cassandra `key:"cassandra"`
 	Redis     Redis     `key:"redis"`
 	Kafka     Kafka     `key:"kafka"`
+	Canonical Canonical `key:"canonical"`
 
 	TLS    TLS    `key:"tls"`
 	JWT    JWT    `key:"jwt"`
@@ -92,6 +93,7 @@ func Default() Config {
 		Cassandra:      Cassandra{Keyspace: "leaderboard", Connections: 4, ConnectTimeout: 5 * time.Second, Timeout: 12 * time.Second, Buckets: 64, CacheUsers: 100_000},
 		Redis:          Redis{ConnectTimeout: 5 * time.Second, Timeout: 5 * time.Second, Shards: 1, Prefix: "leaderboard:"},
 		Kafka:          Kafka{Mechanism: "SCRAM-SHA-512", ConnectTimeout: 5 * time.Second, Timeout: 30 * time.Second, Retention: 14 * 24 * time.Hour, Group: "leaderboard", SessionTimeout: 10 * time.Second, ApplyWait: 2 * time.Second, Batch: 512},
+		Canonical:      Canonical{Timeout: 5 * time.Second, Concurrency: 16, RetryInterval: time.Minute, NotFoundFor: time.Hour, RetryFor: 72 * time.Hour},
 		JWT:            JWT{Leeway: 30 * time.Second, Refresh: 10 * time.Minute},
 		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Connections: 20_000, Streams: 250, Watchers: 10_000, CallerWatchers: 1_000, AnonymousStreams: 1_000, PeerStreams: 100},
 		Web:            Web{CacheControl: "no-store"},
@@ -112,6 +114,7 @@ func (c *Config) Validate() error {
 	}
 	v.checkAuthorities("tls.client_ca", c.TLS.ClientCA)
 	c.validateCluster(&v)
+	c.Canonical.validate(&v, c.Kafka.Retention)
 	c.JWT.validate(&v)
 	c.Limits.validate(&v)
 	c.Profiles.validate(&v, &c.JWT)

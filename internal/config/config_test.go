@@ -128,6 +128,16 @@ func TestLoadReportsAllErrors(t *testing.T) {
 		{"invalid addresses of servers", "cassandra: {hosts: ['a:9043', b, 'c d', '::1'], data_center: d}\nredis: {addresses: [r, ':1', 'r:99999']}\nkafka: {brokers: ['k:0', 'k:9092']}\n", nil, nil, []string{
 			`cassandra.hosts (`, `: "c d" is not of the form host or host:port`, ": has several ports; all nodes must have the same port",
 			`redis.addresses (`, `: "r" is not of the form host:port`, `: ":1" is not`, `: "r:99999" is not`, `kafka.brokers (`, `: "k:0" is not`}},
+		{"a store of the game without Kafka", "canonical: {url: 'https://game.example'}\n", nil, nil, []string{"canonical.url (", "requires cassandra.hosts, redis.addresses and kafka.brokers"}},
+		{"invalid settings of the game's store", "canonical: {secret: whsec_c2hvcnQ=, concurrency: 0, timeout: 0s, retry_interval: 1ms, not_found_for: -1s, retry_for: 0s, tls: {ca: /no/such, key: /no/key}}\n", nil, nil, []string{
+			"canonical.url: is empty", "canonical.secret (", "contains a key that is not whsec_ and 24 to 64 bytes in base64", "canonical.concurrency (", "0 is not between 1 and 1000", "canonical.timeout (", "canonical.retry_interval (", "1ms is less than 100ms",
+			"canonical.not_found_for (", "canonical.retry_for (", "canonical.tls.ca (", "canonical.tls.cert: must be set together with canonical.tls.key"}},
+		{"a store of the game with a password", "canonical: {url: 'https://user:hunter2@game.example'}\n", nil, nil, []string{"canonical.url (", "contains a user or a password"}},
+		{"a store of the game with a query", "canonical: {url: 'https://game.example?x'}\n", nil, nil, []string{"contains ? or #"}},
+		{"a store of the game with another scheme", "canonical: {url: 'ftp://game.example'}\n", nil, nil, []string{"begins with none of http://, https://, grpc:// and grpcs://"}},
+		{"a store of the game without a host", "canonical: {url: 'https:///results'}\n", nil, nil, []string{"is not an address such as https://results.game.example/v1"}},
+		{"a store of the game without a port", "canonical: {url: 'grpcs://game.example', tls: {server_name: x}}\n", nil, nil, []string{"is not of the form grpcs://host:port"}},
+		{"a retention shorter than the retries", "canonical: {url: 'http://game.example', tls: {server_name: x}}\nkafka: {retention: 1h}\n", nil, nil, []string{"canonical.retry_for", "is longer than kafka.retention, 1h", "canonical.tls: is set, but"}},
 		{"invalid names", "", nil, []string{"--cassandra-keyspace=Foo-Bar", "--kafka-group=a b", "--kafka-instance-id=a/b", "--kafka-topic-prefix=" + strings.Repeat("x", 151), "--region=" + strings.Repeat("x", 51)}, []string{
 			`cassandra.keyspace (--cassandra-keyspace): "Foo-Bar" must be a lower-case letter`, `kafka.group (--kafka-group): "a b" must be 1 to 190`,
 			`kafka.instance_id (--kafka-instance-id): "a/b" must be`, `kafka.topic_prefix (--kafka-topic-prefix)`, `must be at most 150`, `must be at most 50`}},
@@ -371,7 +381,7 @@ of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the o
 			about += "; `" + value + "`"
 		}
 		text := fmt.Sprintf(" (%s): %s\n", about, s.Help)
-		if strings.HasPrefix(rest, "tls.") || slices.Contains([]string{"username", "password", "connect_timeout"}, rest) {
+		if strings.HasPrefix(rest, "tls.") && group != "canonical" || slices.Contains([]string{"username", "password", "connect_timeout"}, rest) {
 			switch {
 			case group == "cassandra":
 				shared[rest] = text
@@ -394,6 +404,20 @@ of 0 is unlimited, a burst of 0 is what the rate allows in one second, and the o
 The client commands list their variables under *Connection*: ~leaderboard top --help~. ~OTEL_*~ configure [traces](operations/watch.md#traces).
 `, "~", "`"))
 	return b.String()
+}
+
+func TestSettingsOfTheGamesStore(t *testing.T) {
+	c := Default()
+	if c.Canonical.Address() != nil || c.Canonical.Keys() != nil {
+		t.Errorf("by default, the game's store has the address %v and the keys %q, want none", c.Canonical.Address(), c.Canonical.Keys())
+	}
+	c.Canonical.URL, c.Canonical.Secret = "grpcs://h:1", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw  whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+	if got := c.Canonical.Address().String(); got != c.Canonical.URL {
+		t.Errorf("Address() = %s, want %s", got, c.Canonical.URL)
+	}
+	if keys := c.Canonical.Keys(); len(keys) != 2 || len(keys[0]) != 24 || string(keys[1]) != strings.Repeat("\x00", 24) {
+		t.Errorf("Keys() = %q, want the two keys of 24 bytes", keys)
+	}
 }
 
 func TestConsumerGroupNamesTheRegion(t *testing.T) {

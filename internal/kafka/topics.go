@@ -24,6 +24,13 @@ func (t Topics) Results() string { return t.Prefix + "match-results" }
 // DeadLetters returns the name of the topic for messages that can never be applied.
 func (t Topics) DeadLetters() string { return t.Prefix + "match-results.dlq" }
 
+// Fetches returns the name of the topic for results to fetch from the game's own store. Consumers
+// write it.
+func (t Topics) Fetches() string { return t.Prefix + "match-results.fetch" }
+
+// ParkedFetches returns the name of the topic for fetches whose first attempts have failed.
+func (t Topics) ParkedFetches() string { return t.Prefix + "match-results.fetch-parked" }
+
 // Updates returns the name of the topic for the outcomes of results.
 func (t Topics) Updates() string { return t.Prefix + "leaderboard-updates" }
 
@@ -41,7 +48,9 @@ type TopicOptions struct {
 
 func (o TopicOptions) minInSync() int { return o.ReplicationFactor/2 + 1 }
 
-func (t Topics) names() []string { return []string{t.Results(), t.DeadLetters(), t.Updates()} }
+func (t Topics) names() []string {
+	return []string{t.Results(), t.DeadLetters(), t.Updates(), t.Fetches(), t.ParkedFetches()}
+}
 
 // The caller must close the client.
 func listTopics(brokers []string, c *sarama.Config) (sarama.ClusterAdmin, map[string]sarama.TopicDetail, error) {
@@ -70,9 +79,9 @@ func EnsureTopics(ctx context.Context, brokers []string, c *sarama.Config, o Top
 			continue
 		}
 		config := map[string]*string{"retention.ms": &retention, "min.insync.replicas": &inSync, "cleanup.policy": &cleanup}
-		if topic == o.Results() {
-			// A consumer compares the times in a result with the time of the message. The broker
-			// sets this time, because a producer's clock may be wrong.
+		if topic != o.DeadLetters() && topic != o.Updates() {
+			// A consumer compares the times in a result, and the age of a fetch, with the time of the
+			// message. The broker sets this time, because a producer's clock may be wrong.
 			config["message.timestamp.type"] = new("LogAppendTime")
 		}
 		err := admin.CreateTopic(topic, &sarama.TopicDetail{

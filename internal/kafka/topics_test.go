@@ -65,7 +65,7 @@ func checkSettings(t *testing.T, brokers []string, o kafka.TopicOptions, want ma
 		t.Fatal(err)
 	}
 	defer func() { _ = admin.Close() }()
-	for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates()} {
+	for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates(), o.Fetches(), o.ParkedFetches()} {
 		results, err := admin.DescribeConfigs([]*sarama.ConfigResource{{Type: sarama.TopicResource, Name: topic}}, sarama.DescribeConfigsOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -111,7 +111,7 @@ func TestRisks(t *testing.T) {
 			}
 			defer func() { _ = admin.Close() }()
 			o := kafka.TopicOptions{ReplicationFactor: tt.factor, Retention: 24 * time.Hour, Partitions: 1}
-			for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates()} {
+			for _, topic := range []string{o.Results(), o.DeadLetters(), o.Updates(), o.Fetches(), o.ParkedFetches()} {
 				detail := &sarama.TopicDetail{NumPartitions: 1, ReplicationFactor: 3, ConfigEntries: map[string]*string{}}
 				overrides := map[string]string{}
 				if topic == o.Results() {
@@ -142,7 +142,7 @@ func TestRisks(t *testing.T) {
 
 func TestRisksOfMissingTopics(t *testing.T) {
 	brokers := fake(t)
-	for factor, want := range map[int]int{0: 0, 1: 3, 2: 0, 3: 0} {
+	for factor, want := range map[int]int{0: 0, 1: 5, 2: 0, 3: 0} {
 		got, err := kafka.Risks(brokers, kafka.Options{}.Config("test"), kafka.TopicOptions{ReplicationFactor: factor})
 		if err != nil || len(got) != want || want > 0 && !strings.Contains(got[0], "would have 1 replica") {
 			t.Errorf("replication factor %d: Risks = %q, %v; want %d risks", factor, got, err, want)

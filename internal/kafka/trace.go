@@ -22,6 +22,11 @@ func TraceOf(m *sarama.ConsumerMessage) trace.SpanContext {
 	return trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), consumerHeaders{m}))
 }
 
+// CopyTrace sets the trace headers of m to those of the message from.
+func CopyTrace(from *sarama.ConsumerMessage, m *sarama.ProducerMessage) {
+	InjectTrace(trace.ContextWithRemoteSpanContext(context.Background(), TraceOf(from)), m)
+}
+
 // TraceAttributes returns the attributes of a span about n messages of a topic.
 func TraceAttributes(operation, topic string, n int) trace.SpanStartEventOption {
 	return trace.WithAttributes(attribute.String("messaging.system", "kafka"), attribute.String("messaging.operation.name", operation),

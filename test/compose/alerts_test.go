@@ -118,6 +118,7 @@ var alertTests = map[string]alertTest{
 	"RebalancesOften":              {`leaderboard_consumer_sessions_total 0x50 1+1x9`, `leaderboard_consumer_sessions_total 0x55 1+1x3`},
 	"ResultsExpired":               counterTest(`leaderboard_consumer_offset_resets_total`),
 	"DamagedData":                  {`leaderboard_consumer_dead_letters_total{cause="damaged"} 0x55 1x4`, `leaderboard_consumer_dead_letters_total{cause="invalid"} 0x55 1x4`},
+	"GameStoreFails":               {`leaderboard_consumer_fetches_total{outcome="unavailable"} 0+1x60`, `leaderboard_consumer_fetches_total{outcome="not_found"} 0+1x60`},
 	"DeadLetters":                  {`leaderboard_consumer_dead_letters_total{cause="invalid"} 0x55 1x4`, `leaderboard_consumer_dead_letters_total{cause="damaged"} 0x55 1x4`},
 	"ProducerUsesOtherPartitioner": counterTest(`leaderboard_consumer_misplaced_total`),
 	"CassandraNodeDown": {`leaderboard_cassandra_nodes{state="down"} 1x60`, `
