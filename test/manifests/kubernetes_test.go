@@ -332,7 +332,10 @@ func environ(t *testing.T, set documents, pod corev1.PodSpec) []string {
 		maps.Copy(variables, m.Data)
 	}
 	for _, v := range c.Env {
-		if variables[v.Name] = v.Value; v.ValueFrom != nil {
+		switch {
+		case v.ValueFrom == nil:
+			variables[v.Name] = v.Value
+		case v.ValueFrom.SecretKeyRef.Optional == nil:
 			variables[v.Name] = "a made-up secret of " + v.ValueFrom.SecretKeyRef.Key
 		}
 	}
@@ -527,7 +530,7 @@ func checkSecrets(t *testing.T, set documents) {
 			}
 		}
 	}
-	want := 5
+	want := 6
 	if len(manifestsOf[appsv1.StatefulSet](t, set, "StatefulSet")) > 0 {
 		want = 1
 	}

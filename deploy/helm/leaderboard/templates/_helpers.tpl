@@ -110,13 +110,15 @@ volumeMounts:
 {{- end }}
 {{- end -}}
 
-{{/* The passwords of Cassandra, Redis and Kafka. */}}
+{{/* The passwords of Cassandra, Redis and Kafka, and the secret for the game's own store. */}}
 {{- define "leaderboard.passwords" -}}
 {{- $secret := .Values.secret -}}
 {{- range list "cassandra" "redis" "kafka" }}
 - name: LEADERBOARD_{{ upper . }}_PASSWORD
   valueFrom: {secretKeyRef: {name: {{ $secret }}, key: {{ . }}-password}}
 {{- end }}
+- name: LEADERBOARD_CANONICAL_SECRET
+  valueFrom: {secretKeyRef: {name: {{ $secret }}, key: canonical-secret, optional: true}}
 {{- end -}}
 
 {{- define "leaderboard.adminKey" -}}
