@@ -36,6 +36,16 @@ var mutants = []mutant{
 		pkg: "./consumer", run: "TestOffsetsAreCommittedOnlyAfterApply", servers: true,
 	},
 	{
+		name: "commit the offset of a fetch before earlier ones are done", file: "consumer/fetchqueue.go",
+		edits: []edit{{"\t\tfor len(o.list) > 0 && o.list[0].done {\n", "\t\tfor len(o.list) > 0 {\n"}},
+		pkg:   "./consumer", run: "TestOpenOffsets",
+	},
+	{
+		name: "fetch although the circuit breaker of the board is open", file: "consumer/fetcher.go",
+		edits: []edit{{"return c.ConsecutiveFailures >= breakerFailures }", "return false }"}},
+		pkg:   "./consumer", run: "TestABoardThatHangsDelaysNoOther",
+	},
+	{
 		name: "move the index's position although the index lacks an update", file: "consumer/position.go",
 		edits: []edit{{"\tif synced && s.caughtUp {\n", "\tif s.caughtUp {\n"}},
 		pkg:   "./consumer", run: "TestOffsetsDoNotWaitForTheIndex",
