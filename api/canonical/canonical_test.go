@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -422,6 +423,33 @@ func TestRequestsAreSigned(t *testing.T) {
 	id, signature := header.Get("webhook-id"), header.Get("webhook-signature")
 	if id == "" || signature != sign([][]byte{secret}, id, path, time.Unix(at, 0))["webhook-signature"] {
 		t.Errorf("the request of %s has the headers %v, want a signature of the path", path, header)
+	}
+}
+
+// Requests one after another share a connection, whatever the answers.
+func TestConnectionsAreReused(t *testing.T) {
+	var connections atomic.Int32
+	statuses := []int{404, 500, 200, 429, 400, 302, 410, 404, 404}
+	i := 0
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(statuses[i])
+		fmt.Fprint(w, strings.Repeat("x", 3000))
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	c := newClient(t, s.URL, nil)
+	for i = range statuses {
+		if _, err := c.Fetch(t.Context(), key); err == nil {
+			t.Fatalf("an answer with the status %d has no error", statuses[i])
+		}
+	}
+	if n := connections.Load(); n != 1 {
+		t.Errorf("%d requests have opened %d connections, want one", len(statuses), n)
 	}
 }
 

@@ -42,9 +42,14 @@ func (c *Client) useHTTP(base string, dial dialer) {
 			return nil, failure(Unavailable, "%v", err)
 		}
 		defer res.Body.Close()
-		return c.read(res)
+		answer, err := c.read(res)
+		_, _ = io.CopyN(io.Discard, res.Body, maxUnreadBytes) // the next request can use the connection only after the body
+		return answer, err
 	}
 }
+
+// maxUnreadBytes bounds what is read of a body that has no result.
+const maxUnreadBytes = 16 << 10
 
 func (c *Client) read(res *http.Response) (*pb.GetCanonicalResultResponse, error) {
 	switch res.StatusCode {
