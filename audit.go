@@ -32,6 +32,9 @@ type Act struct {
 	Failed bool `json:"failed,omitempty"`
 	// Erased means that the user of the act has since been erased.
 	Erased bool `json:"erased,omitempty"`
+	// UserHash is the [UserID.Digest] of an erased user, in the records of the erasure itself. It is not a part
+	// of ActDetail, so it remains.
+	UserHash string `json:"user_hash,omitempty"`
 	ActDetail
 }
 

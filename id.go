@@ -1,5 +1,10 @@
 package leaderboard
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
 // MaxIDBytes is the largest length of a board, user or match id and of a division value.
 const MaxIDBytes = 128
 
@@ -37,3 +42,9 @@ type SeasonID string
 
 // DefaultBoard is the board that the service creates when it first starts.
 const DefaultBoard BoardID = "default"
+
+// Digest returns the SHA-256 of the id, in 64 hexadecimal digits. Records that outlive an erasure name the user by it.
+func (id UserID) Digest() string {
+	sum := sha256.Sum256([]byte(id))
+	return hex.EncodeToString(sum[:])
+}

@@ -54,6 +54,9 @@ type Act struct {
 	// The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
 	// current season.
 	Season string `json:"season"`
+	// Of user.erase only: the SHA-256 of the user's id, in 64 hexadecimal digits. It remains after the
+	// erasure, so that copies of the data elsewhere can delete the user too.
+	UserHash string `json:"user_hash,omitempty"`
 	// The user that the act concerned.
 	UserID string `json:"user_id"`
 }
@@ -868,6 +871,9 @@ type ListSeasonsSeason struct {
 	Amendments []ListSeasonsAmendment `json:"amendments"`
 	// The time of the last change that entrants includes. Absent while entrants is absent.
 	AsOf time.Time `json:"as_of,omitzero"`
+	// In answers to a GetSeason: the time of the last result, correction, retraction, ban or erasure in
+	// the season, also of one that changed no rank. Absent if there was none.
+	ChangedAt time.Time `json:"changed_at,omitzero"`
 	// In answers to a GetSeason with checksum: the SHA-256 of the final standings, in 64 hexadecimal
 	// digits.
 	Checksum string `json:"checksum,omitempty"`

@@ -859,8 +859,12 @@ type ExportResultsRequest struct {
 	IncludeEnds bool `protobuf:"varint,5,opt,name=include_ends,proto3" json:"include_ends,omitempty"`
 	// If true, the profiles of the users with results follow the results. A profile may be repeated.
 	IncludeProfiles bool `protobuf:"varint,6,opt,name=include_profiles,proto3" json:"include_profiles,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// If true, the final standings of sealed seasons come last: of each season, the overall ranking, then
+	// each division, each in its order. An amendment of the season meanwhile may replace a part of them:
+	// to exclude this, compare the amendments and changed_at of GetSeason before and after.
+	IncludeStandings bool `protobuf:"varint,7,opt,name=include_standings,proto3" json:"include_standings,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ExportResultsRequest) Reset() {
@@ -935,8 +939,15 @@ func (x *ExportResultsRequest) GetIncludeProfiles() bool {
 	return false
 }
 
-// Response of ExportResults: a result, retraction, ban, void match, early end of a season, or
-// profile.
+func (x *ExportResultsRequest) GetIncludeStandings() bool {
+	if x != nil {
+		return x.IncludeStandings
+	}
+	return false
+}
+
+// Response of ExportResults: a result, retraction, ban, void match, early end of a season,
+// profile, or final standing.
 type ExportResultsResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Season    string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
@@ -949,7 +960,9 @@ type ExportResultsResponse struct {
 	// If set, no other field is set.
 	End *ExportResultsResponse_End `protobuf:"bytes,6,opt,name=end,proto3" json:"end,omitempty"`
 	// If set, no other field is set. BatchPutProfiles imports it.
-	Profile       *Profile `protobuf:"bytes,7,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
+	Profile *Profile `protobuf:"bytes,7,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
+	// If set, no other field is set.
+	Standing      *ExportResultsResponse_Standing `protobuf:"bytes,8,opt,name=standing,proto3,oneof" json:"standing,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1033,6 +1046,13 @@ func (x *ExportResultsResponse) GetProfile() *Profile {
 	return nil
 }
 
+func (x *ExportResultsResponse) GetStanding() *ExportResultsResponse_Standing {
+	if x != nil {
+		return x.Standing
+	}
+	return nil
+}
+
 // A record of the audit log. An act of an administrator has two records with the same id:
 //
 //   - the intent, which the server writes after it has checked the request and before it
@@ -1090,7 +1110,10 @@ type Act struct {
 	// key.
 	ActorName string `protobuf:"bytes,15,opt,name=actor_name,proto3" json:"actor_name,omitempty"`
 	// The match that the act concerned.
-	MatchId       string `protobuf:"bytes,16,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	MatchId string `protobuf:"bytes,16,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// Of user.erase only: the SHA-256 of the user's id, in 64 hexadecimal digits. It remains after the
+	// erasure, so that copies of the data elsewhere can delete the user too.
+	UserHash      *string `protobuf:"bytes,17,opt,name=user_hash,proto3,oneof" json:"user_hash,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1233,6 +1256,13 @@ func (x *Act) GetActorName() string {
 func (x *Act) GetMatchId() string {
 	if x != nil {
 		return x.MatchId
+	}
+	return ""
+}
+
+func (x *Act) GetUserHash() string {
+	if x != nil && x.UserHash != nil {
+		return *x.UserHash
 	}
 	return ""
 }
@@ -1924,6 +1954,87 @@ func (x *ExportResultsResponse_Void) GetReason() string {
 	return ""
 }
 
+// A line of the final standings of a season. Without ranks if its entry has a status.
+type ExportResultsResponse_Standing struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Season string                 `protobuf:"bytes,1,opt,name=season,proto3" json:"season,omitempty"`
+	// "attribute:value"; empty for the overall ranking.
+	Division string `protobuf:"bytes,2,opt,name=division,proto3" json:"division,omitempty"`
+	// With the competition rank.
+	Entry     *Entry `protobuf:"bytes,3,opt,name=entry,proto3" json:"entry,omitempty"`
+	DenseRank *int64 `protobuf:"varint,4,opt,name=dense_rank,proto3,oneof" json:"dense_rank,omitempty"`
+	// From 1: the ordinal rank. Users who were erased after the seal keep their positions, which are then
+	// missing.
+	Position      int64 `protobuf:"varint,5,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportResultsResponse_Standing) Reset() {
+	*x = ExportResultsResponse_Standing{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportResultsResponse_Standing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportResultsResponse_Standing) ProtoMessage() {}
+
+func (x *ExportResultsResponse_Standing) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportResultsResponse_Standing.ProtoReflect.Descriptor instead.
+func (*ExportResultsResponse_Standing) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{15, 1}
+}
+
+func (x *ExportResultsResponse_Standing) GetSeason() string {
+	if x != nil {
+		return x.Season
+	}
+	return ""
+}
+
+func (x *ExportResultsResponse_Standing) GetDivision() string {
+	if x != nil {
+		return x.Division
+	}
+	return ""
+}
+
+func (x *ExportResultsResponse_Standing) GetEntry() *Entry {
+	if x != nil {
+		return x.Entry
+	}
+	return nil
+}
+
+func (x *ExportResultsResponse_Standing) GetDenseRank() int64 {
+	if x != nil && x.DenseRank != nil {
+		return *x.DenseRank
+	}
+	return 0
+}
+
+func (x *ExportResultsResponse_Standing) GetPosition() int64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
 // The early end of a season. EndSeason imports it.
 type ExportResultsResponse_End struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1936,7 +2047,7 @@ type ExportResultsResponse_End struct {
 
 func (x *ExportResultsResponse_End) Reset() {
 	*x = ExportResultsResponse_End{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1948,7 +2059,7 @@ func (x *ExportResultsResponse_End) String() string {
 func (*ExportResultsResponse_End) ProtoMessage() {}
 
 func (x *ExportResultsResponse_End) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1961,7 +2072,7 @@ func (x *ExportResultsResponse_End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportResultsResponse_End.ProtoReflect.Descriptor instead.
 func (*ExportResultsResponse_End) Descriptor() ([]byte, []int) {
-	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{15, 1}
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{15, 2}
 }
 
 func (x *ExportResultsResponse_End) GetSeason() string {
@@ -2063,14 +2174,15 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\rBackupRequest\x12>\n" +
 	"\x04name\x18\x01 \x01(\tB*\x9a\xb5\x18&\x18\x80\x01*!^([A-Za-z0-9_-][A-Za-z0-9._-]*)?$R\x04name\"$\n" +
 	"\x0eBackupResponse\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"\xde\x01\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"\x8c\x02\n" +
 	"\x14ExportResultsRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\"\n" +
 	"\finclude_bans\x18\x03 \x01(\bR\finclude_bans\x12$\n" +
 	"\rinclude_voids\x18\x04 \x01(\bR\rinclude_voids\x12\"\n" +
 	"\finclude_ends\x18\x05 \x01(\bR\finclude_ends\x12*\n" +
-	"\x10include_profiles\x18\x06 \x01(\bR\x10include_profiles\"\xc1\x04\n" +
+	"\x10include_profiles\x18\x06 \x01(\bR\x10include_profiles\x12,\n" +
+	"\x11include_standings\x18\a \x01(\bR\x11include_standings\"\xdd\x06\n" +
 	"\x15ExportResultsResponse\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12.\n" +
 	"\x06result\x18\x02 \x01(\v2\x16.leaderboard.v1.ResultR\x06result\x12\x1c\n" +
@@ -2078,11 +2190,21 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x03ban\x18\x04 \x01(\v2\x13.leaderboard.v1.BanR\x03ban\x12>\n" +
 	"\x04void\x18\x05 \x01(\v2*.leaderboard.v1.ExportResultsResponse.VoidR\x04void\x12;\n" +
 	"\x03end\x18\x06 \x01(\v2).leaderboard.v1.ExportResultsResponse.EndR\x03end\x126\n" +
-	"\aprofile\x18\a \x01(\v2\x17.leaderboard.v1.ProfileH\x00R\aprofile\x88\x01\x01\x1aR\n" +
+	"\aprofile\x18\a \x01(\v2\x17.leaderboard.v1.ProfileH\x00R\aprofile\x88\x01\x01\x12O\n" +
+	"\bstanding\x18\b \x01(\v2..leaderboard.v1.ExportResultsResponse.StandingH\x01R\bstanding\x88\x01\x01\x1aR\n" +
 	"\x04Void\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12\x1a\n" +
 	"\bmatch_id\x18\x02 \x01(\tR\bmatch_id\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\x1a\x85\x01\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x1a\xbb\x01\n" +
+	"\bStanding\x12\x16\n" +
+	"\x06season\x18\x01 \x01(\tR\x06season\x12\x1a\n" +
+	"\bdivision\x18\x02 \x01(\tR\bdivision\x12+\n" +
+	"\x05entry\x18\x03 \x01(\v2\x15.leaderboard.v1.EntryR\x05entry\x12#\n" +
+	"\n" +
+	"dense_rank\x18\x04 \x01(\x03H\x00R\n" +
+	"dense_rank\x88\x01\x01\x12\x1a\n" +
+	"\bposition\x18\x05 \x01(\x03R\bpositionB\r\n" +
+	"\v_dense_rank\x1a\x85\x01\n" +
 	"\x03End\x12\x16\n" +
 	"\x06season\x18\x01 \x01(\tR\x06season\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12:\n" +
@@ -2090,7 +2212,8 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"decided_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
 	"decided_atB\n" +
 	"\n" +
-	"\b_profile\"\xfb\x03\n" +
+	"\b_profileB\v\n" +
+	"\t_standing\"\xac\x04\n" +
 	"\x03Act\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12*\n" +
 	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
@@ -2112,7 +2235,10 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
 	"actor_name\x18\x0f \x01(\tR\n" +
 	"actor_name\x12\x1a\n" +
-	"\bmatch_id\x18\x10 \x01(\tR\bmatch_id\"\x82\x02\n" +
+	"\bmatch_id\x18\x10 \x01(\tR\bmatch_id\x12!\n" +
+	"\tuser_hash\x18\x11 \x01(\tH\x00R\tuser_hash\x88\x01\x01B\f\n" +
+	"\n" +
+	"_user_hash\"\x82\x02\n" +
 	"\x0fListActsRequest\x12\x14\n" +
 	"\x05actor\x18\x01 \x01(\tR\x05actor\x12\x16\n" +
 	"\x06action\x18\x02 \x01(\tR\x06action\x12\x1c\n" +
@@ -2174,47 +2300,49 @@ func file_leaderboard_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_admin_service_proto_rawDescData
 }
 
-var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_leaderboard_v1_admin_service_proto_goTypes = []any{
-	(*Key)(nil),                        // 0: leaderboard.v1.Key
-	(*Progress)(nil),                   // 1: leaderboard.v1.Progress
-	(*CreateKeyRequest)(nil),           // 2: leaderboard.v1.CreateKeyRequest
-	(*CreateKeyResponse)(nil),          // 3: leaderboard.v1.CreateKeyResponse
-	(*ListKeysRequest)(nil),            // 4: leaderboard.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),           // 5: leaderboard.v1.ListKeysResponse
-	(*RevokeKeyRequest)(nil),           // 6: leaderboard.v1.RevokeKeyRequest
-	(*RevokeKeyResponse)(nil),          // 7: leaderboard.v1.RevokeKeyResponse
-	(*VerifyRequest)(nil),              // 8: leaderboard.v1.VerifyRequest
-	(*VerifyResponse)(nil),             // 9: leaderboard.v1.VerifyResponse
-	(*RebuildRequest)(nil),             // 10: leaderboard.v1.RebuildRequest
-	(*RebuildResponse)(nil),            // 11: leaderboard.v1.RebuildResponse
-	(*BackupRequest)(nil),              // 12: leaderboard.v1.BackupRequest
-	(*BackupResponse)(nil),             // 13: leaderboard.v1.BackupResponse
-	(*ExportResultsRequest)(nil),       // 14: leaderboard.v1.ExportResultsRequest
-	(*ExportResultsResponse)(nil),      // 15: leaderboard.v1.ExportResultsResponse
-	(*Act)(nil),                        // 16: leaderboard.v1.Act
-	(*ListActsRequest)(nil),            // 17: leaderboard.v1.ListActsRequest
-	(*ListActsResponse)(nil),           // 18: leaderboard.v1.ListActsResponse
-	(*ListBansRequest)(nil),            // 19: leaderboard.v1.ListBansRequest
-	(*ListBansResponse)(nil),           // 20: leaderboard.v1.ListBansResponse
-	(*ImportBansRequest)(nil),          // 21: leaderboard.v1.ImportBansRequest
-	(*ImportBansResponse)(nil),         // 22: leaderboard.v1.ImportBansResponse
-	(*VerifyResponse_Difference)(nil),  // 23: leaderboard.v1.VerifyResponse.Difference
-	(*VerifyResponse_Summary)(nil),     // 24: leaderboard.v1.VerifyResponse.Summary
-	(*RebuildResponse_Summary)(nil),    // 25: leaderboard.v1.RebuildResponse.Summary
-	(*ExportResultsResponse_Void)(nil), // 26: leaderboard.v1.ExportResultsResponse.Void
-	(*ExportResultsResponse_End)(nil),  // 27: leaderboard.v1.ExportResultsResponse.End
-	(*timestamppb.Timestamp)(nil),      // 28: google.protobuf.Timestamp
-	(*Result)(nil),                     // 29: leaderboard.v1.Result
-	(*Ban)(nil),                        // 30: leaderboard.v1.Ban
-	(*Profile)(nil),                    // 31: leaderboard.v1.Profile
-	(*structpb.Struct)(nil),            // 32: google.protobuf.Struct
+	(*Key)(nil),                            // 0: leaderboard.v1.Key
+	(*Progress)(nil),                       // 1: leaderboard.v1.Progress
+	(*CreateKeyRequest)(nil),               // 2: leaderboard.v1.CreateKeyRequest
+	(*CreateKeyResponse)(nil),              // 3: leaderboard.v1.CreateKeyResponse
+	(*ListKeysRequest)(nil),                // 4: leaderboard.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),               // 5: leaderboard.v1.ListKeysResponse
+	(*RevokeKeyRequest)(nil),               // 6: leaderboard.v1.RevokeKeyRequest
+	(*RevokeKeyResponse)(nil),              // 7: leaderboard.v1.RevokeKeyResponse
+	(*VerifyRequest)(nil),                  // 8: leaderboard.v1.VerifyRequest
+	(*VerifyResponse)(nil),                 // 9: leaderboard.v1.VerifyResponse
+	(*RebuildRequest)(nil),                 // 10: leaderboard.v1.RebuildRequest
+	(*RebuildResponse)(nil),                // 11: leaderboard.v1.RebuildResponse
+	(*BackupRequest)(nil),                  // 12: leaderboard.v1.BackupRequest
+	(*BackupResponse)(nil),                 // 13: leaderboard.v1.BackupResponse
+	(*ExportResultsRequest)(nil),           // 14: leaderboard.v1.ExportResultsRequest
+	(*ExportResultsResponse)(nil),          // 15: leaderboard.v1.ExportResultsResponse
+	(*Act)(nil),                            // 16: leaderboard.v1.Act
+	(*ListActsRequest)(nil),                // 17: leaderboard.v1.ListActsRequest
+	(*ListActsResponse)(nil),               // 18: leaderboard.v1.ListActsResponse
+	(*ListBansRequest)(nil),                // 19: leaderboard.v1.ListBansRequest
+	(*ListBansResponse)(nil),               // 20: leaderboard.v1.ListBansResponse
+	(*ImportBansRequest)(nil),              // 21: leaderboard.v1.ImportBansRequest
+	(*ImportBansResponse)(nil),             // 22: leaderboard.v1.ImportBansResponse
+	(*VerifyResponse_Difference)(nil),      // 23: leaderboard.v1.VerifyResponse.Difference
+	(*VerifyResponse_Summary)(nil),         // 24: leaderboard.v1.VerifyResponse.Summary
+	(*RebuildResponse_Summary)(nil),        // 25: leaderboard.v1.RebuildResponse.Summary
+	(*ExportResultsResponse_Void)(nil),     // 26: leaderboard.v1.ExportResultsResponse.Void
+	(*ExportResultsResponse_Standing)(nil), // 27: leaderboard.v1.ExportResultsResponse.Standing
+	(*ExportResultsResponse_End)(nil),      // 28: leaderboard.v1.ExportResultsResponse.End
+	(*timestamppb.Timestamp)(nil),          // 29: google.protobuf.Timestamp
+	(*Result)(nil),                         // 30: leaderboard.v1.Result
+	(*Ban)(nil),                            // 31: leaderboard.v1.Ban
+	(*Profile)(nil),                        // 32: leaderboard.v1.Profile
+	(*structpb.Struct)(nil),                // 33: google.protobuf.Struct
+	(*Entry)(nil),                          // 34: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
-	28, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
-	28, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	28, // 2: leaderboard.v1.Key.last_used_at:type_name -> google.protobuf.Timestamp
-	28, // 3: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	29, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
+	29, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
+	29, // 2: leaderboard.v1.Key.last_used_at:type_name -> google.protobuf.Timestamp
+	29, // 3: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 4: leaderboard.v1.CreateKeyResponse.key:type_name -> leaderboard.v1.Key
 	0,  // 5: leaderboard.v1.ListKeysResponse.keys:type_name -> leaderboard.v1.Key
 	1,  // 6: leaderboard.v1.VerifyResponse.progress:type_name -> leaderboard.v1.Progress
@@ -2222,45 +2350,47 @@ var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
 	24, // 8: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
 	1,  // 9: leaderboard.v1.RebuildResponse.progress:type_name -> leaderboard.v1.Progress
 	25, // 10: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
-	29, // 11: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
-	30, // 12: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
+	30, // 11: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
+	31, // 12: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
 	26, // 13: leaderboard.v1.ExportResultsResponse.void:type_name -> leaderboard.v1.ExportResultsResponse.Void
-	27, // 14: leaderboard.v1.ExportResultsResponse.end:type_name -> leaderboard.v1.ExportResultsResponse.End
-	31, // 15: leaderboard.v1.ExportResultsResponse.profile:type_name -> leaderboard.v1.Profile
-	28, // 16: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
-	32, // 17: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
-	32, // 18: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
-	28, // 19: leaderboard.v1.Act.completed_at:type_name -> google.protobuf.Timestamp
-	16, // 20: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
-	30, // 21: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
-	30, // 22: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
-	28, // 23: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
-	28, // 24: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
-	2,  // 25: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
-	4,  // 26: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
-	6,  // 27: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
-	8,  // 28: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
-	10, // 29: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
-	12, // 30: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
-	14, // 31: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
-	17, // 32: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
-	19, // 33: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
-	21, // 34: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
-	3,  // 35: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
-	5,  // 36: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
-	7,  // 37: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
-	9,  // 38: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
-	11, // 39: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
-	13, // 40: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
-	15, // 41: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
-	18, // 42: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
-	20, // 43: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
-	22, // 44: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
-	35, // [35:45] is the sub-list for method output_type
-	25, // [25:35] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	28, // 14: leaderboard.v1.ExportResultsResponse.end:type_name -> leaderboard.v1.ExportResultsResponse.End
+	32, // 15: leaderboard.v1.ExportResultsResponse.profile:type_name -> leaderboard.v1.Profile
+	27, // 16: leaderboard.v1.ExportResultsResponse.standing:type_name -> leaderboard.v1.ExportResultsResponse.Standing
+	29, // 17: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
+	33, // 18: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
+	33, // 19: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
+	29, // 20: leaderboard.v1.Act.completed_at:type_name -> google.protobuf.Timestamp
+	16, // 21: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
+	31, // 22: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
+	31, // 23: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
+	34, // 24: leaderboard.v1.ExportResultsResponse.Standing.entry:type_name -> leaderboard.v1.Entry
+	29, // 25: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
+	29, // 26: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
+	2,  // 27: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
+	4,  // 28: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
+	6,  // 29: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
+	8,  // 30: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
+	10, // 31: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
+	12, // 32: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
+	14, // 33: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
+	17, // 34: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
+	19, // 35: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
+	21, // 36: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
+	3,  // 37: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
+	5,  // 38: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
+	7,  // 39: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
+	9,  // 40: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
+	11, // 41: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
+	13, // 42: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
+	15, // 43: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
+	18, // 44: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
+	20, // 45: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
+	22, // 46: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
+	37, // [37:47] is the sub-list for method output_type
+	27, // [27:37] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_admin_service_proto_init() }
@@ -2272,15 +2402,17 @@ func file_leaderboard_v1_admin_service_proto_init() {
 	file_leaderboard_v1_types_proto_init()
 	file_leaderboard_v1_admin_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_leaderboard_v1_admin_service_proto_msgTypes[15].OneofWrappers = []any{}
+	file_leaderboard_v1_admin_service_proto_msgTypes[16].OneofWrappers = []any{}
 	file_leaderboard_v1_admin_service_proto_msgTypes[17].OneofWrappers = []any{}
 	file_leaderboard_v1_admin_service_proto_msgTypes[19].OneofWrappers = []any{}
+	file_leaderboard_v1_admin_service_proto_msgTypes[27].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_admin_service_proto_rawDesc), len(file_leaderboard_v1_admin_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

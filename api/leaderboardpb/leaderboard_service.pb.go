@@ -6381,7 +6381,10 @@ type ListSeasonsResponse_Season struct {
 	// As in Board.
 	Filling *bool `protobuf:"varint,12,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	// The time of the last change that entrants includes. Absent while entrants is absent.
-	AsOf          *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=as_of,proto3" json:"as_of,omitempty"`
+	AsOf *timestamppb.Timestamp `protobuf:"bytes,13,opt,name=as_of,proto3" json:"as_of,omitempty"`
+	// In answers to a GetSeason: the time of the last result, correction, retraction, ban or erasure in
+	// the season, also of one that changed no rank. Absent if there was none.
+	ChangedAt     *timestamppb.Timestamp `protobuf:"bytes,14,opt,name=changed_at,proto3" json:"changed_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6503,6 +6506,13 @@ func (x *ListSeasonsResponse_Season) GetFilling() bool {
 func (x *ListSeasonsResponse_Season) GetAsOf() *timestamppb.Timestamp {
 	if x != nil {
 		return x.AsOf
+	}
+	return nil
+}
+
+func (x *ListSeasonsResponse_Season) GetChangedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ChangedAt
 	}
 	return nil
 }
@@ -7383,13 +7393,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\n" +
 	"page_tokenB\b\n" +
-	"\x06_limit\"\xee\a\n" +
+	"\x06_limit\"\xaa\b\n" +
 	"\x13ListSeasonsResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12?\n" +
 	"\x04data\x18\x02 \x01(\v2+.leaderboard.v1.ListSeasonsResponse.SeasonsR\x04data\x1aO\n" +
 	"\tAmendment\x12*\n" +
 	"\x02at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\x80\x05\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x1a\xbc\x05\n" +
 	"\x06Season\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x120\n" +
 	"\x05start\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05start\x12,\n" +
@@ -7408,7 +7418,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	" \x01(\v2\x1a.google.protobuf.TimestampR\bended_at\x12\x1f\n" +
 	"\bchecksum\x18\v \x01(\tH\x01R\bchecksum\x88\x01\x01\x12\x1d\n" +
 	"\afilling\x18\f \x01(\bH\x02R\afilling\x88\x01\x01\x120\n" +
-	"\x05as_of\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05as_ofB\v\n" +
+	"\x05as_of\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\x05as_of\x12:\n" +
+	"\n" +
+	"changed_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"changed_atB\v\n" +
 	"\t_entrantsB\v\n" +
 	"\t_checksumB\n" +
 	"\n" +
@@ -7837,90 +7850,91 @@ var file_leaderboard_v1_leaderboard_service_proto_depIdxs = []int32{
 	88,  // 90: leaderboard.v1.ListSeasonsResponse.Season.removed_at:type_name -> google.protobuf.Timestamp
 	88,  // 91: leaderboard.v1.ListSeasonsResponse.Season.ended_at:type_name -> google.protobuf.Timestamp
 	88,  // 92: leaderboard.v1.ListSeasonsResponse.Season.as_of:type_name -> google.protobuf.Timestamp
-	81,  // 93: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
-	1,   // 94: leaderboard.v1.BatchPutProfilesResponse.Outcome.status:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome.Status
-	88,  // 95: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
-	88,  // 96: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
-	88,  // 97: leaderboard.v1.ListUserScoresResponse.BoardScore.scored_at:type_name -> google.protobuf.Timestamp
-	88,  // 98: leaderboard.v1.ListUserScoresResponse.BoardScore.season_end:type_name -> google.protobuf.Timestamp
-	93,  // 99: leaderboard.v1.ListUserScoresResponse.BoardScore.status:type_name -> leaderboard.v1.Result.Finish
-	84,  // 100: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
-	99,  // 101: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
-	4,   // 102: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
-	6,   // 103: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
-	8,   // 104: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
-	10,  // 105: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
-	12,  // 106: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
-	14,  // 107: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
-	16,  // 108: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
-	19,  // 109: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
-	21,  // 110: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
-	23,  // 111: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
-	25,  // 112: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
-	27,  // 113: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
-	33,  // 114: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
-	35,  // 115: leaderboard.v1.LeaderboardService.SearchUsers:input_type -> leaderboard.v1.SearchUsersRequest
-	37,  // 116: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
-	39,  // 117: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
-	41,  // 118: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
-	43,  // 119: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
-	45,  // 120: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
-	47,  // 121: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
-	49,  // 122: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
-	51,  // 123: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
-	53,  // 124: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
-	55,  // 125: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
-	57,  // 126: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
-	59,  // 127: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
-	61,  // 128: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
-	63,  // 129: leaderboard.v1.LeaderboardService.GetProfile:input_type -> leaderboard.v1.GetProfileRequest
-	65,  // 130: leaderboard.v1.LeaderboardService.PutProfile:input_type -> leaderboard.v1.PutProfileRequest
-	67,  // 131: leaderboard.v1.LeaderboardService.DeleteProfile:input_type -> leaderboard.v1.DeleteProfileRequest
-	69,  // 132: leaderboard.v1.LeaderboardService.BatchPutProfiles:input_type -> leaderboard.v1.BatchPutProfilesRequest
-	71,  // 133: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
-	2,   // 134: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
-	31,  // 135: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
-	29,  // 136: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
-	5,   // 137: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
-	7,   // 138: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
-	9,   // 139: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
-	11,  // 140: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
-	13,  // 141: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
-	15,  // 142: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
-	17,  // 143: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
-	20,  // 144: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
-	22,  // 145: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
-	24,  // 146: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
-	26,  // 147: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
-	28,  // 148: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
-	34,  // 149: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
-	36,  // 150: leaderboard.v1.LeaderboardService.SearchUsers:output_type -> leaderboard.v1.SearchUsersResponse
-	38,  // 151: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
-	40,  // 152: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
-	42,  // 153: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
-	44,  // 154: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
-	46,  // 155: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
-	48,  // 156: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
-	50,  // 157: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
-	52,  // 158: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
-	54,  // 159: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
-	56,  // 160: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
-	58,  // 161: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
-	60,  // 162: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
-	62,  // 163: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
-	64,  // 164: leaderboard.v1.LeaderboardService.GetProfile:output_type -> leaderboard.v1.GetProfileResponse
-	66,  // 165: leaderboard.v1.LeaderboardService.PutProfile:output_type -> leaderboard.v1.PutProfileResponse
-	68,  // 166: leaderboard.v1.LeaderboardService.DeleteProfile:output_type -> leaderboard.v1.DeleteProfileResponse
-	70,  // 167: leaderboard.v1.LeaderboardService.BatchPutProfiles:output_type -> leaderboard.v1.BatchPutProfilesResponse
-	72,  // 168: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
-	3,   // 169: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
-	32,  // 170: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
-	30,  // 171: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
-	137, // [137:172] is the sub-list for method output_type
-	102, // [102:137] is the sub-list for method input_type
-	102, // [102:102] is the sub-list for extension type_name
-	102, // [102:102] is the sub-list for extension extendee
-	0,   // [0:102] is the sub-list for field type_name
+	88,  // 93: leaderboard.v1.ListSeasonsResponse.Season.changed_at:type_name -> google.protobuf.Timestamp
+	81,  // 94: leaderboard.v1.ListSeasonsResponse.Seasons.seasons:type_name -> leaderboard.v1.ListSeasonsResponse.Season
+	1,   // 95: leaderboard.v1.BatchPutProfilesResponse.Outcome.status:type_name -> leaderboard.v1.BatchPutProfilesResponse.Outcome.Status
+	88,  // 96: leaderboard.v1.ListUserScoresResponse.BoardScore.achieved_at:type_name -> google.protobuf.Timestamp
+	88,  // 97: leaderboard.v1.ListUserScoresResponse.BoardScore.as_of:type_name -> google.protobuf.Timestamp
+	88,  // 98: leaderboard.v1.ListUserScoresResponse.BoardScore.scored_at:type_name -> google.protobuf.Timestamp
+	88,  // 99: leaderboard.v1.ListUserScoresResponse.BoardScore.season_end:type_name -> google.protobuf.Timestamp
+	93,  // 100: leaderboard.v1.ListUserScoresResponse.BoardScore.status:type_name -> leaderboard.v1.Result.Finish
+	84,  // 101: leaderboard.v1.ListUserScoresResponse.UserScores.scores:type_name -> leaderboard.v1.ListUserScoresResponse.BoardScore
+	99,  // 102: leaderboard.v1.ListUserScoresResponse.UserScores.bans:type_name -> leaderboard.v1.Ban
+	4,   // 103: leaderboard.v1.LeaderboardService.BatchSubmitScores:input_type -> leaderboard.v1.BatchSubmitScoresRequest
+	6,   // 104: leaderboard.v1.LeaderboardService.BatchSubmitResults:input_type -> leaderboard.v1.BatchSubmitResultsRequest
+	8,   // 105: leaderboard.v1.LeaderboardService.RetractResult:input_type -> leaderboard.v1.RetractResultRequest
+	10,  // 106: leaderboard.v1.LeaderboardService.BatchRetractResults:input_type -> leaderboard.v1.BatchRetractResultsRequest
+	12,  // 107: leaderboard.v1.LeaderboardService.PurgeResults:input_type -> leaderboard.v1.PurgeResultsRequest
+	14,  // 108: leaderboard.v1.LeaderboardService.VoidMatch:input_type -> leaderboard.v1.VoidMatchRequest
+	16,  // 109: leaderboard.v1.LeaderboardService.RestoreMatch:input_type -> leaderboard.v1.RestoreMatchRequest
+	19,  // 110: leaderboard.v1.LeaderboardService.ListMatches:input_type -> leaderboard.v1.ListMatchesRequest
+	21,  // 111: leaderboard.v1.LeaderboardService.GetMatch:input_type -> leaderboard.v1.GetMatchRequest
+	23,  // 112: leaderboard.v1.LeaderboardService.CorrectResult:input_type -> leaderboard.v1.CorrectResultRequest
+	25,  // 113: leaderboard.v1.LeaderboardService.GetResult:input_type -> leaderboard.v1.GetResultRequest
+	27,  // 114: leaderboard.v1.LeaderboardService.ListUserResults:input_type -> leaderboard.v1.ListUserResultsRequest
+	33,  // 115: leaderboard.v1.LeaderboardService.LookupScores:input_type -> leaderboard.v1.LookupScoresRequest
+	35,  // 116: leaderboard.v1.LeaderboardService.SearchUsers:input_type -> leaderboard.v1.SearchUsersRequest
+	37,  // 117: leaderboard.v1.LeaderboardService.GetStats:input_type -> leaderboard.v1.GetStatsRequest
+	39,  // 118: leaderboard.v1.LeaderboardService.ListSeasons:input_type -> leaderboard.v1.ListSeasonsRequest
+	41,  // 119: leaderboard.v1.LeaderboardService.GetSeason:input_type -> leaderboard.v1.GetSeasonRequest
+	43,  // 120: leaderboard.v1.LeaderboardService.EndSeason:input_type -> leaderboard.v1.EndSeasonRequest
+	45,  // 121: leaderboard.v1.LeaderboardService.WatchScores:input_type -> leaderboard.v1.WatchScoresRequest
+	47,  // 122: leaderboard.v1.LeaderboardService.ListBoards:input_type -> leaderboard.v1.ListBoardsRequest
+	49,  // 123: leaderboard.v1.LeaderboardService.GetBoard:input_type -> leaderboard.v1.GetBoardRequest
+	51,  // 124: leaderboard.v1.LeaderboardService.CreateBoard:input_type -> leaderboard.v1.CreateBoardRequest
+	53,  // 125: leaderboard.v1.LeaderboardService.UpdateBoard:input_type -> leaderboard.v1.UpdateBoardRequest
+	55,  // 126: leaderboard.v1.LeaderboardService.DeleteBoard:input_type -> leaderboard.v1.DeleteBoardRequest
+	57,  // 127: leaderboard.v1.LeaderboardService.BanUser:input_type -> leaderboard.v1.BanUserRequest
+	59,  // 128: leaderboard.v1.LeaderboardService.UnbanUser:input_type -> leaderboard.v1.UnbanUserRequest
+	61,  // 129: leaderboard.v1.LeaderboardService.EraseUser:input_type -> leaderboard.v1.EraseUserRequest
+	63,  // 130: leaderboard.v1.LeaderboardService.GetProfile:input_type -> leaderboard.v1.GetProfileRequest
+	65,  // 131: leaderboard.v1.LeaderboardService.PutProfile:input_type -> leaderboard.v1.PutProfileRequest
+	67,  // 132: leaderboard.v1.LeaderboardService.DeleteProfile:input_type -> leaderboard.v1.DeleteProfileRequest
+	69,  // 133: leaderboard.v1.LeaderboardService.BatchPutProfiles:input_type -> leaderboard.v1.BatchPutProfilesRequest
+	71,  // 134: leaderboard.v1.LeaderboardService.ListUserScores:input_type -> leaderboard.v1.ListUserScoresRequest
+	2,   // 135: leaderboard.v1.LeaderboardService.SubmitScore:input_type -> leaderboard.v1.SubmitScoreRequest
+	31,  // 136: leaderboard.v1.LeaderboardService.GetUserScore:input_type -> leaderboard.v1.GetUserScoreRequest
+	29,  // 137: leaderboard.v1.LeaderboardService.ListScores:input_type -> leaderboard.v1.ListScoresRequest
+	5,   // 138: leaderboard.v1.LeaderboardService.BatchSubmitScores:output_type -> leaderboard.v1.BatchSubmitScoresResponse
+	7,   // 139: leaderboard.v1.LeaderboardService.BatchSubmitResults:output_type -> leaderboard.v1.BatchSubmitResultsResponse
+	9,   // 140: leaderboard.v1.LeaderboardService.RetractResult:output_type -> leaderboard.v1.RetractResultResponse
+	11,  // 141: leaderboard.v1.LeaderboardService.BatchRetractResults:output_type -> leaderboard.v1.BatchRetractResultsResponse
+	13,  // 142: leaderboard.v1.LeaderboardService.PurgeResults:output_type -> leaderboard.v1.PurgeResultsResponse
+	15,  // 143: leaderboard.v1.LeaderboardService.VoidMatch:output_type -> leaderboard.v1.VoidMatchResponse
+	17,  // 144: leaderboard.v1.LeaderboardService.RestoreMatch:output_type -> leaderboard.v1.RestoreMatchResponse
+	20,  // 145: leaderboard.v1.LeaderboardService.ListMatches:output_type -> leaderboard.v1.ListMatchesResponse
+	22,  // 146: leaderboard.v1.LeaderboardService.GetMatch:output_type -> leaderboard.v1.GetMatchResponse
+	24,  // 147: leaderboard.v1.LeaderboardService.CorrectResult:output_type -> leaderboard.v1.CorrectResultResponse
+	26,  // 148: leaderboard.v1.LeaderboardService.GetResult:output_type -> leaderboard.v1.GetResultResponse
+	28,  // 149: leaderboard.v1.LeaderboardService.ListUserResults:output_type -> leaderboard.v1.ListUserResultsResponse
+	34,  // 150: leaderboard.v1.LeaderboardService.LookupScores:output_type -> leaderboard.v1.LookupScoresResponse
+	36,  // 151: leaderboard.v1.LeaderboardService.SearchUsers:output_type -> leaderboard.v1.SearchUsersResponse
+	38,  // 152: leaderboard.v1.LeaderboardService.GetStats:output_type -> leaderboard.v1.GetStatsResponse
+	40,  // 153: leaderboard.v1.LeaderboardService.ListSeasons:output_type -> leaderboard.v1.ListSeasonsResponse
+	42,  // 154: leaderboard.v1.LeaderboardService.GetSeason:output_type -> leaderboard.v1.GetSeasonResponse
+	44,  // 155: leaderboard.v1.LeaderboardService.EndSeason:output_type -> leaderboard.v1.EndSeasonResponse
+	46,  // 156: leaderboard.v1.LeaderboardService.WatchScores:output_type -> leaderboard.v1.WatchScoresResponse
+	48,  // 157: leaderboard.v1.LeaderboardService.ListBoards:output_type -> leaderboard.v1.ListBoardsResponse
+	50,  // 158: leaderboard.v1.LeaderboardService.GetBoard:output_type -> leaderboard.v1.GetBoardResponse
+	52,  // 159: leaderboard.v1.LeaderboardService.CreateBoard:output_type -> leaderboard.v1.CreateBoardResponse
+	54,  // 160: leaderboard.v1.LeaderboardService.UpdateBoard:output_type -> leaderboard.v1.UpdateBoardResponse
+	56,  // 161: leaderboard.v1.LeaderboardService.DeleteBoard:output_type -> leaderboard.v1.DeleteBoardResponse
+	58,  // 162: leaderboard.v1.LeaderboardService.BanUser:output_type -> leaderboard.v1.BanUserResponse
+	60,  // 163: leaderboard.v1.LeaderboardService.UnbanUser:output_type -> leaderboard.v1.UnbanUserResponse
+	62,  // 164: leaderboard.v1.LeaderboardService.EraseUser:output_type -> leaderboard.v1.EraseUserResponse
+	64,  // 165: leaderboard.v1.LeaderboardService.GetProfile:output_type -> leaderboard.v1.GetProfileResponse
+	66,  // 166: leaderboard.v1.LeaderboardService.PutProfile:output_type -> leaderboard.v1.PutProfileResponse
+	68,  // 167: leaderboard.v1.LeaderboardService.DeleteProfile:output_type -> leaderboard.v1.DeleteProfileResponse
+	70,  // 168: leaderboard.v1.LeaderboardService.BatchPutProfiles:output_type -> leaderboard.v1.BatchPutProfilesResponse
+	72,  // 169: leaderboard.v1.LeaderboardService.ListUserScores:output_type -> leaderboard.v1.ListUserScoresResponse
+	3,   // 170: leaderboard.v1.LeaderboardService.SubmitScore:output_type -> leaderboard.v1.SubmitScoreResponse
+	32,  // 171: leaderboard.v1.LeaderboardService.GetUserScore:output_type -> leaderboard.v1.GetUserScoreResponse
+	30,  // 172: leaderboard.v1.LeaderboardService.ListScores:output_type -> leaderboard.v1.ListScoresResponse
+	138, // [138:173] is the sub-list for method output_type
+	103, // [103:138] is the sub-list for method input_type
+	103, // [103:103] is the sub-list for extension type_name
+	103, // [103:103] is the sub-list for extension extendee
+	0,   // [0:103] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_leaderboard_service_proto_init() }

@@ -217,8 +217,8 @@ func (s *Server) Backup(ctx context.Context, req *pb.BackupRequest) (*pb.BackupR
 	return &pb.BackupResponse{Name: name}, s.audit(ctx, act, func(*leaderboard.ActDetail) error { return s.options.Backup(ctx, name) }, slog.String("backup", name))
 }
 
-// ExportResults streams the results of a board and, on request, its void matches, its bans and the
-// seasons that ended early.
+// ExportResults streams the results of a board and, on request, its void matches, its bans, the
+// seasons that ended early and the final standings.
 func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminService_ExportResultsServer) error {
 	ctx, send, stop := prepareStream(s, stream, "")
 	defer stop()
@@ -252,5 +252,18 @@ func (s *Server) ExportResults(req *pb.ExportResultsRequest, stream pb.AdminServ
 			return send(&pb.ExportResultsResponse{Ban: protoconv.FromBan(&ban)})
 		})
 	}
+	if err == nil && req.GetIncludeStandings() {
+		err = s.service.ExportStandings(ctx, sel, func(l *ranking.FinalLine) error { return send(fromFinalLine(l)) })
+	}
 	return streamError(ctx, err)
+}
+
+func fromFinalLine(l *ranking.FinalLine) *pb.ExportResultsResponse {
+	st := &pb.ExportResultsResponse_Standing{
+		Season: string(l.Season), Division: l.Division.String(), Entry: fromLine(&l.Line), Position: l.Ranks.Ordinal,
+	}
+	if l.Finish == leaderboard.Ranked {
+		st.DenseRank = &l.Ranks.Dense
+	}
+	return &pb.ExportResultsResponse{Standing: st}
 }

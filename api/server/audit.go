@@ -150,7 +150,7 @@ func (s *Server) fromAct(ctx context.Context, a *leaderboard.Act) *pb.Act {
 		Actor: a.Actor, ActorName: a.ActorName, RequestId: a.RequestID, Action: a.Action,
 		Board: string(a.Board), Season: string(a.Season), UserId: string(a.User), MatchId: string(a.Match), Reason: a.Reason,
 		Before: s.visibleObject(ctx, protoconv.FromMetadata(a.Before)), After: s.visibleObject(ctx, protoconv.FromMetadata(a.After)),
-		Failed: a.Failed, Erased: a.Erased,
+		Failed: a.Failed, Erased: a.Erased, UserHash: textOrNil(a.UserHash),
 	}
 }
 

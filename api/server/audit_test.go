@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"net/http"
 	"slices"
@@ -468,6 +469,9 @@ func TestAuditLogForgetsAnErasedUser(t *testing.T) {
 	got := h.acts("")
 	if len(got) != len(acts)+2 || got[0]["action"] != "user.erase" {
 		t.Fatalf("records after the erasure: %v, want user.erase after %d other records", got, len(acts)+1)
+	}
+	if want := fmt.Sprintf("%x", sha256.Sum256([]byte("mallory"))); got[0]["user_hash"] != want || got[1]["user_hash"] != nil {
+		t.Errorf("user_hash of the erasure: %v, of the act before: %v; want %s and none", got[0]["user_hash"], got[1]["user_hash"], want)
 	}
 	for i, act := range acts {
 		if r := got[len(acts)-i]; r["action"] != act.action || r["erased"] != true || !strings.HasPrefix(r["actor"].(string), "key:") {

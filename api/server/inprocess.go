@@ -26,6 +26,23 @@ type inProcessConn struct {
 	streams map[string]streamMethod
 }
 
+// localKey marks the contexts of calls of the process itself.
+type localKey struct{}
+
+type localConn struct{ *inProcessConn }
+
+func (c localConn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	return c.inProcessConn.Invoke(context.WithValue(ctx, localKey{}, true), method, args, reply, opts...)
+}
+
+func (c localConn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	return c.inProcessConn.NewStream(context.WithValue(ctx, localKey{}, true), desc, method, opts...)
+}
+
+// Local returns a connection for work of the process itself. Its calls need no key: the caller is
+// [leaderboard.SystemActor], with the admin scope. The caller must not change messages that it receives.
+func (s *Server) Local() grpc.ClientConnInterface { return localConn{s.local} }
+
 type unaryMethod struct {
 	impl any
 	desc grpc.MethodDesc

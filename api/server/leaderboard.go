@@ -86,6 +86,7 @@ type service interface {
 	Verify(context.Context, ranking.Selection, bool, ranking.Progress, func(ranking.Difference) error) (ranking.VerifyReport, error)
 	Rebuild(context.Context, ranking.Selection, ranking.Progress) (int64, error)
 	Export(context.Context, ranking.Selection, bool, func(leaderboard.MatchResult) error) error
+	ExportStandings(context.Context, ranking.Selection, func(*ranking.FinalLine) error) error
 	ExportEnds(context.Context, leaderboard.BoardID, leaderboard.SeasonID, func(leaderboard.EarlyEnd) error) error
 }
 
@@ -298,7 +299,7 @@ func (s *Server) EraseUser(ctx context.Context, req *pb.EraseUserRequest) (*pb.E
 	if err := user.Validate(); err != nil {
 		return nil, err
 	}
-	act := leaderboard.Act{Action: "user.erase", ActDetail: leaderboard.ActDetail{User: user}}
+	act := leaderboard.Act{Action: "user.erase", UserHash: user.Digest(), ActDetail: leaderboard.ActDetail{User: user}}
 	return &pb.EraseUserResponse{UserId: req.GetUserId(), Erased: true}, s.audit(ctx, act, func(*leaderboard.ActDetail) error { return s.service.Erase(ctx, user) })
 }
 

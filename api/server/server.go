@@ -152,6 +152,7 @@ type Server struct {
 	metrics *metrics
 	grpc    *grpc.Server
 	handler http.Handler
+	local   *inProcessConn
 	// lists shares answers of equal calls of ListScores.
 	lists coalesce.Group[ranking.PageQuery, *listAnswer]
 	// watches and probes have the streams of callers with keys, anonymousStreams those of other callers.
@@ -192,6 +193,7 @@ func New(ctx context.Context, svc service, keys leaderboard.APIKeyStore, o Optio
 	unary, stream := s.interceptors()
 	s.grpc = grpc.NewServer(s.grpcOptions(unary, stream)...)
 	local := newInProcessConn(&s.running, unary, stream)
+	s.local = local
 	network := lateRegistrar{s.grpc, s}
 	for _, registrar := range []grpc.ServiceRegistrar{network, local} {
 		pb.RegisterLeaderboardServiceServer(boardRegistrar{registrar, s}, s)

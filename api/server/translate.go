@@ -184,6 +184,7 @@ func fromSeason(s *ranking.SeasonInfo) *pb.ListSeasonsResponse_Season {
 		Id: string(s.ID), Start: protoconv.Timestamp(s.Start), End: protoconv.Timestamp(s.End), Status: string(s.Phase), Entrants: s.Total,
 		SealedAt: protoconv.Timestamp(s.SealedAt), ClosesAt: protoconv.Timestamp(s.ClosesAt), RemovedAt: protoconv.Timestamp(s.RemovedAt),
 		EndedAt: protoconv.Timestamp(s.EndedAt), Filling: trueOrNil(s.Filling), AsOf: protoconv.Timestamp(s.AsOf),
+		ChangedAt: protoconv.Timestamp(s.ChangedAt),
 	}
 	for _, a := range s.Amendments {
 		season.Amendments = append(season.Amendments, &pb.ListSeasonsResponse_Amendment{At: protoconv.Timestamp(a.At), Reason: a.Reason})

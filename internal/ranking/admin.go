@@ -1,9 +1,11 @@
 package ranking
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -289,6 +291,57 @@ func (a *Admin) Export(ctx context.Context, sel Selection, includeEnded bool, se
 		}
 		return nil
 	})
+}
+
+// FinalLine is a line of the final standings of a ladder.
+type FinalLine struct {
+	leaderboard.Ladder
+	Line
+	Ranks leaderboard.Ranks
+}
+
+// ExportStandings calls send for the final standings of the selected seasons that are sealed: of each season,
+// first the overall ladder, then each division. If a season is amended meanwhile, the lines may be of both
+// versions.
+func (a *Admin) ExportStandings(ctx context.Context, sel Selection, send func(*FinalLine) error) error {
+	return sel.eachSeason(ctx, a.store, func(b *leaderboard.Board, key leaderboard.SeasonKey) error {
+		divisions := map[leaderboard.Division]struct{}{}
+		for e, err := range a.store.Scan(ctx, key, leaderboard.Part{}) {
+			if err != nil {
+				return err
+			}
+			for _, d := range e.Divisions {
+				divisions[d] = struct{}{}
+			}
+		}
+		byName := slices.SortedFunc(maps.Keys(divisions), func(x, y leaderboard.Division) int { return cmp.Compare(x.String(), y.String()) })
+		for _, d := range append([]leaderboard.Division{{}}, byName...) {
+			err := a.exportLadder(ctx, b, leaderboard.Ladder{SeasonKey: key, Division: d}, send)
+			if errors.Is(err, leaderboard.ErrNotSealed) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (a *Admin) exportLadder(ctx context.Context, b *leaderboard.Board, l leaderboard.Ladder, send func(*FinalLine) error) error {
+	v := view{board: b, scoredAt: scoreTime(b, l.Season, a.now())}
+	for position := int64(1); ; {
+		page, _, err := a.store.FinalStandings(ctx, l, position, checksumPage)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for i := range page {
+			if err := send(&FinalLine{Ladder: l, Line: v.line(&page[i]), Ranks: page[i].Ranks}); err != nil {
+				return err
+			}
+		}
+		position = page[len(page)-1].Ranks.Ordinal + 1
+	}
 }
 
 // ExportEnds calls send for the early end of a season, or of each season if season is empty.

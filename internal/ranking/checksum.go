@@ -159,6 +159,9 @@ func (r *Reader) SeasonInfo(ctx context.Context, b *leaderboard.Board, id leader
 		return SeasonInfo{}, err
 	}
 	info := seasonInfo(b, season, &record, r.now())
+	if info.ChangedAt, err = r.store.ChangedAt(ctx, record.SeasonKey); err != nil {
+		return SeasonInfo{}, err
+	}
 	info.Total, info.AsOf, err = r.total(ctx, b, season.ID)
 	return info, err
 }

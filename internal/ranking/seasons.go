@@ -39,6 +39,9 @@ type SeasonInfo struct {
 	Amendments []leaderboard.Amendment
 	Total      *int64    // users in the overall ladder; nil if unknown
 	AsOf       time.Time // of Total, as in About
+	// ChangedAt is when a result, a ban or an erasure last changed the season, or zero. Only [Reader.SeasonInfo]
+	// sets it.
+	ChangedAt time.Time
 }
 
 // SeasonsQuery asks for a page of the seasons of a board.

@@ -50,6 +50,9 @@ export type Act = {
   /** The id of a season, such as 202611, or latest: the newest season with entries. If absent, the
    * current season. */
   season: string;
+  /** Of user.erase only: the SHA-256 of the user's id, in 64 hexadecimal digits. It remains after the
+   * erasure, so that copies of the data elsewhere can delete the user too. */
+  user_hash?: string;
   /** The user that the act concerned. */
   user_id: string;
 };
@@ -756,6 +759,9 @@ export type ListSeasonsSeason = {
   amendments: (ListSeasonsAmendment)[];
   /** The time of the last change that entrants includes. Absent while entrants is absent. */
   as_of?: string;
+  /** In answers to a GetSeason: the time of the last result, correction, retraction, ban or erasure in
+   * the season, also of one that changed no rank. Absent if there was none. */
+  changed_at?: string;
   /** In answers to a GetSeason with checksum: the SHA-256 of the final standings, in 64 hexadecimal
    * digits. */
   checksum?: string;

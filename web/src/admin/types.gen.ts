@@ -16,6 +16,7 @@ export type Act = {
   reason: string;
   request_id: string;
   season: string;
+  user_hash?: string;
   user_id: string;
 };
 
@@ -492,6 +493,7 @@ export type ListSeasonsResponse = {
 export type ListSeasonsSeason = {
   amendments: (ListSeasonsAmendment)[];
   as_of?: string;
+  changed_at?: string;
   checksum?: string;
   closes_at?: string;
   end?: string;
