@@ -3,7 +3,8 @@
 # and Maven (Cassandra, Kafka), redis-server, kcat (an independent Kafka client), curl, jq,
 # chromium (the web page), zsh and fish (completion), systemd (its checks of units), and
 # gcc (the race detector, and a library that shifts the clocks of servers). With the
-# argument --all, also godot3-server and mono-mcs, which only the part clients needs.
+# argument --all, also godot3-server and mono-mcs, which only the part clients needs, and
+# postgresql, which only the part archives needs.
 set -eu
 
 say() { echo "install-test-deps: $*" >&2; }
@@ -39,6 +40,7 @@ has fish || missing="$missing fish"
 if [ "$*" = --all ]; then
 	has godot3-server || missing="$missing godot3-server"
 	{ has mcs && has mono; } || missing="$missing mono-mcs libmono-system-runtime-serialization4.0-cil"
+	ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || missing="$missing postgresql"
 fi
 if [ -z "$missing" ]; then
 	say "nothing to install"

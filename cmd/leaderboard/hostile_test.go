@@ -174,7 +174,17 @@ func hostileArguments(t *testing.T) map[string][]string {
 		"season list": {}, "season show": {"202611"}, "season end": {"202611", "--yes"}, "ban": {"ada", "--yes"}, "ban list": {}, "ban search": {"ada"}, "audit": {}, "unban": {"ada"}, "erase": {"ada", "--yes"},
 		"key create": {"--name", "n", "--scope", "read"}, "key list": {}, "key revoke": {"id"},
 		"verify": {}, "rebuild": {}, "backup": {},
+		"archive": {"--to", "parquet:" + filepath.Join(t.TempDir(), "a")}, "archive restore": {"--from", hostileArchive(t)},
 	}
+}
+
+// hostileArchive returns an archive of a board of a hostile server.
+func hostileArchive(t *testing.T) string {
+	t.Helper()
+	to := "parquet:" + filepath.Join(t.TempDir(), "b")
+	s := startInsecure(t)
+	s.ok(t, "archive", "--to", to)
+	return to
 }
 
 func TestOutputEscapesControlCharactersOfServers(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/open-leaderboard/leaderboard/api/auth"
 	apiserver "github.com/open-leaderboard/leaderboard/api/server"
 	"github.com/open-leaderboard/leaderboard/cache/memory"
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/archive"
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
 	"github.com/open-leaderboard/leaderboard/internal/config"
@@ -49,6 +50,7 @@ type server struct {
 	backup      func(ctx context.Context, name string) error
 	checkBackup func(name string) error
 	backups     *backups
+	archives    *archives
 	closers     []func() error
 
 	rest         net.Listener            // REST and probes; nil without the API role if "admin" is set
@@ -93,6 +95,7 @@ func openServer(ctx context.Context, c *config.Config, log *slog.Logger, termina
 	}
 	s.metrics = prometheus.NewRegistry()
 	s.metrics.MustRegister(buildInfo(), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	s.archives = newArchives(&c.Archive, s.metrics)
 	s.startBy = time.Now().Add(c.StartTimeout)
 	s.setStarting("starting")
 	defer s.serveStarting()()
@@ -138,7 +141,7 @@ func (s *server) openEmbedded() error {
 	s.warnOfSharedFolders(c.Data, c.BackupDir)
 	s.backups = newBackups(store, c.BackupFolder(), s.metrics)
 	s.backup, s.checkBackup = s.backups.makeNamed, s.backups.checkName
-	s.service = ranking.New(s.store, observe.Index(memory.New(), s.metrics), ranking.Options{Log: s.log, Registerer: s.metrics})
+	s.service = ranking.New(s.store, observe.Index(memory.New(), s.metrics), ranking.Options{Log: s.log, Registerer: s.metrics, Sealed: s.archives.noteSeal})
 	s.closeLater(s.finishWrites)
 	return nil
 }
@@ -276,6 +279,9 @@ func (s *server) serve(ctx context.Context, progress ranking.Progress, loaded fu
 	}
 	if s.backups != nil && s.config.BackupEvery > 0 {
 		background.Go(func() { s.backups.run(ctx, s.config, s.log) })
+	}
+	if s.api != nil && s.config.Archive.To != "" {
+		background.Go(func() { s.archives.run(ctx, archive.NewSource(s.api.Local()), s.log) })
 	}
 	stopProbes := s.serveProbes(cancel)
 	var err error

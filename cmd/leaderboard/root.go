@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/archive"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/importer"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
@@ -35,7 +36,7 @@ for your own boards. Most other commands call a running server.`,
 		{"server", "Server:", []*cobra.Command{demoCommand(app), serveCommand(app), configCommand(app), healthCommand(app), doctorCommand(app), client.ContextCommand(app), versionCommand(app)}},
 		{"scores", "Results and ranks:", append(client.ScoreCommands(app), importer.Command(app), importer.CompareCommand(app))},
 		{"boards", "Boards and seasons:", client.BoardCommands(app)},
-		{"admin", "Administration:", slices.Concat(client.AdminCommands(app), []*cobra.Command{restoreCommand(app), schemaCommand(app), topicsCommand(app), dlqCommand(app)})},
+		{"admin", "Administration:", slices.Concat(client.AdminCommands(app), []*cobra.Command{archive.Command(app), restoreCommand(app), schemaCommand(app), topicsCommand(app), dlqCommand(app)})},
 	} {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})
 		for _, c := range g.commands {

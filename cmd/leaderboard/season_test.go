@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os/exec"
@@ -10,10 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/open-leaderboard/leaderboard"
-	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	apiserver "github.com/open-leaderboard/leaderboard/api/server"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
 	"github.com/open-leaderboard/leaderboard/test/embedded"
@@ -53,16 +51,22 @@ func startClocked(t *testing.T, now time.Time) *clockedServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := grpc.NewServer()
-	pb.RegisterLeaderboardServiceServer(g, api)
-	pb.RegisterAdminServiceServer(g, api)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	listeners := make([]net.Listener, 2)
+	for i := range listeners {
+		if listeners[i], err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
 	}
-	go func() { _ = g.Serve(l) }()
-	t.Cleanup(g.Stop)
-	s.testServer = &testServer{grpc: l.Addr().String()}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- api.Serve(ctx, listeners[0], listeners[1]) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	s.testServer = &testServer{http: listeners[0].Addr().String(), grpc: listeners[1].Addr().String()}
 	return s
 }
 

@@ -47,6 +47,8 @@ type Config struct {
 
 	Profiles Profiles `key:"profiles"`
 
+	Archive Archive `key:"archive"`
+
 	Log Log `key:"log"`
 
 	RequestTimeout time.Duration `key:"request_timeout" unit:"duration" help:"Maximum duration of a call that neither watches nor needs the scope admin."`
@@ -97,6 +99,7 @@ func Default() Config {
 		JWT:            JWT{Leeway: 30 * time.Second, Refresh: 10 * time.Minute},
 		Limits:         Limits{PeerRate: 50, PeerBurst: 100, Connections: 20_000, Streams: 250, Watchers: 10_000, CallerWatchers: 1_000, AnonymousStreams: 1_000, PeerStreams: 100},
 		Web:            Web{CacheControl: "no-store"},
+		Archive:        Archive{Every: 10 * time.Minute},
 		Log:            Log{Level: "info", Format: "auto"},
 	}
 }
@@ -118,6 +121,7 @@ func (c *Config) Validate() error {
 	c.JWT.validate(&v)
 	c.Limits.validate(&v)
 	c.Profiles.validate(&v, &c.JWT)
+	c.Archive.validate(&v)
 	v.checkOneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.checkOneOf("log.format", c.Log.Format, "auto", "text", "json")
 	v.checkPositive("request_timeout", c.RequestTimeout)

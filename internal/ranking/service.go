@@ -39,6 +39,8 @@ type Options struct {
 	Journal Journal
 	// Registerer receives the metrics of the service. Default: none.
 	Registerer prometheus.Registerer
+	// Sealed is called after a sweep of this process has sealed a season. It must not wait. Default: none.
+	Sealed func(leaderboard.SeasonKey)
 }
 
 // Service combines the parts of the service over one store and one index. It is safe
@@ -66,6 +68,7 @@ type shared struct {
 
 	linkTTL time.Duration
 	metrics *metrics
+	sealed  func(leaderboard.SeasonKey) // see Options
 
 	name  string // distinguishes this process from others
 	plans seasonPlans
@@ -91,13 +94,16 @@ func New(store leaderboard.Store, index leaderboard.Index, o Options) *Service {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
+	if o.Sealed == nil {
+		o.Sealed = func(leaderboard.SeasonKey) {}
+	}
 	boards := &BoardCache{store: store, now: o.Now, ttl: cmp.Or(o.BoardTTL, time.Second)}
 	tasks := newTasks()
 	ranked := newRankIndex(index, store, tasks, o.Now, o.Log)
 	hub := newHub()
 	common := &shared{
 		BoardCache: boards, store: store, index: ranked, ranks: newRankWriter(boards, store, ranked, o.Journal, hub, tasks, o.Now),
-		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer, ranked.fills),
+		hub: hub, tasks: tasks, now: o.Now, log: o.Log, linkTTL: cmp.Or(o.LinkTTL, time.Second), metrics: newMetrics(o.Registerer, ranked.fills), sealed: o.Sealed,
 		name: rand.Text(), plans: seasonPlans{plans: map[leaderboard.BoardID]*seasonPlan{}},
 		leases: seasonLeases{held: map[leaderboard.SeasonKey]bool{}},
 		newEnd: make(chan struct{}, 1), newLink: make(chan struct{}, 1), newRules: make(chan struct{}, 1), newShards: make(chan struct{}, 1),

@@ -171,6 +171,7 @@ func (a *Admin) perform(ctx context.Context, b *leaderboard.Board, r *leaderboar
 			return err
 		}
 		a.log.InfoContext(ctx, "season sealed", "board", b.ID, "season", r.Season)
+		a.sealed(r.SeasonKey)
 		return nil
 	}
 	if err := a.store.DeleteSeason(ctx, r.SeasonKey, leaderboard.Truncate(now)); err != nil {

@@ -108,6 +108,7 @@ func TestImportsPointInward(t *testing.T) {
 
 		"cmd/leaderboard/client":   {".", "api/leaderboardpb", "api/restjson", "internal/cli", "internal/config"},
 		"cmd/leaderboard/importer": {".", "api/leaderboardpb", "api/restjson", "internal/cli", "internal/config", "internal/records", "cmd/leaderboard/client"},
+		"cmd/leaderboard/archive":  {".", "api/leaderboardpb", "api/restjson", "internal/cli", "internal/config", "cmd/leaderboard/client", "cmd/leaderboard/importer"},
 		"cmd/leaderboard/demo":     {".", "api/leaderboardpb", "internal/cli", "cmd/leaderboard/client"},
 	}
 	part := func(p string) (string, bool) {
@@ -161,7 +162,7 @@ func TestForbiddenImports(t *testing.T) {
 		{"the Cassandra store does not import the embedded store", []string{"storage/cql"}, []string{"storage/pebble"}},
 		{"the Redis index does not import the index in memory", []string{"cache/redis"}, []string{"cache/memory"}},
 		{"the index in memory does not import the Redis index", []string{"cache/memory"}, []string{"cache/redis"}},
-		{"clients do not import the server or the service", []string{"cmd/leaderboard/client", "cmd/leaderboard/importer", "cmd/leaderboard/demo"},
+		{"clients do not import the server or the service", []string{"cmd/leaderboard/client", "cmd/leaderboard/importer", "cmd/leaderboard/archive", "cmd/leaderboard/demo"},
 			[]string{"api/server", "internal/ranking"}},
 		{"no other package imports cmd", []string{".", "api", "cache", "consumer", "internal", "producer", "schema", "storage", "test"}, []string{"cmd"}},
 	}
@@ -234,6 +235,8 @@ func TestDriversHaveOnePlace(t *testing.T) {
 		"github.com/gocql/gocql":        {code: []string{"storage/cql", "schema", "test"}},
 		"github.com/redis/go-redis":     {code: []string{"cache/redis", "test", "cmd"}},
 		"github.com/IBM/sarama":         {code: []string{"consumer", "producer", "internal/kafka", "test"}},
+		"github.com/jackc/pgx":          {code: []string{"cmd/leaderboard/archive"}, tests: []string{"cmd/leaderboard"}},
+		"github.com/parquet-go":         {code: []string{"cmd/leaderboard/archive"}},
 		"google.golang.org/grpc":        {code: []string{"api", "cmd", "test"}},
 		"github.com/grpc-ecosystem":     {code: []string{"api"}},
 		"connectrpc.com":                {code: []string{"api"}},

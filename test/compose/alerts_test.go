@@ -98,7 +98,8 @@ var alertTests = map[string]alertTest{
 	"BackupIsOld": {`leaderboard_backup_last_success_timestamp_seconds 60x2900`, `
 		leaderboard_backup_last_success_timestamp_seconds{instance="without"} 0x2900
 		leaderboard_backup_last_success_timestamp_seconds{instance="daily"} 60x1439 86400x1460`},
-	"BackupFails": counterTest(`leaderboard_backup_failures_total`),
+	"BackupFails":  counterTest(`leaderboard_backup_failures_total`),
+	"ArchiveFails": counterTest(`leaderboard_archive_failures_total`),
 	"NoConsumer": {`
 		leaderboard_consumer_partitions{instance="a"} 0x60
 		leaderboard_consumer_partitions{instance="b"} 0x60`, `

@@ -62,6 +62,8 @@ var Parts = []Part{
 		When: "api/proto, tools/openapi3, docs/api.md"},
 	{Name: "clients", Runs: "the clients in TypeScript and Python: suite, types, packages, examples, also for game engines, Connect and gRPC-Web (Node, Python, Chromium, Godot, Mono)",
 		When: "sdk, client, examples, api/proto, api/server/rpc.go"},
+	{Name: "archives", Runs: "archives in PostgreSQL, with the SQL of docs/operations/archives.md",
+		When: "cmd/leaderboard/archive, exports, imports"},
 	{Name: "release", Runs: "archives of all platforms, go install, the image's binary",
 		When: "scripts/release.sh, Dockerfile, go.mod"},
 	{Name: "shells", Runs: "completion in bash, zsh and fish",

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -214,9 +215,7 @@ the command failed.`,
 		Example: `  leaderboard verify
   leaderboard verify --board cup --repair`,
 	}
-	cmd.Flags().StringVarP(&board, "board", "b", "", "`board` (if omitted, all boards)")
-	annotate(cmd.Flags(), "board", boardValues)
-	addAllSeasonsFlag(cmd, &season)
+	AddSelectionFlags(cmd.Flags(), &board, &season)
 	cmd.Flags().BoolVar(&repair, "repair", false, "repair the differences")
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		stream, err := c.Admin.Verify(ctx, &pb.VerifyRequest{Board: board, Season: season, Repair: repair})
@@ -278,9 +277,12 @@ func (c *Client) writeVerify(res *pb.VerifyResponse) {
 		cli.Plural(s.GetDifferences(), "difference", "differences"), s.GetRepaired())
 }
 
-func addAllSeasonsFlag(cmd *cobra.Command, season *string) {
-	cmd.Flags().StringVarP(season, "season", "s", "", "`season` (if omitted, all seasons)")
-	annotate(cmd.Flags(), "season", seasonValues)
+// AddSelectionFlags adds flags for a board and a season. Without them, a command is for all boards and seasons.
+func AddSelectionFlags(f *pflag.FlagSet, board, season *string) {
+	f.StringVarP(board, "board", "b", "", "`board` (if omitted, all boards)")
+	annotate(f, "board", boardValues)
+	f.StringVarP(season, "season", "s", "", "`season` (if omitted, all seasons)")
+	annotate(f, "season", seasonValues)
 }
 
 func rebuildCommand(app *cli.App) *cobra.Command {
@@ -290,9 +292,7 @@ func rebuildCommand(app *cli.App) *cobra.Command {
 		Long:    "Recompute everything that is derived from the results. Reads and writes continue.",
 		Example: "  leaderboard rebuild --board cup",
 	}
-	cmd.Flags().StringVarP(&board, "board", "b", "", "`board` (if omitted, all boards)")
-	annotate(cmd.Flags(), "board", boardValues)
-	addAllSeasonsFlag(cmd, &season)
+	AddSelectionFlags(cmd.Flags(), &board, &season)
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
 		stream, err := c.Admin.Rebuild(ctx, &pb.RebuildRequest{Board: board, Season: season})
 		if err != nil {

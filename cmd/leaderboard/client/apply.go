@@ -66,7 +66,15 @@ a file stay as they are.
 		if err := fixedRules(plans); err != nil {
 			return err
 		}
-		return c.applyPlans(ctx, plans, dryRun)
+		if err := c.applyPlans(ctx, plans, dryRun); err != nil || !c.Output.IsTable() {
+			return err
+		}
+		counts := map[boardAction]int{}
+		for _, p := range plans {
+			counts[p.Action]++
+		}
+		c.Printf("%s%d created, %d updated, %d unchanged\n", map[bool]string{true: "dry run, nothing changed: "}[dryRun], counts[actionCreate], counts[actionUpdate], counts[actionNone])
+		return nil
 	})
 }
 
@@ -143,6 +151,33 @@ func (c *Client) planBoards(ctx context.Context, names []string) ([]*boardPlan, 
 	if err != nil {
 		return nil, err
 	}
+	return c.planFiles(ctx, files)
+}
+
+// ApplyBoards creates the boards that do not exist, the sources of linked boards first, and changes the settings of boards
+// that differ. If a rule that cannot change differs, it returns an error and changes nothing.
+func (c *Client) ApplyBoards(ctx context.Context, boards []*pb.Board) error {
+	files := make([]boardFile, len(boards))
+	for i, b := range boards {
+		fields, err := fieldsOf(b)
+		if err == nil {
+			files[i], err = boardOf("the archive", fields)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	plans, err := c.planFiles(ctx, files)
+	if err == nil {
+		err = fixedRules(plans)
+	}
+	if err != nil {
+		return err
+	}
+	return c.applyPlans(ctx, plans, false)
+}
+
+func (c *Client) planFiles(ctx context.Context, files []boardFile) ([]*boardPlan, error) {
 	plans := make([]*boardPlan, 0, len(files))
 	for _, f := range files {
 		plan := &boardPlan{Board: f.board.GetBoardId(), Action: actionCreate, Changes: []fieldChange{}, wanted: f.board}
@@ -302,7 +337,7 @@ func boardOf(place string, v any) (boardFile, error) {
 		return path == "board_id" || fd != nil && isOutputOnly(fd)
 	})
 	slices.Sort(paths)
-	clearOutputOnly(b)
+	ClearOutputOnly(b)
 	return boardFile{place, b, paths}, nil
 }
 
@@ -358,7 +393,6 @@ func (c *Client) applyPlans(ctx context.Context, plans []*boardPlan, dryRun bool
 	for _, p := range plans {
 		pending[p.Board] = p.Action == actionCreate
 	}
-	counts := map[boardAction]int{}
 	for ordered := slices.Clone(plans); len(ordered) > 0; {
 		i := slices.IndexFunc(ordered, func(p *boardPlan) bool { return !pending[p.wanted.GetSource().GetBoardId()] })
 		p := ordered[max(i, 0)]
@@ -367,12 +401,7 @@ func (c *Client) applyPlans(ctx context.Context, plans []*boardPlan, dryRun bool
 			return fmt.Errorf("board %s: %s", p.Board, ErrorText(c.WrapError(err)))
 		}
 		pending[p.Board] = false
-		counts[p.Action]++
 	}
-	if !c.Output.IsTable() {
-		return nil
-	}
-	c.Printf("%s%d created, %d updated, %d unchanged\n", map[bool]string{true: "dry run, nothing changed: "}[dryRun], counts[actionCreate], counts[actionUpdate], counts[actionNone])
 	return nil
 }
 
@@ -411,7 +440,7 @@ func boardCloneCommand(app *cli.App) *cobra.Command {
 			return err
 		}
 		b := res.GetBoard()
-		clearOutputOnly(b)
+		ClearOutputOnly(b)
 		b.BoardId, b.Title = args[1], cmp.Or(title, b.GetTitle())
 		created, err := c.Scores.CreateBoard(ctx, &pb.CreateBoardRequest{Board: b})
 		if err != nil {
@@ -426,8 +455,8 @@ func isOutputOnly(fd protoreflect.FieldDescriptor) bool {
 	return limits.GetOutputOnly()
 }
 
-// clearOutputOnly clears the fields that only the server sets.
-func clearOutputOnly(b *pb.Board) {
+// ClearOutputOnly clears the fields that only the server sets.
+func ClearOutputOnly(b *pb.Board) {
 	m := b.ProtoReflect()
 	for i := range m.Descriptor().Fields().Len() {
 		if fd := m.Descriptor().Fields().Get(i); isOutputOnly(fd) {

@@ -327,7 +327,7 @@ func (c *Client) exportResults(ctx context.Context, o exportOptions, b *pb.Board
 			}
 			continue
 		}
-		if err := t.row(func() []string { return resultFields(res, b) }, func() ([]byte, error) { return resultObject(res, b.GetSource().GetBoardId()) }); err != nil {
+		if err := t.row(func() []string { return resultFields(res, b) }, func() ([]byte, error) { return ExportLine(res, b.GetSource().GetBoardId()) }); err != nil {
 			return n, nil, err
 		}
 		if id := res.GetSeason(); id != "" && !slices.Contains(seasons, id) {
@@ -365,7 +365,9 @@ func resultFields(res *pb.ExportResultsResponse, b *pb.Board) []string {
 	return fields
 }
 
-func resultObject(res *pb.ExportResultsResponse, source string) ([]byte, error) {
+// ExportLine returns a line of "leaderboard export results" as NDJSON, without the line end. source is the source of a
+// linked board, or empty.
+func ExportLine(res *pb.ExportResultsResponse, source string) ([]byte, error) {
 	switch {
 	case res.GetBan() != nil:
 		return wrapMessage("ban", res.GetBan())

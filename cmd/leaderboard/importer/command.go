@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,8 +24,9 @@ type options struct {
 	rejects, state           string
 	batch, inFlight          int
 	dryRun, yes              bool
-	file                     string // - is stdin
-	from                     string // URL of a sorted set, instead of a file
+	file                     string        // - is stdin
+	from                     string        // URL of a sorted set, instead of a file
+	stream                   io.ReadCloser // an export, instead of a file; name is in file
 }
 
 const help = `Import match results from a CSV file with a header, or from newline-delimited JSON
@@ -165,6 +167,15 @@ func run(ctx context.Context, c *client.Client, o options, flags *pflag.FlagSet)
 	return im.report(time.Since(start))
 }
 
+// Export imports an export of a board, as "leaderboard export results" writes it. name names it in messages, and rejects is
+// the file for rejected rows. An interrupted import can be repeated from the beginning.
+func Export(ctx context.Context, c *client.Client, board string, export io.ReadCloser, name, rejects string) error {
+	o := options{board: board, batch: maxBatch, inFlight: 4, stream: export, file: name, rejects: rejects}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	o.addFlags(flags) // sets the defaults
+	return run(ctx, c, o, flags)
+}
+
 func (im *importer) stopError(ctx context.Context, err error) error {
 	if im.declined {
 		return err
@@ -181,6 +192,9 @@ func (im *importer) stopError(ctx context.Context, err error) error {
 	advice := "run the same command again to continue"
 	if im.from != "" {
 		advice = "run the same command again: it reads the whole set, and each user's result counts once"
+	}
+	if im.stream != nil {
+		advice = "run the same command again; each result counts once"
 	}
 	if im.file == "-" {
 		advice = "run the import again with the whole input; results that were already sent count once"

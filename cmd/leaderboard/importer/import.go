@@ -72,7 +72,10 @@ func newImporter(ctx context.Context, c *client.Client, o options, flags *pflag.
 	}
 	im = &importer{Client: c, options: o, source: res.GetBoard().GetSource().GetBoardId()}
 	open := im.open
-	if im.from != "" {
+	switch {
+	case im.stream != nil:
+		open = im.openStream
+	case im.from != "":
 		open = im.openRedis
 	}
 	if err := open(ctx, res.GetBoard()); err != nil {
@@ -127,6 +130,15 @@ func (im *importer) openRedis(ctx context.Context, _ *pb.Board) error {
 	im.rejects = &rejectFile{path: cmp.Or(im.options.rejects, "redis.rejected.csv"), warnf: im.Notef}
 	im.records = set.newReader(ctx, time.Now(), im.bar)
 	return nil
+}
+
+// openStream opens an export that another part of the program writes.
+func (im *importer) openStream(context.Context, *pb.Board) (err error) {
+	im.matchPrefix = "archive" // not used: an export has all match ids
+	im.input, im.bar = im.stream, im.NewBar("restoring "+im.board, -1, true)
+	im.rejects = &rejectFile{path: im.options.rejects, warnf: im.Notef}
+	im.records, err = openRecords(io.TeeReader(im.stream, im.bar), time.Now(), "", im.file, "ndjson", "")
+	return err
 }
 
 func (im *importer) open(ctx context.Context, b *pb.Board) (err error) {
