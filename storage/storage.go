@@ -27,8 +27,7 @@ type Backend interface {
 	// The rules behind the following methods are still in the backends. Of registers and rows, they
 	// change nothing.
 	leaderboard.BoardStore
-	leaderboard.ResultStore
-	leaderboard.MatchStore
+	Results
 	leaderboard.EntryStore // StartRecount concerns this region only
 	Users
 	// Of [leaderboard.SeasonStore].
@@ -39,6 +38,8 @@ type Backend interface {
 	DeleteSeason(ctx context.Context, s leaderboard.SeasonKey, deletedAt time.Time) error
 	FinishDeletions(ctx context.Context) error
 
+	// Use must be called before any other method.
+	Use(e Engine)
 	// Environment returns what the engine must know of the backend.
 	Environment() Environment
 	// Close releases resources. No method may be called after Close.
@@ -200,13 +201,19 @@ type Incarnations interface {
 	// OpenIncarnation is Incarnation, with mayBeOld, for a season of b. If no incarnation is open,
 	// it opens one. Errors: [leaderboard.ErrBoardNotFound] if b was deleted.
 	OpenIncarnation(ctx context.Context, b *leaderboard.Board, season leaderboard.SeasonID) (Incarnation, error)
-	// UseFinals must be called before any other method. A deletion first ends an incarnation, so
-	// that Incarnation no longer returns it, and then calls f.
-	UseFinals(f Finals)
 }
 
-// Finals is what a backend must tell to whoever keeps the final standings. An interrupted call of
-// the backend repeats its calls of Finals.
+// Engine is what a backend calls. An interrupted call of the backend repeats its calls of Engine.
+type Engine interface {
+	Finals
+	Accounts
+	Matches
+	// Remove removes the final standings and the matches of an incarnation. A deletion first ends the
+	// incarnation, so that Incarnation no longer returns it.
+	Remove(ctx context.Context, i *Incarnation) error
+}
+
+// Finals is what a backend must know and tell about final standings.
 type Finals interface {
 	// SealedRules reports whether a season is sealed, and the Rules of its final standings. It
 	// only reads.
@@ -214,9 +221,7 @@ type Finals interface {
 	// Overtake is SealedRules. Moreover, if a concurrent Seal returns after Overtake, the final
 	// standings include all changes made before the call of Overtake.
 	Overtake(ctx context.Context, i *Incarnation) (rules int, sealed bool, err error)
-	// Remove removes the final standings of an ended incarnation.
-	Remove(ctx context.Context, i *Incarnation) error
-	// RemoveUsers removes what Remove leaves of users' final standings.
+	// RemoveUsers removes what [Engine].Remove leaves of users' final standings.
 	RemoveUsers(ctx context.Context, i *Incarnation, users []leaderboard.UserID) error
 	// Erase removes a user from the final standings, after the user's entry was removed. The other
 	// users keep their ranks.
@@ -293,6 +298,27 @@ type Users interface {
 	// season has of the user, and calls [Finals].Erase. If c.Read returns an error, ChangeAccount changes
 	// no entry, and returns the error.
 	ChangeAccount(ctx context.Context, c *AccountChange) ([]leaderboard.Change, error)
-	// UseAccounts must be called before any other method.
-	UseAccounts(a Accounts)
+}
+
+// Results keeps match results. Its other methods are those of [leaderboard.ResultStore].
+type Results interface {
+	// Apply is that of [leaderboard.ResultStore], on a board with Matches with the Voids that [Matches]
+	// returns. It reports whether the stored board has Matches.
+	Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (_ leaderboard.ApplyReport, hasMatches bool, _ error)
+	Result(ctx context.Context, key leaderboard.ResultKey) (leaderboard.Record, error)
+	RecentRefusals(ctx context.Context, b *leaderboard.Board, key leaderboard.ResultKey) ([]leaderboard.RecentRefusal, error)
+	Results(ctx context.Context, s leaderboard.SeasonKey, user leaderboard.UserID) iter.Seq2[leaderboard.MatchResult, error]
+	Records(ctx context.Context, s leaderboard.SeasonKey, u leaderboard.UserID, m leaderboard.MatchID) iter.Seq2[leaderboard.MatchRecord, error]
+	Users(ctx context.Context, s leaderboard.SeasonKey) iter.Seq2[leaderboard.UserID, error]
+	HasUsers(ctx context.Context, s leaderboard.SeasonKey) (bool, error)
+	UnregisteredUsers(ctx context.Context) iter.Seq2[leaderboard.EntryKey, error]
+}
+
+// Matches is what a backend must know about the matches of boards with Matches.
+type Matches interface {
+	// Voids returns the Voids of the matches that were ever voided. It reads rows.
+	Voids(ctx context.Context, i *Incarnation, matches []leaderboard.MatchID) (map[leaderboard.MatchID]int64, error)
+	// Unlist returns writes that remove an erased user from matches. They must be made before the user's results are
+	// removed, or together with this. acc is the account after the erasure.
+	Unlist(i *Incarnation, user leaderboard.UserID, matches []leaderboard.MatchID, acc *Account) []RowWrite
 }

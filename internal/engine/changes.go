@@ -226,17 +226,22 @@ func (s *Store) checkEnded(ctx context.Context, c *storedChange) error {
 
 // StartRecount makes the seasons of this region follow the divisions of b. Other regions repeat it.
 func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
-	stored, err := s.Board(ctx, b.ID)
-	if err != nil {
+	if err := s.checkBoard(ctx, b); err != nil {
 		return nil, err
-	}
-	if !stored.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
-		return nil, fmt.Errorf("engine: board %q: %w", b.ID, leaderboard.ErrBoardNotFound)
 	}
 	if err := s.announceElsewhere(ctx, &storedChange{Board: b.ID, Made: b.CreatedAt.UnixMicro(), Rules: b.Rules()}); err != nil {
 		return nil, err
 	}
 	return s.Backend.StartRecount(ctx, b)
+}
+
+// checkBoard returns [leaderboard.ErrBoardNotFound] if b was deleted, even if a new board has its id.
+func (s *Store) checkBoard(ctx context.Context, b *leaderboard.Board) error {
+	stored, err := s.Board(ctx, b.ID)
+	if err == nil && !stored.CreatedAt.Equal(leaderboard.Truncate(b.CreatedAt)) {
+		err = fmt.Errorf("engine: board %q: %w", b.ID, leaderboard.ErrBoardNotFound)
+	}
+	return err
 }
 
 // repeatStartRecount repeats a StartRecount of another region. Errors: [leaderboard.ErrUnavailable] if

@@ -3,7 +3,9 @@
 package engine
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -20,6 +22,7 @@ type Store struct {
 	*finalStore
 	profiles  *profileCache
 	announced *lru.Cache[announcement, struct{}]
+	matchIDs  *lru.Cache[string, struct{}] // see listMatch
 }
 
 type finalStore = finals.Store
@@ -29,9 +32,22 @@ var _ leaderboard.Store = (*Store)(nil)
 // New returns the store over a backend. Close closes the backend.
 func New(b storage.Backend) *Store {
 	announced, _ := lru.New[announcement, struct{}](maxAnnounced) // New fails only if the size is below 1
-	s := &Store{b, finals.New(b), newProfileCache(), announced}
-	b.UseAccounts(accounts{s})
+	matchIDs, _ := lru.New[string, struct{}](maxMatchIDs)
+	s := &Store{b, finals.New(b), newProfileCache(), announced, matchIDs}
+	b.Use(hooks{finals.Hooks{Store: s.finalStore}, accounts{s}, matches{s}})
 	return s
+}
+
+// hooks implements [storage.Engine].
+type hooks struct {
+	finals.Hooks
+	accounts
+	matches
+}
+
+// Remove implements [storage.Engine].
+func (h hooks) Remove(ctx context.Context, i *storage.Incarnation) error {
+	return errors.Join(h.Hooks.Remove(ctx, i), h.matches.remove(ctx, i))
 }
 
 func decode(subject string, text []byte, dst any) error {

@@ -32,12 +32,8 @@ type Store struct {
 	cache *pageCache
 }
 
-// New returns the final standings in a backend, and calls [storage.Incarnations].UseFinals.
-func New(b Backend) *Store {
-	f := &Store{b: b, cache: newPageCache()}
-	b.UseFinals(hooks{f})
-	return f
-}
+// New returns the final standings in a backend, which must call their Hooks.
+func New(b Backend) *Store { return &Store{b: b, cache: newPageCache()} }
 
 // The lists. Each incarnation has a register, a list of directories, and a list of the places of
 // each user. The name of a list may remain after an erasure, so it has no user id.

@@ -7,15 +7,15 @@ import (
 	"github.com/open-leaderboard/leaderboard/storage"
 )
 
-// hooks are what a backend calls.
-type hooks struct{ *Store }
+// Hooks are what a backend calls: a [storage.Finals], and Remove.
+type Hooks struct{ *Store }
 
-var _ storage.Finals = hooks{}
+var _ storage.Finals = Hooks{}
 
-// Remove implements [storage.Finals]. The places (see directory.go) remain for RemoveUsers. Remove first makes
+// Remove removes the final standings of an ended incarnation. The places (see directory.go) remain for RemoveUsers. Remove first makes
 // the valid generation invalid: see open.go. A concurrent Seal or Amend removes its own rows: see
 // checkOpen.
-func (h hooks) Remove(ctx context.Context, i *storage.Incarnation) error {
+func (h Hooks) Remove(ctx context.Context, i *storage.Incarnation) error {
 	p := season{h.Store, *i}
 	for {
 		_, x, _, err := p.changeSeal(ctx, func(x *seal) bool {
@@ -38,7 +38,7 @@ func (h hooks) Remove(ctx context.Context, i *storage.Incarnation) error {
 }
 
 // RemoveUsers implements [storage.Finals].
-func (h hooks) RemoveUsers(ctx context.Context, i *storage.Incarnation, users []leaderboard.UserID) error {
+func (h Hooks) RemoveUsers(ctx context.Context, i *storage.Incarnation, users []leaderboard.UserID) error {
 	lists := make([]string, len(users))
 	for j, user := range users {
 		lists[j] = placeList(i.ID, user)
@@ -47,7 +47,7 @@ func (h hooks) RemoveUsers(ctx context.Context, i *storage.Incarnation, users []
 }
 
 // Erase implements [storage.Finals].
-func (h hooks) Erase(ctx context.Context, i *storage.Incarnation, user leaderboard.UserID) error {
+func (h Hooks) Erase(ctx context.Context, i *storage.Incarnation, user leaderboard.UserID) error {
 	p := season{h.Store, *i}
 	_, updated, _, err := p.changeSeal(ctx, func(x *seal) bool { x.Overtaken++; return len(x.Pending) > 0 })
 	if err != nil {
@@ -57,13 +57,13 @@ func (h hooks) Erase(ctx context.Context, i *storage.Incarnation, user leaderboa
 }
 
 // SealedRules implements [storage.Finals].
-func (h hooks) SealedRules(ctx context.Context, i *storage.Incarnation) (rules int, sealed bool, err error) {
+func (h Hooks) SealedRules(ctx context.Context, i *storage.Incarnation) (rules int, sealed bool, err error) {
 	x, err := (&season{h.Store, *i}).readSeal(ctx)
 	return x.Rules, x.sealed(), err
 }
 
 // Overtake implements [storage.Finals].
-func (h hooks) Overtake(ctx context.Context, i *storage.Incarnation) (rules int, sealed bool, err error) {
+func (h Hooks) Overtake(ctx context.Context, i *storage.Incarnation) (rules int, sealed bool, err error) {
 	x, err := (&season{h.Store, *i}).overtake(ctx)
 	return x.Rules, x.sealed(), err
 }

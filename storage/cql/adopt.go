@@ -214,9 +214,6 @@ func (t *task) adopt(ctx context.Context, key *userKey, inc incarnation, head *s
 	if !ok || err != nil {
 		return false, false, err
 	}
-	if err := t.unlistErased(ctx, key, inc, &sum.statics); err != nil {
-		return false, false, err
-	}
 	if err := t.s.writeUser(ctx, t.s.newAdoption(key, &sum.statics)); err != nil {
 		return false, false, err
 	}

@@ -2,6 +2,7 @@ package cql
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,7 +21,7 @@ const maxApplying = 128
 
 // Apply merges results into the stored results. When ctx is done, it finishes the users
 // that it has started, and starts no others.
-func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (_ leaderboard.ApplyReport, hasMatches bool, err error) {
 	type seasonUser struct {
 		season leaderboard.SeasonID
 		user   leaderboard.UserID
@@ -30,7 +31,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 	for i := range results {
 		r := &results[i]
 		if r.Board != b.ID {
-			return leaderboard.ApplyReport{}, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %q, but Apply was called for board %q", r.Board, b.ID)}
+			return leaderboard.ApplyReport{}, false, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %q, but Apply was called for board %q", r.Board, b.ID)}
 		}
 		key := seasonUser{r.Season, r.User}
 		if byUser[key] == nil {
@@ -41,7 +42,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 		byUser[key].indexes = append(byUser[key].indexes, i)
 	}
 	report := leaderboard.ApplyReport{Outcomes: make([]leaderboard.Outcome, len(results))}
-	err := s.forEach(ctx, len(tasks), func(ctx context.Context, i int) error {
+	err = s.forEach(ctx, len(tasks), func(ctx context.Context, i int) error {
 		tasks[i].err = tasks[i].run(ctx)
 		if errors.Is(tasks[i].err, leaderboard.ErrBoardNotFound) {
 			return tasks[i].err
@@ -65,14 +66,15 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 			report.Outcomes[i] = t.outcomes[n]
 			report.Outcomes[i].Entry = t.change.After
 		}
+		hasMatches = hasMatches || t.err == nil && t.b.Matches
 		if t.err == nil && t.change.Before.Version != t.change.After.Version {
 			report.Changes = append(report.Changes, t.change)
 		}
 	}
 	if failed > 0 && failed == len(results) {
-		return leaderboard.ApplyReport{}, err
+		return leaderboard.ApplyReport{}, false, err
 	}
-	return report, nil
+	return report, hasMatches, nil
 }
 
 // A task is the part of an Apply that concerns one user in one season.
@@ -132,7 +134,7 @@ func (t *task) run(ctx context.Context) error {
 		}
 		t.deletedAt = inc.deletedAt
 		key := &userKey{t.seasonKey, inc.number, t.user}
-		if t.voids, err = t.readVoids(ctx, key); err != nil {
+		if t.voids, err = t.readVoids(ctx, inc); err != nil {
 			return err
 		}
 		t.written = false
@@ -205,9 +207,6 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 				return false, err
 			}
 			if ok {
-				if err := t.unlistErased(ctx, key, inc, &sum.statics); err != nil {
-					return false, err
-				}
 				return t.finishWithSummary(ctx, key, inc, sum, st, changedIDs)
 			}
 			t.s.dropSummary(key)
@@ -228,9 +227,6 @@ func (t *task) attempt(ctx context.Context, key *userKey, inc incarnation) (bool
 	}
 	t.wasEmpty = st.empty()
 	changedIDs, ok, err := t.merge(st, size{st.version(), int64(len(st.matches))}, true)
-	if err == nil && ok {
-		err = t.unlistErased(ctx, key, inc, &st.statics)
-	}
 	if err != nil || !ok {
 		return false, err
 	}
@@ -403,8 +399,8 @@ func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchI
 				resultTime(st.account.Epoch, m.row.revision))})
 		}
 		if m.result != nil && m.result.Voids > m.voids {
-			ops = append(ops, voidOp(key, st, id, m.result.Voids))
 			m.voids = m.result.Voids
+			ops = append(ops, op{insertItem, append(key.args(), string(id), int8(kindVoid), []byte{}, binary.AppendUvarint(nil, uint64(m.voids)), st.account.Epoch<<epochShift|m.voids)})
 		}
 		for i := range m.refusals {
 			f := &m.refusals[i]
@@ -419,27 +415,17 @@ func (t *task) writeOps(key *userKey, st *state, changedIDs []leaderboard.MatchI
 	return ops
 }
 
-// writeResults does step 1 of a writer (see state.go): it runs ops. On boards with
-// Board.Matches, it then adds the user to table match_users, and reads the Voids of the
-// matches again. If some have grown, it writes them and returns true.
-//
-// If Voids have grown, finishWithSummary reads the claim and writes the next one. Another
-// store X may write a claim with the same number, which may prevail. As finishWithSummary
-// has not read the claim of X, X completes this claim after writeResults. X then reads the
-// whole state, and finds the Voids.
-func (t *task) writeResults(ctx context.Context, key *userKey, inc incarnation, st *state, ops []op) (voidsGrew bool, err error) {
-	ids := t.matchesToList(st)
-	if err := t.s.writeUser(ctx, ops...); err != nil {
-		return false, err
+// readVoids returns the Voids of the results' matches.
+func (t *task) readVoids(ctx context.Context, inc incarnation) (map[leaderboard.MatchID]int64, error) {
+	if !t.b.Matches {
+		return nil, nil
 	}
-	if err := t.s.listUser(ctx, key, inc, st, ids); err != nil {
-		return false, err
+	var ids []leaderboard.MatchID
+	for _, r := range t.results {
+		ids = append(ids, r.Match)
 	}
-	voids, err := t.grownVoids(ctx, key, st, ids)
-	if err != nil {
-		return false, err
-	}
-	return len(voids) > 0, t.s.writeUser(ctx, voids...)
+	known := inc.known(t.seasonKey)
+	return t.s.engine.Voids(ctx, &known, ids)
 }
 
 func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnation, sum summary, st *state, changedIDs []leaderboard.MatchID) (bool, error) {
@@ -452,8 +438,7 @@ func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnat
 	if len(changedIDs) > 0 && sum.matches >= int64(t.s.storedFrom) {
 		ops = append(ops, t.s.storeSummary(key, &sum))
 	}
-	voidsGrew, err := t.writeResults(ctx, key, inc, st, ops)
-	if err != nil {
+	if err := t.s.writeUser(ctx, ops...); err != nil {
 		return false, err
 	}
 	// Step 2.
@@ -473,7 +458,7 @@ func (t *task) finishWithSummary(ctx context.Context, key *userKey, inc incarnat
 		return false, err
 	}
 	sum.entry = key.entry(t.b, &sum.tally, &sum.account, sum.version)
-	if !current.same(&sum.statics) || voidsGrew || stored.entry != nil && stored.entry.Version > sum.entry.Version {
+	if !current.same(&sum.statics) || stored.entry != nil && stored.entry.Version > sum.entry.Version {
 		// A new claim makes other stores read the whole state: their summaries may lack the
 		// data of step 1.
 		t.s.dropSummary(key)
@@ -530,7 +515,7 @@ func (t *task) finish(ctx context.Context, key *userKey, inc incarnation, st *st
 		}
 		ops = append(ops, key.setAccount(&st.account)...)
 	}
-	if _, err := t.writeResults(ctx, key, inc, st, append(ops, t.s.newClaim(key, &st.statics))); err != nil {
+	if err := t.s.writeUser(ctx, append(ops, t.s.newClaim(key, &st.statics))...); err != nil {
 		return false, err
 	}
 	t.written = true

@@ -106,7 +106,7 @@ func (r *recorder) swap(ctx context.Context, q op, row map[string]any) (bool, er
 func TestCallsAreGolden(t *testing.T) {
 	rec := &recorder{conn: newModel(nil)}
 	s := openTest(rec, Options{DataCenter: "dc1", Buckets: 1, CacheUsers: 10})
-	e := engine.New(s)
+	e := engine.New(s.Store)
 	s.now = func() time.Time { return stepsEpoch }
 	s.parallel = 1 // one statement at a time, so that the order of statements is fixed
 	s.name = [8]byte{'s', 't', 'o', 'r', 'e'}

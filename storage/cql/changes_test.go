@@ -104,7 +104,7 @@ func TestAFinishedChangeIsNotAnnouncedAgain(t *testing.T) {
 	}
 	finish()
 	for _, want := range []int{1, 0} {
-		if err := stores[0].accounts.AnnounceErasure(t.Context(), leaderboard.SeasonKey{Board: "b", Season: "s"}, "u"); err != nil {
+		if err := stores[0].engine.AnnounceErasure(t.Context(), leaderboard.SeasonKey{Board: "b", Season: "s"}, "u"); err != nil {
 			t.Fatal(err)
 		}
 		if n := finish(); n != want {

@@ -41,8 +41,8 @@ func (inc *incarnation) known(key leaderboard.SeasonKey) storage.Incarnation {
 	return storage.Incarnation{SeasonKey: key, ID: id, Deletions: inc.number, Open: inc.open, BoardMade: time.UnixMicro(inc.made).UTC(), Rules: inc.rules}
 }
 
-// UseFinals sets whom the store tells about incarnations.
-func (s *Store) UseFinals(f storage.Finals) { s.finals = f }
+// Use sets the engine over the store.
+func (s *Store) Use(e storage.Engine) { s.engine = e }
 
 // Incarnation returns the cached incarnation if it may be old.
 func (s *Store) Incarnation(ctx context.Context, key leaderboard.SeasonKey, mayBeOld bool) (storage.Incarnation, error) {
@@ -273,7 +273,7 @@ func (s *Store) raiseRules(ctx context.Context, seasonKey leaderboard.SeasonKey,
 		return false, nil
 	}
 	known := inc.known(seasonKey)
-	if _, sealed, err := s.finals.Overtake(ctx, &known); err != nil || sealed {
+	if _, sealed, err := s.engine.Overtake(ctx, &known); err != nil || sealed {
 		return false, err
 	}
 	cell := rulesCell(inc.number, rules)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,14 +13,14 @@ import (
 )
 
 func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
-	const buckets = 64
+	const lists = 16 // of a match
 	needs.Also(t, "sizes")
 	users := 1000
 	if needs.Running("sizes") {
 		users = 50_000
 	}
 	m := newModel(nil)
-	s := openTest(m, Options{DataCenter: "dc1", Buckets: buckets, CacheUsers: 10})
+	s := openTest(m, Options{DataCenter: "dc1", Buckets: 64, CacheUsers: 10})
 	b := stepsBoard(leaderboard.Best)
 	b.Matches = true
 	ctx := t.Context()
@@ -39,13 +40,15 @@ func TestAVoidReachesAllUsersOfAMatch(t *testing.T) {
 		}
 	}
 	largest := 0
-	for _, p := range m.replicas[0]["match_users"] {
-		largest = max(largest, len(p.rows))
+	for key, p := range m.replicas[0]["rows"] {
+		if strings.HasPrefix(listOf(key), "match users/") {
+			largest = max(largest, len(p.rows))
+		}
 	}
-	if mean := users / buckets; largest > mean+mean/2+20 {
-		t.Errorf("the largest partition of match_users has %d rows, want about %d", largest, mean)
+	if mean := users / lists; largest > mean+mean/2+20 || largest == 0 {
+		t.Errorf("the largest list of users has %d rows, want about %d", largest, mean)
 	}
-	t.Logf("%d users: the largest of %d partitions has %d rows", users, len(m.replicas[0]["match_users"]), largest)
+	t.Logf("%d users: the largest list has %d rows", users, largest)
 
 	ladder := leaderboard.Ladder{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}}
 	for voids, want := range []int{users, 0, users} {
@@ -111,8 +114,8 @@ func TestMatchUsersReadsSomePartitionsAtATime(t *testing.T) {
 }
 
 // In each round, the writer of a result stops before a different statement, and the user is
-// erased. Unless the writer has died, it continues. Then the result is sent again. Table
-// match_users must not mention the user. If the writer continued, other tables may have
+// erased. Unless the writer has died, it continues. Then the result is sent again. No row of package
+// storage may mention the user. If the writer continued, other tables may have
 // orphan rows of the user.
 func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 	const user = "a-user-to-forget"
@@ -146,7 +149,7 @@ func TestModelOfAnErasureBesideAResultOfAMatch(t *testing.T) {
 					if err := errors.Join(err, applyErr, w.send(ctx, restarted, r)); err != nil {
 						t.Fatalf("the writer stopped after %d statements: %v", index, err)
 					}
-					if tables := m.mentions(user); slices.Contains(tables, "match_users") || dies && len(tables) > 0 {
+					if tables := m.mentions(user); slices.Contains(tables, "rows") || dies && len(tables) > 0 {
 						t.Fatalf("the writer stopped after %d statements: the tables %v mention the erased user", index, tables)
 					}
 				}

@@ -24,7 +24,7 @@ func TestModelKeepsTheContract(t *testing.T) {
 	}
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel() // each test has its own model
-		return engine.New(modelStore(newModel(nil)))
+		return engine.New(modelStore(newModel(nil)).Store)
 	}, limits, storagetest.Sizes{RowsDivisor: divisor, RoundsDivisor: divisor})
 }
 
@@ -34,7 +34,7 @@ func TestModelBackend(t *testing.T) {
 		seed++
 		m := newModel(rand.New(rand.NewPCG(seed, 0)))
 		m.now = time.Now
-		return modelStore(m)
+		return modelStore(m).Store
 	})
 }
 
@@ -44,14 +44,14 @@ func TestModelRefusalsExpire(t *testing.T) {
 		m.now = now
 		s := modelStore(m)
 		s.now = now
-		return engine.New(s)
+		return engine.New(s.Store)
 	})
 }
 
 func TestModelSeasonLimit(t *testing.T) {
 	s := modelStore(newModel(nil))
 	s.maxSeasons = 4
-	storagetest.RunSeasonLimit(t, engine.New(s), s.maxSeasons)
+	storagetest.RunSeasonLimit(t, engine.New(s.Store), s.maxSeasons)
 }
 
 // Lagging replicas do not change the answers, because every quorum has a replica with the latest
@@ -60,7 +60,7 @@ func TestModelHistories(t *testing.T) {
 	seed := stepsSeed(t)
 	storagetest.RunHistories(t, func(testing.TB) leaderboard.Store {
 		seed++
-		return engine.New(modelStore(newModel(rand.New(rand.NewPCG(seed, 0)))))
+		return engine.New(modelStore(newModel(rand.New(rand.NewPCG(seed, 0)))).Store)
 	}, storagetest.Sizes{Histories: needs.More(t, 5)})
 }
 

@@ -70,22 +70,19 @@ var (
 		"user_entries":  {"board", "season", "incarnation", "division", "bucket"},
 		"leaderboard":   {"board", "season", "incarnation", "division", "bucket"},
 		"rows":          {"list"}, "transient_rows": {"list"}, "registers": {"list"},
-		"refusals":    {"user_hash"},
-		"match_users": {"board", "season", "incarnation", "match_id", "bucket"}, "match_states": {"board", "season", "incarnation"},
-		"match_ids": {"board", "season", "incarnation", "bucket"},
+		"refusals": {"user_hash"},
 	}
 	clusteringColumns = map[string][]string{
 		"boards": {"board"}, "seasons": {"season"}, "user_seasons": {"board", "season", "incarnation"},
 		"match_results": {"match_id", "kind", "item"}, "user_entries": {"user_id"}, "leaderboard": {"standing", "user_id"},
 		"registers": {"key"}, "refusals": {"board", "board_made", "match_id", "season", "item"},
-		"match_users": {"user_id"}, "match_states": {"match_id"}, "match_ids": {"match_id"},
 		"rows": {"key"}, "transient_rows": {"key"},
 	}
 	staticColumns = map[string][]string{
 		"match_results": {"account", "owners", "divisions", "summaries"},
 	}
 	defaultTTL        = map[string]time.Duration{"refusals": leaderboard.RefusalTime}
-	collectionColumns = []string{"owners", "summaries", "divisions", "applied_in"}
+	collectionColumns = []string{"owners", "summaries", "divisions"}
 )
 
 type parsedStatement struct {

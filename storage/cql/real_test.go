@@ -281,7 +281,7 @@ func TestContract(t *testing.T) {
 	k := shared.createOnce(t)
 	storagetest.Run(t, func(t testing.TB) leaderboard.Store {
 		t.(*testing.T).Parallel()
-		return observe.Store(engine.New(k.store()), prometheus.NewRegistry())
+		return observe.Store(engine.New(k.store().Store), prometheus.NewRegistry())
 	}, limits, sizes)
 }
 
@@ -290,7 +290,7 @@ func TestBackend(t *testing.T) {
 	k := shared.createOnce(t)
 	storagetest.RunBackend(t, func(t testing.TB) storage.Backend {
 		t.(*testing.T).Parallel()
-		return k.store()
+		return k.store().Store
 	})
 }
 
@@ -329,7 +329,7 @@ func TestHistories(t *testing.T) {
 	for i := range sizes.Histories {
 		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
 			t.Parallel()
-			storagetest.RunHistories(t, func(testing.TB) leaderboard.Store { return engine.New(k.store()) }, one)
+			storagetest.RunHistories(t, func(testing.TB) leaderboard.Store { return engine.New(k.store().Store) }, one)
 		})
 	}
 }

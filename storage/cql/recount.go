@@ -143,7 +143,7 @@ func (s *Store) copyAccount(ctx context.Context, b *leaderboard.Board, key *user
 		return false, nil, err
 	}
 	if acc.Epoch > seasonAcc.Epoch {
-		if err := s.accounts.AnnounceErasure(ctx, key.SeasonKey, key.user); err != nil {
+		if err := s.engine.AnnounceErasure(ctx, key.SeasonKey, key.user); err != nil {
 			return false, nil, err
 		}
 		change, err := s.eraseIn(ctx, key, &acc)

@@ -253,18 +253,14 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 // sweepIncarnation announces the end, and then removes the data.
 func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	known := inc.known(seasonKey)
-	if err := s.accounts.AnnounceEnd(ctx, &known); err != nil {
+	if err := s.engine.AnnounceEnd(ctx, &known); err != nil {
 		return err
 	}
-	if err := s.finals.Remove(ctx, &known); err != nil {
-		return err
-	}
-	withMatchUsers, err := s.hasMatchUsers(ctx, seasonKey, inc)
-	if err != nil {
+	if err := s.engine.Remove(ctx, &known); err != nil {
 		return err
 	}
 	for bucket := range inc.buckets {
-		if err := s.sweepUsers(ctx, seasonKey, inc, bucket, withMatchUsers); err != nil {
+		if err := s.sweepUsers(ctx, seasonKey, inc, bucket); err != nil {
 			return err
 		}
 	}
@@ -276,23 +272,14 @@ func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.Seas
 			return err
 		}
 	}
-	if !withMatchUsers {
-		return nil
-	}
-	for bucket := range matchBuckets {
-		if err := s.conn.write(ctx, op{deleteMatchIDs, append(matchArgs(seasonKey, inc.number, sweepTime), bucket)}); err != nil {
-			return err
-		}
-	}
-	// last, because a repeated sweep must find the row of markMatch
-	return s.conn.write(ctx, op{deleteStates, matchArgs(seasonKey, inc.number, sweepTime)})
+	return nil
 }
 
 func deleteRowsOf(seasonKey leaderboard.SeasonKey, inc incarnation, division string, bucket int) op {
 	return op{deleteRows, []any{sweepTime, string(seasonKey.Board), string(seasonKey.Season), inc.number, division, bucket}}
 }
 
-func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, bucket int, withMatchUsers bool) error {
+func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation, bucket int) error {
 	users, err := s.usersIn(ctx, seasonKey, inc, bucket)
 	if err != nil {
 		return err
@@ -312,20 +299,11 @@ func (s *Store) sweepUsers(ctx context.Context, seasonKey leaderboard.SeasonKey,
 	}
 	return s.forEach(ctx, len(users), func(ctx context.Context, i int) error {
 		key := userKey{seasonKey, inc.number, users[i]}
-		if withMatchUsers {
-			st, err := s.readState(ctx, &key, nil)
-			if err != nil {
-				return err
-			}
-			if err := s.unlistUser(ctx, &key, bucket, slices.Sorted(maps.Keys(st.matches)), sweepTime); err != nil {
-				return err
-			}
-		}
 		if err := s.conn.write(ctx, op{deleteUser, key.args(sweepTime)}); err != nil {
 			return err
 		}
 		known := inc.known(seasonKey)
-		if err := s.finals.RemoveUsers(ctx, &known, users[i:i+1]); err != nil {
+		if err := s.engine.RemoveUsers(ctx, &known, users[i:i+1]); err != nil {
 			return err
 		}
 		return s.conn.write(ctx, op{deleteUserSeason, []any{sweepTime, userHash(users[i]), string(seasonKey.Board), string(seasonKey.Season), inc.number}})

@@ -22,7 +22,7 @@ import (
 //
 // The state of a user in a season is all data from which the user's entry follows:
 //
-//   - the results, each with the Voids of its match (see matches.go)
+//   - the results, each with the Voids of its match (see internal/engine/matches.go)
 //   - the account: the user's bans and erasures (see internal/engine/account.go)
 //   - contender rows: each records two payloads (encoded results) of one revision (see
 //     match.go)

@@ -40,20 +40,6 @@ const (
 	addDivisions    = `UPDATE match_results USING TIMESTAMP ? SET divisions = divisions + ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
 	deleteUser      = `DELETE FROM match_results USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND user_id = ?`
 
-	insertMatchUser  = `INSERT INTO match_users (board, season, incarnation, match_id, bucket, user_id) VALUES (?, ?, ?, ?, ?, ?) USING TIMESTAMP ?`
-	selectMatchUsers = `SELECT user_id FROM match_users WHERE board = ? AND season = ? AND incarnation = ? AND match_id = ? AND bucket = ?`
-	deleteMatchUser  = `DELETE FROM match_users USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND match_id = ? AND bucket = ? AND user_id = ?`
-
-	insertMatchID  = `INSERT INTO match_ids (board, season, incarnation, bucket, match_id) VALUES (?, ?, ?, ?, ?) USING TIMESTAMP 1`
-	selectMatchIDs = `SELECT match_id FROM match_ids WHERE board = ? AND season = ? AND incarnation = ? AND bucket = ? AND match_id >= ? AND match_id < ? LIMIT ?`
-	deleteMatchIDs = `DELETE FROM match_ids USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ? AND bucket = ?`
-
-	selectStates = `SELECT match_id, body, applied_in FROM match_states WHERE board = ? AND season = ? AND incarnation = ?`
-	selectState  = `SELECT match_id, body, applied_in FROM match_states WHERE board = ? AND season = ? AND incarnation = ? AND match_id IN ?`
-	setState     = `UPDATE match_states USING TIMESTAMP ? SET body = ? WHERE board = ? AND season = ? AND incarnation = ? AND match_id = ?`
-	setApplied   = `UPDATE match_states USING TIMESTAMP ? SET applied_in[?] = ? WHERE board = ? AND season = ? AND incarnation = ? AND match_id = ?`
-	deleteStates = `DELETE FROM match_states USING TIMESTAMP ? WHERE board = ? AND season = ? AND incarnation = ?`
-
 	selectEntry   = `SELECT entry, WRITETIME(entry) FROM user_entries WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ? AND user_id = ?`
 	selectEntries = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ? AND user_id IN ?`
 	selectBucket  = `SELECT user_id, entry FROM user_entries WHERE board = ? AND season = ? AND incarnation = ? AND division = '' AND bucket = ?`

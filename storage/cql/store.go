@@ -9,10 +9,6 @@
 //     (adopt.go), and the divisions in whose ladders the user may have rows. The column
 //     `owners` has claims (summary.go), adoptions (adopt.go) and elements that noteRaise
 //     added (state.go).
-//   - The table match_states has the states of matches that were voided. The column
-//     `applied_in` has, for each data center, the field Applied of the
-//     [leaderboard.MatchState]. A row without a match id
-//     marks an incarnation with rows in match_users (matches.go).
 //   - A row of user_entries without an entry registers a user: the user has data in the
 //     season, or will soon have data.
 //   - The column `changed` of table seasons has the time of the season's last change
@@ -75,12 +71,9 @@ type Store struct {
 	applying     chan struct{}                // has an element for each user whom Apply processes
 	sequence     atomic.Int64                 // number of the last stored summary
 	cache        *lru.Cache[userKey, summary] // nil disables caching
-	finals       storage.Finals
-	accounts     storage.Accounts
-	matchRows    *lru.Cache[matchRow, struct{}]
+	engine       storage.Engine
 	walk         ladderWalk // see RemoveOrphanRows
 	full         sync.Map   // until when checkSeasons regards a board as full, as time.Time by board id
-	marked       sync.Map   // incarnations that listUser has marked (see matches.go), as userKeys without a user
 }
 
 var _ storage.Backend = (*Store)(nil)
@@ -125,7 +118,6 @@ func open(c conn, o Options) *Store {
 	}
 	s.walk.last.division = hex.EncodeToString(s.name[:]) // random
 	s.dataCenters = func(context.Context) ([]string, error) { return []string{s.dc}, nil }
-	s.matchRows, _ = lru.New[matchRow, struct{}](maxMatchRows) // New fails only if the size is below 1
 	s.incarnations.reads.Call = s.readIncarnations
 	s.boards.Call = s.readBoards
 	s.writes.Call, s.writes.MaxBatch = s.writeBucket, mostWrites

@@ -29,5 +29,10 @@ func (s *testStore) StartRecount(ctx context.Context, b *leaderboard.Board) ([]l
 	return s.engineStore.StartRecount(ctx, b)
 }
 
+// Apply is ambiguous otherwise.
+func (s *testStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	return s.engineStore.Apply(ctx, b, results)
+}
+
 // accountList returns the name of the list of a user's account.
 func accountList(user leaderboard.UserID) string { return fmt.Sprintf("account/%x", userHash(user)) }

@@ -73,12 +73,9 @@ func (s *Store) HighestVersion(ctx context.Context, user leaderboard.UserID) (ui
 	return highest, nil
 }
 
-// UseAccounts implements [storage.Users].
-func (s *Store) UseAccounts(a storage.Accounts) { s.accounts = a }
-
 // readAccount returns a user's account for the seasons of a board.
 func (s *Store) readAccount(ctx context.Context, user leaderboard.UserID, b *leaderboard.Board) (account, error) {
-	acc, err := s.accounts.Account(ctx, user, b)
+	acc, err := s.engine.Account(ctx, user, b)
 	return account(acc), err
 }
 
@@ -165,7 +162,7 @@ func (s *Store) updateSeason(ctx context.Context, key *userKey, c *storage.Accou
 			// The season must not get an account of the new epoch while it has data from
 			// before the erasure.
 			if !c.Erasure {
-				if err := s.accounts.AnnounceErasure(ctx, key.SeasonKey, key.user); err != nil {
+				if err := s.engine.AnnounceErasure(ctx, key.SeasonKey, key.user); err != nil {
 					return leaderboard.Change{}, err
 				}
 			}
@@ -245,9 +242,8 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	if err := s.forEach(ctx, len(names), func(ctx context.Context, i int) error { return s.conn.write(ctx, divisions[names[i]]...) }); err != nil {
 		return leaderboard.Change{}, err
 	}
-	ofKey := incarnation{number: key.incarnation}
-	known := ofKey.known(key.SeasonKey)
-	if err := s.finals.Erase(ctx, &known, key.user); err != nil {
+	ofKey := (&incarnation{number: key.incarnation}).known(key.SeasonKey)
+	if err := s.engine.Erase(ctx, &ofKey, key.user); err != nil {
 		return leaderboard.Change{}, err
 	}
 	// A repeated Erase finds the rows by the divisions in the user's partition of the table
@@ -255,7 +251,8 @@ func (s *Store) eraseIn(ctx context.Context, key *userKey, acc *account) (leader
 	// rows, the partition and the list element in this order.
 	timestamp := acc.Epoch << epochShift
 	if b.Matches {
-		if err := s.unlistUser(ctx, key, bucketOf(key.user, inc.buckets), slices.Sorted(maps.Keys(st.matches)), timestamp); err != nil {
+		known := storage.Account(*acc)
+		if err := s.WriteAll(ctx, s.engine.Unlist(&ofKey, key.user, slices.Sorted(maps.Keys(st.matches)), &known)...); err != nil {
 			return leaderboard.Change{}, err
 		}
 	}

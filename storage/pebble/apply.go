@@ -15,19 +15,19 @@ import (
 const chunkResults = 1024
 
 // Apply implements [leaderboard.Store].
-func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (_ leaderboard.ApplyReport, hasMatches bool, _ error) {
 	if err := ctx.Err(); err != nil {
-		return leaderboard.ApplyReport{}, err
+		return leaderboard.ApplyReport{}, false, err
 	}
 	if err := s.failure(); err != nil {
-		return leaderboard.ApplyReport{}, err
+		return leaderboard.ApplyReport{}, false, err
 	}
 	var users []leaderboard.UserID
 	byUser := map[leaderboard.UserID][]int{}
 	for i := range results {
 		r := &results[i]
 		if r.Board != b.ID {
-			return leaderboard.ApplyReport{}, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %q, but Apply was called for board %q", r.Board, b.ID)}
+			return leaderboard.ApplyReport{}, false, &leaderboard.FieldError{Field: "board_id", Problem: fmt.Sprintf("is %q, but Apply was called for board %q", r.Board, b.ID)}
 		}
 		if byUser[r.User] == nil {
 			users = append(users, r.User)
@@ -57,6 +57,7 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 		if err == nil {
 			out.Changes = append(out.Changes, c.changes...)
 		}
+		hasMatches = hasMatches || c.hasMatches
 		for _, user := range c.users {
 			for _, i := range byUser[user] {
 				if err != nil {
@@ -70,9 +71,9 @@ func (s *Store) Apply(ctx context.Context, b *leaderboard.Board, results []leade
 		}
 	}
 	if failed == len(results) && failed > 0 {
-		return leaderboard.ApplyReport{}, last
+		return leaderboard.ApplyReport{}, false, last
 	}
-	return out, nil
+	return out, hasMatches, nil
 }
 
 // A chunk is the part of an Apply that is written as one batch.
@@ -81,6 +82,8 @@ type chunk struct {
 	changes []leaderboard.Change
 	done    <-chan error // receives the result of the write; nil if no write was started
 	err     error
+
+	hasMatches bool // the stored board has Matches
 }
 
 // If applyUser fails for a user, only this user's outcomes get the error.
@@ -100,6 +103,7 @@ func (s *Store) applyChunk(ctx context.Context, b *leaderboard.Board, c *chunk, 
 		unlock()
 		return err
 	}
+	c.hasMatches = bd.Matches
 	batch := s.db.NewBatch()
 	changedAt := map[leaderboard.SeasonID]time.Time{}
 	for _, user := range c.users {

@@ -274,7 +274,7 @@ func (s *Store) removeData(ctx context.Context, batch *pebble.Batch, bd *board, 
 	// Readers ignore season notes (see keys.go) without a user row. SetBan and Erase delete such
 	// notes. So an error of removeNotes is harmless.
 	_ = s.removeNotes(ctx, snapshot, bd, prefix)
-	return s.removeFinals(ctx, incarnationKey(prefix))
+	return s.removeEnded(ctx, incarnationKey(prefix))
 }
 
 // removeNotes removes the season notes of the snapshot's users, except users with a new user row,
@@ -288,15 +288,14 @@ func (s *Store) removeNotes(ctx context.Context, snapshot pebble.Reader, bd *boa
 	for _, season := range seasons {
 		rowKey := makeSeasonRowKey(bd.number, season)
 		var row incarnationRow
-		hasFinals, err := s.get(incarnationKey(rowKey), row.decode)
-		if err != nil {
+		if _, err := get(snapshot, incarnationKey(rowKey), row.decode); err != nil {
 			return err
 		}
-		ended := incarnationOf(bd.number, leaderboard.SeasonKey{Board: bd.ID, Season: season}, row.number-1)
+		ended := incarnationOf(bd.number, leaderboard.SeasonKey{Board: bd.ID, Season: season}, row.number)
 		var users []leaderboard.UserID
 		flush := func() error {
-			if hasFinals {
-				if err := s.finals.RemoveUsers(ctx, &ended, users); err != nil {
+			if row.opened { // it may have final standings
+				if err := s.engine.RemoveUsers(ctx, &ended, users); err != nil {
 					return err
 				}
 			}

@@ -35,8 +35,8 @@ func (s *Store) lock(ctx context.Context, g gate) error {
 }
 
 // stripes is the number of locks that the users and the lists of package storage share. Each lock
-// is a stripe. A change of a user holds stripeOf(user), and a change of a list the list's stripe. All stripes are held during the removal of a board or season, a change
-// of a board's divisions, and a change of a match's state.
+// is a stripe. A change of a user holds stripeOf(user), and a change of a list the list's stripe. All stripes are held during the removal of a board or season, and a change
+// of a board's divisions.
 //
 // To prevent deadlocks, locks are taken in this order: the store's lock admin, stripes by ascending
 // number.

@@ -1,6 +1,7 @@
 package pebble
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -44,6 +45,11 @@ type testStore struct {
 }
 
 type engineStore = engine.Store
+
+// Apply is ambiguous otherwise.
+func (s *testStore) Apply(ctx context.Context, b *leaderboard.Board, results []leaderboard.MatchResult) (leaderboard.ApplyReport, error) {
+	return s.engineStore.Apply(ctx, b, results)
+}
 
 func mustClose(t testing.TB, s *testStore) {
 	t.Helper()

@@ -15,15 +15,16 @@ import (
 
 // # Incarnations
 //
-// A season whose final standings were ever written has a row with the number of its incarnation. A
-// deletion raises this number in the batch that removes the data, and then removes the final
-// standings of earlier incarnations. If it is interrupted, FinishDeletions continues.
+// A season that may have rows of the engine's has a row with the number of its incarnation: Apply opens it on boards with
+// Matches. A
+// deletion raises this number in the batch that removes the data, and then removes what the engine has of
+// earlier incarnations. If it is interrupted, FinishDeletions continues.
 //
-// Rows of a deleted board remain until its final standings are removed. The numbers of boards
+// Rows of a deleted board remain until this is removed. The numbers of boards
 // are never reused, so no row is of two boards.
 type incarnationRow struct {
 	number  uint64
-	removed uint64 // the final standings of smaller incarnations were removed
+	removed uint64 // what the engine had of smaller incarnations was removed
 	opened  bool   // since the last deletion
 }
 
@@ -57,8 +58,8 @@ func (s *Store) Environment() storage.Environment {
 	return storage.Environment{Parallel: parallel, Now: s.now}
 }
 
-// UseFinals implements [storage.Incarnations].
-func (s *Store) UseFinals(f storage.Finals) { s.finals = f }
+// Use implements [storage.Backend].
+func (s *Store) Use(e storage.Engine) { s.engine = e }
 
 // Incarnation implements [storage.Incarnations].
 func (s *Store) Incarnation(ctx context.Context, key leaderboard.SeasonKey, _ bool) (storage.Incarnation, error) {
@@ -124,24 +125,27 @@ func (s *Store) OpenIncarnation(ctx context.Context, b *leaderboard.Board, seaso
 		unlock()
 		return storage.Incarnation{}, err
 	}
-	key := incarnationKey(makeSeasonRowKey(bd.number, season))
-	var row incarnationRow
-	_, err = s.get(key, row.decode)
-	if err != nil || row.opened {
+	batch := s.db.NewBatch()
+	if err = s.markOpened(batch, makeSeasonRowKey(bd.number, season)); err != nil || batch.Empty() {
 		unlock()
 	} else {
-		batch := s.db.NewBatch()
-		row.opened = true
-		if err = batch.Set(key, row.append(nil), nil); err != nil {
-			unlock()
-			return storage.Incarnation{}, errUnavailable("write", err)
-		}
 		err = s.commit(ctx, batch, unlock)
 	}
 	if err != nil {
 		return storage.Incarnation{}, err
 	}
 	return s.incarnation(bd, season)
+}
+
+// markOpened requires that the caller holds a stripe, so that the number stays.
+func (s *Store) markOpened(batch *pebble.Batch, season seasonRowKey) error {
+	key := incarnationKey(season)
+	var row incarnationRow
+	if _, err := s.get(key, row.decode); err != nil || row.opened {
+		return err
+	}
+	row.opened = true
+	return batch.Set(key, row.append(nil), nil)
 }
 
 // endIncarnations requires that the caller holds all stripes.
@@ -157,8 +161,8 @@ func (s *Store) endIncarnations(ctx context.Context, batch *pebble.Batch, data [
 	})
 }
 
-// removeFinals removes the final standings of ended incarnations.
-func (s *Store) removeFinals(ctx context.Context, prefix []byte) error {
+// removeEnded removes what the engine has of ended incarnations.
+func (s *Store) removeEnded(ctx context.Context, prefix []byte) error {
 	ended := map[string]incarnationRow{}
 	if err := s.scan(ctx, prefix, keyAfter(prefix), func(key, value []byte) (bool, error) {
 		var row incarnationRow
@@ -177,7 +181,7 @@ func (s *Store) removeFinals(ctx context.Context, prefix []byte) error {
 		}
 		for number := row.removed; number < row.number; number++ {
 			i := incarnationOf(board, leaderboard.SeasonKey{Season: season}, number)
-			if err := s.finals.Remove(ctx, &i); err != nil {
+			if err := s.engine.Remove(ctx, &i); err != nil {
 				return err
 			}
 		}

@@ -30,9 +30,6 @@ import (
 //	u  user id with length; season              nothing; a season note: the user may have a user row in this season
 //	d  season; u; user id, raw                  the user row: version, hidden, time of the erasure, rules, matches, tally
 //	d  season; r; user id with length; match id, raw   the leaderboard.Record
-//	d  season; m; match id with length; user id, raw   nothing; the user has a stored result of the match; only if Board.Matches
-//	d  season; v; match id, raw                 the leaderboard.MatchState
-//	d  season; w; match id, raw                 nothing; the match has or had a stored result; only if Board.Matches
 //	d  season; l; slot; sort key                the fields of the entry that its sort key does not hold
 //
 // A "season" is the board's number, 4 bytes, and the season id with length. Numbers of boards are
@@ -61,9 +58,6 @@ const (
 	kindData        = 'd'
 	dataUser        = 'u'
 	dataRecord      = 'r'
-	dataMatch       = 'm'
-	dataVoid        = 'v'
-	dataMatchID     = 'w'
 	dataLadder      = 'l'
 
 	slotHidden   = 0
@@ -138,22 +132,6 @@ func (k seasonRowKey) records(user leaderboard.UserID) []byte {
 
 func (k seasonRowKey) record(user leaderboard.UserID, match leaderboard.MatchID) []byte {
 	return append(k.records(user), match...)
-}
-
-func (k seasonRowKey) matchUsers(match leaderboard.MatchID) []byte {
-	return codec.AppendText(k.kind(dataMatch), match)
-}
-
-func (k seasonRowKey) matchUser(match leaderboard.MatchID, user leaderboard.UserID) []byte {
-	return append(k.matchUsers(match), user...)
-}
-
-func (k seasonRowKey) matchID(match leaderboard.MatchID) []byte {
-	return append(k.kind(dataMatchID), match...)
-}
-
-func (k seasonRowKey) matchState(match leaderboard.MatchID) []byte {
-	return append(k.kind(dataVoid), match...)
 }
 
 func (k seasonRowKey) ladder(slot []byte) []byte { return append(k.kind(dataLadder), slot...) }

@@ -212,6 +212,10 @@ func (s *Store) WriteRows(ctx context.Context, writes ...storage.RowWrite) error
 			return err
 		}
 	}
+	if batch.Empty() {
+		unlock()
+		return s.syncVisible(ctx)
+	}
 	return s.commit(ctx, batch, unlock)
 }
 

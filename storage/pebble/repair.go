@@ -265,7 +265,7 @@ func (s *Store) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leade
 	all, err := s.Incarnations(ctx, b.ID)
 	var seasons []leaderboard.SeasonID
 	for _, i := range all {
-		rules, sealed, err := s.finals.Overtake(ctx, &i)
+		rules, sealed, err := s.engine.Overtake(ctx, &i)
 		if err != nil {
 			return nil, err
 		}

@@ -14,22 +14,18 @@ import (
 	"github.com/open-leaderboard/leaderboard/internal/codec"
 )
 
-// seasonsUnder returns the seasons below the key prefix of a board or a season, ordered by id. It
-// omits seasons that have only matches: states, or ids of matches whose users were erased.
+// seasonsUnder returns the seasons with data below the key prefix of a board or a season, ordered by id.
 func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons []leaderboard.SeasonID, err error) {
 	end := keyAfter(prefix)
 	for start := prefix; start != nil; {
 		from := start
 		start = nil
 		if err := scan(ctx, r, from, end, func(key, _ []byte) (bool, error) {
-			number, season, rest, ok := parseSeasonKey(key[1:])
+			number, season, _, ok := parseSeasonKey(key[1:])
 			if !ok {
 				return false, errFormat("key of a season")
 			}
-			// dataVoid and dataMatchID are the greatest kinds, so the season's other rows would be first.
-			if len(rest) == 0 || rest[0] < dataVoid {
-				seasons = append(seasons, season)
-			}
+			seasons = append(seasons, season)
 			start = keyAfter(makeSeasonRowKey(number, season))
 			return false, nil
 		}); err != nil {
@@ -67,9 +63,9 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), func() { onVisible(); bd.seasons.forget() }, func() {})
 }
 
-// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, but for final standings.
+// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, but for what the engine has.
 func (s *Store) FinishDeletions(ctx context.Context) error {
-	return errors.Join(s.removeFinals(ctx, []byte{kindIncarnation}), s.removeExpired(ctx))
+	return errors.Join(s.removeEnded(ctx, []byte{kindIncarnation}), s.removeExpired(ctx))
 }
 
 // setDeleted adds nothing to the batch if at is zero or not later than the stored time. The caller

@@ -25,7 +25,7 @@ import (
 )
 
 // Builds from before version 0.1.0 wrote lower format versions.
-const formatVersion = 6
+const formatVersion = 7
 
 const (
 	defaultCacheBytes = 64 << 20
@@ -68,8 +68,7 @@ type Store struct {
 	failed   chan struct{} // closed once the store has failed
 	failErr  error         // set before failed is closed
 
-	finals   storage.Finals
-	accounts storage.Accounts
+	engine storage.Engine
 
 	// deleted has the time.Time of each SeasonKey's last deletion. A key without a season stands
 	// for its board.

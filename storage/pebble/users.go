@@ -66,9 +66,6 @@ func (s *Store) HighestVersion(ctx context.Context, user leaderboard.UserID) (ui
 	return highest, err
 }
 
-// UseAccounts implements [storage.Users].
-func (s *Store) UseAccounts(a storage.Accounts) { s.accounts = a }
-
 // ChangeAccount implements [storage.Users]. It makes all changes by one batch, except those of final
 // standings. A concurrent Apply holds the user's lock, so it uses the account from before or after the
 // batch.
@@ -77,15 +74,35 @@ func (s *Store) ChangeAccount(ctx context.Context, c *storage.AccountChange) ([]
 	for i := range c.Writes {
 		numbers = append(numbers, stripeOf(c.Writes[i].List))
 	}
-	unlock, err := s.lockStripes(ctx, numbers)
-	if err != nil {
-		return nil, err
-	}
-	batch := s.db.NewIndexedBatch()
-	changes, err := s.changeAccount(ctx, batch, c)
-	if err != nil {
-		unlock()
-		return nil, fmt.Errorf("account of a user: %w", err)
+	var unlock func()
+	var batch *pebble.Batch
+	var changes []leaderboard.Change
+	for locked := 0; locked < len(numbers); {
+		if unlock != nil {
+			unlock()
+		}
+		locked = len(numbers)
+		var err error
+		if unlock, err = s.lockStripes(ctx, slices.Clone(numbers)); err != nil {
+			return nil, err
+		}
+		batch = s.db.NewIndexedBatch()
+		var removals []storage.RowWrite
+		if changes, removals, err = s.changeAccount(ctx, batch, c); err != nil {
+			unlock()
+			return nil, fmt.Errorf("account of a user: %w", err)
+		}
+		// These writes need the stripes of their lists too.
+		floors := map[string]int64{}
+		for i := range removals {
+			if n := stripeOf(removals[i].List); !slices.Contains(numbers, n) {
+				numbers = append(numbers, n)
+			}
+			if err := s.addWrite(batch, &removals[i], floors); err != nil {
+				unlock()
+				return nil, err
+			}
+		}
 	}
 	if batch.Empty() {
 		unlock()
@@ -97,15 +114,18 @@ func (s *Store) ChangeAccount(ctx context.Context, c *storage.AccountChange) ([]
 	return changes, s.eraseFinals(ctx, c.User)
 }
 
-func (s *Store) changeAccount(ctx context.Context, batch *pebble.Batch, c *storage.AccountChange) ([]leaderboard.Change, error) {
+// changeAccount does not add removals to the batch.
+func (s *Store) changeAccount(ctx context.Context, batch *pebble.Batch, c *storage.AccountChange) (
+	changes []leaderboard.Change, removals []storage.RowWrite, err error,
+) {
 	floors := map[string]int64{}
 	for i := range c.Writes {
 		if err := s.addWrite(batch, &c.Writes[i], floors); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if _, err := c.Read(rowsOf(ctx, batch, c.List)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	states, danglingNotes, err := s.userStates(ctx, c.User)
 	if err == nil && c.Erasure {
@@ -115,12 +135,15 @@ func (s *Store) changeAccount(ctx context.Context, batch *pebble.Batch, c *stora
 	for _, key := range danglingNotes {
 		err = errors.Join(err, batch.Delete(key, nil))
 	}
-	var changes []leaderboard.Change
 	for i := 0; i < len(states) && err == nil; i++ {
 		st := states[i]
 		acc, concerned := c.On(&st.bd.Board)
 		if st.row.version < acc.Base {
-			err = st.erase(ctx, batch, &acc)
+			var writes []storage.RowWrite
+			if writes, err = st.unlist(ctx, &acc); err == nil {
+				err = st.erase(batch, &acc)
+			}
+			removals = append(removals, writes...)
 		} else if concerned && st.row.hidden != acc.Hidden {
 			st.row.hidden = acc.Hidden
 			st.row.version++
@@ -132,15 +155,27 @@ func (s *Store) changeAccount(ctx context.Context, batch *pebble.Batch, c *stora
 		changes = append(changes, leaderboard.Change{Before: st.before, After: st.after})
 		err = errors.Join(err, s.noteChange(batch, st.rowKey, c.At))
 	}
-	return changes, err
+	return changes, removals, err
+}
+
+// unlist returns writes that remove the user from matches.
+func (st *userState) unlist(ctx context.Context, acc *storage.Account) ([]storage.RowWrite, error) {
+	if !st.bd.Matches {
+		return nil, nil
+	}
+	i, err := st.s.incarnation(st.bd, st.season)
+	var ids []leaderboard.MatchID
+	for r, readErr := range st.s.results(ctx, st.bd, st.season, st.user) {
+		err, ids = errors.Join(err, readErr), append(ids, r.Match)
+	}
+	return st.s.engine.Unlist(&i, st.user, ids, acc), err
 }
 
 // erase removes what the season has of the user, except the season note: see eraseFinals.
-func (st *userState) erase(ctx context.Context, batch *pebble.Batch, acc *storage.Account) error {
+func (st *userState) erase(batch *pebble.Batch, acc *storage.Account) error {
 	st.after = leaderboard.Entry{SeasonKey: leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}, User: st.user, Version: acc.Version()}
 	return errors.Join(
 		replaceRows(batch, st.bd.placements(st.rowKey, &st.before), nil),
-		st.s.eraseMatches(ctx, batch, st),
 		deletePrefix(batch, st.rowKey.records(st.user)),
 		batch.Delete(st.rowKey.user(st.user), nil))
 }
@@ -160,7 +195,7 @@ func (s *Store) eraseFinals(ctx context.Context, user leaderboard.UserID) error 
 		}
 		i, err := s.incarnation(bd, season)
 		if err == nil {
-			err = s.finals.Erase(ctx, &i, user)
+			err = s.engine.Erase(ctx, &i, user)
 		}
 		if err != nil {
 			return err

@@ -54,7 +54,7 @@ func (s *Store) loadUser(bd *board, season leaderboard.SeasonID, user leaderboar
 
 // A new row follows the user's account.
 func (s *Store) newUserRow(bd *board, season leaderboard.SeasonID, user leaderboard.UserID) (userRow, error) {
-	acc, err := s.accounts.Account(context.Background(), user, &bd.Board)
+	acc, err := s.engine.Account(context.Background(), user, &bd.Board)
 	if err != nil {
 		return userRow{}, err
 	}
@@ -73,7 +73,7 @@ func (s *Store) rulesOf(bd *board, season leaderboard.SeasonID) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	rules, sealed, err := s.finals.SealedRules(context.Background(), &i)
+	rules, sealed, err := s.engine.SealedRules(context.Background(), &i)
 	if !sealed {
 		rules = i.Rules
 	}
@@ -126,11 +126,15 @@ func (st *userState) merge(ctx context.Context, r *leaderboard.MatchResult) (lea
 	}
 	in := *r
 	if st.bd.Matches {
-		m, err := st.s.matchState(st.bd, leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: st.bd.ID, Season: st.season}, Match: r.Match})
+		i, err := st.s.incarnation(st.bd, st.season)
+		var voids map[leaderboard.MatchID]int64
+		if err == nil {
+			voids, err = st.s.engine.Voids(ctx, &i, []leaderboard.MatchID{r.Match})
+		}
 		if err != nil {
 			return leaderboard.Outcome{}, err
 		}
-		in.Voids = max(in.Voids, m.Voids)
+		in.Voids = max(in.Voids, voids[r.Match])
 	}
 	b := st.board()
 	d, err := st.decide(ctx, b, rec, &in)
@@ -251,10 +255,10 @@ func (st *userState) write(batch *pebble.Batch) error {
 			return err
 		}
 		st.row.matches.add(match)
-		if st.bd.Matches && st.records[match].Result != nil {
-			if err := listMatch(batch, st.rowKey, match, st.user); err != nil {
-				return err
-			}
+	}
+	if st.bd.Matches {
+		if err := st.s.markOpened(batch, st.rowKey); err != nil {
+			return err
 		}
 	}
 	if !st.exists {

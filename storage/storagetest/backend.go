@@ -422,24 +422,26 @@ func forgottenRemovals(t *testing.T, b storage.Backend) {
 	}
 }
 
-// finalsLog records the incarnations whose final standings a backend removes.
-type finalsLog struct {
-	storage.Finals
+// engineLog records the incarnations that a backend has ended.
+type engineLog struct {
+	storage.Engine
 	removed []string
 }
 
-func (l *finalsLog) RemoveUsers(context.Context, *storage.Incarnation, []leaderboard.UserID) error {
+func (l *engineLog) AnnounceEnd(context.Context, *storage.Incarnation) error { return nil }
+
+func (l *engineLog) RemoveUsers(context.Context, *storage.Incarnation, []leaderboard.UserID) error {
 	return nil
 }
 
-func (l *finalsLog) Remove(_ context.Context, i *storage.Incarnation) error {
+func (l *engineLog) Remove(_ context.Context, i *storage.Incarnation) error {
 	l.removed = append(l.removed, i.ID)
 	return nil
 }
 
 func incarnationsEnd(t *testing.T, b storage.Backend) {
-	log := &finalsLog{}
-	b.UseFinals(log)
+	log := &engineLog{}
+	b.Use(log)
 	board := leaderboard.Board{ID: "b", Policy: leaderboard.Best, CreatedAt: epoch}
 	if err := b.CreateBoard(t.Context(), board); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -256,6 +257,52 @@ var matchTests = []test{
 		f.equal("score after a void", "1", f.score(b, s, "u"))
 		f.equal("score after a void", "-", f.score(b, s, "w"))
 		f.wantErr("ListMatches of an unknown board", f.ListMatches(f.ctx, &leaderboard.Board{ID: "none"}, s.Season, "u"), leaderboard.ErrBoardNotFound)
+	}},
+	{"voids reach the results of concurrent calls of Apply, and MatchUsers yields no user who is erased meanwhile", func(f *fixture) {
+		b := f.create(matchBoard())
+		s := firstSeason(b)
+		const writers = 4
+		var wg sync.WaitGroup
+		var want []leaderboard.UserID // the users who are not erased
+		var results [writers][]leaderboard.MatchResult
+		for i := range writers * f.rounds(25) {
+			user := leaderboard.UserID(fmt.Sprint("u", i))
+			results[i%writers] = append(results[i%writers], f.result(b, user, "m", 0, 5), f.result(b, user, "m", 1, 6))
+			if i%writers > 0 {
+				want = append(want, user)
+			}
+		}
+		for _, list := range results {
+			wg.Go(func() {
+				for _, r := range list {
+					if _, err := f.Apply(f.ctx, b, []leaderboard.MatchResult{r}); err != nil {
+						f.Errorf("Apply: %v", err)
+					}
+				}
+			})
+		}
+		voids := int64(0)
+		for i, r := range results[0] {
+			if i%10 == 0 {
+				voids++
+				f.setVoids(b, voids)
+			}
+			f.erase(r.User, f.clock)
+		}
+		wg.Wait()
+		for range 2 {
+			for _, user := range want {
+				score := map[bool]string{true: "-", false: "6"}[voids%2 == 1]
+				f.equal(fmt.Sprintf("score of user %q after %d voids and restorations", user, voids), score, f.score(b, s, user))
+			}
+			voids++
+			f.setVoids(b, voids)
+		}
+		got, err := collect(f.MatchUsers(f.ctx, leaderboard.MatchKey{SeasonKey: s, Match: "m"}))
+		f.ok("MatchUsers", err)
+		slices.Sort(got)
+		slices.Sort(want)
+		f.equal("MatchUsers", want, got)
 	}},
 	{"MatchUsers yields each user with a result of a match once", func(f *fixture) {
 		b := f.create(matchBoard())

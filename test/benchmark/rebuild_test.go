@@ -101,7 +101,7 @@ func fillStore(b *testing.B, store *cql.Store, board *leaderboard.Board, season 
 	for range 8 {
 		writers.Go(func() {
 			for batch := range batches {
-				if _, err := store.Apply(b.Context(), board, batch); err != nil {
+				if _, _, err := store.Apply(b.Context(), board, batch); err != nil {
 					b.Error(err)
 				}
 			}

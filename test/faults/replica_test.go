@@ -116,7 +116,7 @@ func (l *staleLadder) apply(s *cql.Store, user string, target place) {
 	r := leaderboard.MatchResult{Score: leaderboard.Score(target.score), AchievedAt: at, ReceivedAt: at, Attributes: map[string]string{"team": target.team}}
 	r.SeasonKey, r.User, r.Match = l.key, leaderboard.UserID(user), leaderboard.MatchID(fmt.Sprint(l.results))
 	deployment.Eventually(l.t, func(ctx context.Context) error {
-		_, err := s.Apply(ctx, l.board, []leaderboard.MatchResult{r})
+		_, _, err := s.Apply(ctx, l.board, []leaderboard.MatchResult{r})
 		return err
 	})
 	l.want[user] = target
