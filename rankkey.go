@@ -71,6 +71,16 @@ func (b *Board) Gap(from, to RankKey, t time.Time) Score {
 	return p.gap(b, from, to, t.UnixMicro())
 }
 
+// StartKey returns the rank key of a user without results, on boards where such a user has the score 0: those of
+// [Board.StartsAtZero] whose order is HigherFirst. Otherwise it returns "": such a user comes after all ranked
+// entries.
+func (b *Board) StartKey() RankKey {
+	if !b.StartsAtZero() || b.Order == LowerFirst {
+		return ""
+	}
+	return b.ranked(b.rankKey(Tally{})[b.classBytes():])
+}
+
 // TieBreakersOf returns the tie-breakers in k, a rank key of b.
 func (b *Board) TieBreakersOf(k RankKey) []int64 {
 	if len(b.TieBreakers) == 0 {

@@ -768,8 +768,8 @@ type GetUserScoreUserScore struct {
 	Profile *Profile `json:"profile,omitempty"`
 	// At least 1. Absent while ranks are unavailable, and if the entry has a status.
 	Rank *int64 `json:"rank,omitempty"`
-	// Absent in an answer with to_rank if the user has no entry. The rank, achieved_at, percentile and
-	// neighbors are then absent too.
+	// Absent in an answer with to_rank or allow_missing if the user has no entry. The rank, achieved_at
+	// and percentile are then absent too, and so are, without allow_missing, the neighbors.
 	Score *int64 `json:"score,omitempty"`
 	// As in Entry.
 	ScoreExact string `json:"score_exact,omitempty"`
@@ -795,6 +795,11 @@ type GetUserScoreUserScore struct {
 	Unranked *int64 `json:"unranked,omitempty"`
 	// The id of a user.
 	UserID string `json:"user_id"`
+	// With allow_missing, for a user without an entry: the rank of the place where the user would stand.
+	// On HIGHER_FIRST boards with the policy SUM, DECAY, COUNT or BEST_K, it is the place of an entry that
+	// has the score and all tie-breakers 0 since now, or since the end of a season that is over. On other
+	// boards, it follows all ranked entries.
+	WouldRank *int64 `json:"would_rank,omitempty"`
 }
 
 // Leaderboard: A list of entries of one ranking, in standing order.
@@ -823,6 +828,9 @@ type Leaderboard struct {
 	Missing []string `json:"missing,omitempty"`
 	// The page_token of the next page; empty on the last page.
 	NextPageToken string `json:"next_page_token"`
+	// In a list with around_score: the best rank that a new entry with this score could have, as in
+	// GetStats.
+	RankOfScore *int64 `json:"rank_of_score,omitempty"`
 	// On DECAY boards: the time for which the scores are computed: the present, or the end of a season
 	// that is over.
 	ScoredAt time.Time `json:"scored_at,omitzero"`
@@ -1415,6 +1423,9 @@ type GetStatsQuery struct {
 
 // GetUserScoreQuery has the optional parameters of a call.
 type GetUserScoreQuery struct {
+	// If true, a user without an entry is not NOT_FOUND: the answer then has would_rank, and the neighbors
+	// of the place where the user would stand. It is refused with UNAVAILABLE while ranks are unavailable.
+	AllowMissing bool `json:"allow_missing,omitempty"`
 	// "attribute:value", such as gender:F: ranks the users whose latest result with this attribute has
 	// this value. In REST queries, repeat this parameter for a crossed division.
 	Division []string `json:"division,omitempty"`
@@ -1438,6 +1449,12 @@ type GetUserScoreQuery struct {
 
 // ListScoresQuery has the optional parameters of a call.
 type ListScoresQuery struct {
+	// A score, within ±2^53. If given, the list has the entries around it: half of limit, rounded down,
+	// are better, and the others have this score or a worse one. If one side has fewer entries, the other
+	// side has more. The answer has rank_of_score, and no next page. around_score cannot be combined with
+	// start_rank, page_token, min_score, max_score, top_percent or order=worst, and is refused while ranks
+	// are unavailable. On DECAY and AVERAGE boards, the score is compared as for min_score.
+	AroundScore *int64 `json:"around_score,omitempty"`
 	// "attribute:value", such as gender:F: ranks the users whose latest result with this attribute has
 	// this value. In REST queries, repeat this parameter for a crossed division.
 	Division []string `json:"division,omitempty"`
@@ -1467,6 +1484,10 @@ type ListScoresQuery struct {
 	Season string `json:"season,omitempty"`
 	// The first position to list, at least 1. It cannot be combined with page_token.
 	StartRank int64 `json:"start_rank,omitempty"`
+	// More than 0 and at most 100. If given, the list has only entries whose competition rank is at most
+	// this percentage of total, rounded up. So of equal users, all are listed or none. It cannot be
+	// combined with min_score, max_score or order=worst, and is refused while ranks are unavailable.
+	TopPercent *float64 `json:"top_percent,omitempty"`
 }
 
 // ListSeasonsQuery has the optional parameters of a call.
@@ -1491,6 +1512,9 @@ type ListUserResultsQuery struct {
 
 // ListUserScoresQuery has the optional parameters of a call.
 type ListUserScoresQuery struct {
+	// If not empty, the answer has only the user's entries and bans on these boards, and bans on every
+	// board. Each board must exist. In REST queries, repeat this parameter.
+	Boards []string `json:"boards,omitempty"`
 	// competition (the default), dense or ordinal.
 	Method string `json:"method,omitempty"`
 }

@@ -2781,6 +2781,16 @@ type ListScoresRequest struct {
 	// best (the default) lists the best entry first, worst the worst one. Ranks and the range of scores do
 	// not depend on it. worst cannot be combined with start_rank, and is refused while ranks are unavailable.
 	Order string `protobuf:"bytes,12,opt,name=order,proto3" json:"order,omitempty"`
+	// A score, within ±2^53. If given, the list has the entries around it: half of limit, rounded down, are better,
+	// and the others have this score or a worse one. If one side has fewer entries, the other side has more. The
+	// answer has rank_of_score, and no next page. around_score cannot be combined with start_rank, page_token,
+	// min_score, max_score, top_percent or order=worst, and is refused while ranks are unavailable. On DECAY and
+	// AVERAGE boards, the score is compared as for min_score.
+	AroundScore *int64 `protobuf:"varint,13,opt,name=around_score,proto3,oneof" json:"around_score,omitempty"`
+	// More than 0 and at most 100. If given, the list has only entries whose competition rank is at most this
+	// percentage of total, rounded up. So of equal users, all are listed or none. It cannot be combined with
+	// min_score, max_score or order=worst, and is refused while ranks are unavailable.
+	TopPercent *float64 `protobuf:"fixed64,14,opt,name=top_percent,proto3,oneof" json:"top_percent,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2901,6 +2911,20 @@ func (x *ListScoresRequest) GetOrder() string {
 	return ""
 }
 
+func (x *ListScoresRequest) GetAroundScore() int64 {
+	if x != nil && x.AroundScore != nil {
+		return *x.AroundScore
+	}
+	return 0
+}
+
+func (x *ListScoresRequest) GetTopPercent() float64 {
+	if x != nil && x.TopPercent != nil {
+		return *x.TopPercent
+	}
+	return 0
+}
+
 func (x *ListScoresRequest) GetDivisions() []string {
 	if x != nil {
 		return x.Divisions
@@ -2984,6 +3008,9 @@ type GetUserScoreRequest struct {
 	// If true, and if fewer entries than neighbors are on one side of the user, more are listed on the other
 	// side: twice neighbors in all, or all entries of a smaller ranking.
 	Fill bool `protobuf:"varint,10,opt,name=fill,proto3" json:"fill,omitempty"`
+	// If true, a user without an entry is not NOT_FOUND: the answer then has would_rank, and the neighbors of the
+	// place where the user would stand. It is refused with UNAVAILABLE while ranks are unavailable.
+	AllowMissing bool `protobuf:"varint,11,opt,name=allow_missing,proto3" json:"allow_missing,omitempty"`
 	// For a crossed division: "attribute:value" of each attribute, in any order.
 	Divisions     []string `protobuf:"bytes,20,rep,name=divisions,proto3" json:"divisions,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3086,6 +3113,13 @@ func (x *GetUserScoreRequest) GetIncludeProfile() bool {
 func (x *GetUserScoreRequest) GetFill() bool {
 	if x != nil {
 		return x.Fill
+	}
+	return false
+}
+
+func (x *GetUserScoreRequest) GetAllowMissing() bool {
+	if x != nil {
+		return x.AllowMissing
 	}
 	return false
 }
@@ -5452,7 +5486,10 @@ type ListUserScoresRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
 	// competition (the default), dense or ordinal.
-	Method        string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
+	Method string `protobuf:"bytes,2,opt,name=method,proto3" json:"method,omitempty"`
+	// If not empty, the answer has only the user's entries and bans on these boards, and bans on every board. Each
+	// board must exist. In REST queries, repeat this parameter.
+	Boards        []string `protobuf:"bytes,3,rep,name=boards,proto3" json:"boards,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5499,6 +5536,13 @@ func (x *ListUserScoresRequest) GetMethod() string {
 		return x.Method
 	}
 	return ""
+}
+
+func (x *ListUserScoresRequest) GetBoards() []string {
+	if x != nil {
+		return x.Boards
+	}
+	return nil
 }
 
 // Response of ListUserScores.
@@ -5697,8 +5741,8 @@ func (x *GetUserScoreResponse_ToRank) GetScoreExact() string {
 type GetUserScoreResponse_UserScore struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	UserId string                 `protobuf:"bytes,1,opt,name=user_id,proto3" json:"user_id,omitempty"`
-	// Absent in an answer with to_rank if the user has no entry. The rank, achieved_at,
-	// percentile and neighbors are then absent too.
+	// Absent in an answer with to_rank or allow_missing if the user has no entry. The rank, achieved_at and
+	// percentile are then absent too, and so are, without allow_missing, the neighbors.
 	Score *int64 `protobuf:"varint,2,opt,name=score,proto3,oneof" json:"score,omitempty"`
 	// At least 1. Absent while ranks are unavailable, and if the entry has a status.
 	Rank *int64 `protobuf:"varint,3,opt,name=rank,proto3,oneof" json:"rank,omitempty"`
@@ -5753,7 +5797,11 @@ type GetUserScoreResponse_UserScore struct {
 	// unavailable.
 	ToRank *GetUserScoreResponse_ToRank `protobuf:"bytes,24,opt,name=to_rank,proto3,oneof" json:"to_rank,omitempty"`
 	// As in Entry.
-	Profile       *Profile `protobuf:"bytes,25,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
+	Profile *Profile `protobuf:"bytes,25,opt,name=profile,proto3,oneof" json:"profile,omitempty"`
+	// With allow_missing, for a user without an entry: the rank of the place where the user would stand. On HIGHER_FIRST
+	// boards with the policy SUM, DECAY, COUNT or BEST_K, it is the place of an entry that has the score and all tie-breakers 0
+	// since now, or since the end of a season that is over. On other boards, it follows all ranked entries.
+	WouldRank     *int64 `protobuf:"varint,29,opt,name=would_rank,proto3,oneof" json:"would_rank,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5982,6 +6030,13 @@ func (x *GetUserScoreResponse_UserScore) GetProfile() *Profile {
 		return x.Profile
 	}
 	return nil
+}
+
+func (x *GetUserScoreResponse_UserScore) GetWouldRank() int64 {
+	if x != nil && x.WouldRank != nil {
+		return *x.WouldRank
+	}
+	return 0
 }
 
 // A range of scores, from lower to upper inclusive, and the number of its entries. On
@@ -7195,7 +7250,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06_limit\"\x80\x01\n" +
 	"\x17ListUserResultsResponse\x12;\n" +
 	"\aresults\x18\x01 \x03(\v2!.leaderboard.v1.GetResultResponseR\aresults\x12(\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\x8c\x04\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"\x87\x05\n" +
 	"\x11ListScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x16\n" +
 	"\x06season\x18\x02 \x01(\tR\x06season\x12\x1a\n" +
@@ -7213,17 +7268,21 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\tmax_score\x18\n" +
 	" \x01(\x03H\x03R\tmax_score\x88\x01\x01\x12(\n" +
 	"\x0finclude_profile\x18\v \x01(\bR\x0finclude_profile\x12/\n" +
-	"\x05order\x18\f \x01(\tB\x19\x9a\xb5\x18\x15\"\x04best\"\x05worst2\x06\"best\"R\x05order\x12\x1c\n" +
+	"\x05order\x18\f \x01(\tB\x19\x9a\xb5\x18\x15\"\x04best\"\x05worst2\x06\"best\"R\x05order\x12'\n" +
+	"\faround_score\x18\r \x01(\x03H\x04R\faround_score\x88\x01\x01\x12/\n" +
+	"\vtop_percent\x18\x0e \x01(\x01B\b\x9a\xb5\x18\x04\x18dH\x00H\x05R\vtop_percent\x88\x01\x01\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\b\n" +
 	"\x06_limitB\r\n" +
 	"\v_start_rankB\f\n" +
 	"\n" +
 	"_min_scoreB\f\n" +
 	"\n" +
-	"_max_score\"]\n" +
+	"_max_scoreB\x0f\n" +
+	"\r_around_scoreB\x0e\n" +
+	"\f_top_percent\"]\n" +
 	"\x12ListScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12/\n" +
-	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\x8a\x03\n" +
+	"\x04data\x18\x02 \x01(\v2\x1b.leaderboard.v1.LeaderboardR\x04data\"\xb0\x03\n" +
 	"\x13GetUserScoreRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12\x18\n" +
 	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x16\n" +
@@ -7235,12 +7294,13 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\ato_rank\x18\b \x01(\x03B\x06\x9a\xb5\x18\x02\x10\x01H\x01R\ato_rank\x88\x01\x01\x12(\n" +
 	"\x0finclude_profile\x18\t \x01(\bR\x0finclude_profile\x12\x12\n" +
 	"\x04fill\x18\n" +
-	" \x01(\bR\x04fill\x12\x1c\n" +
+	" \x01(\bR\x04fill\x12$\n" +
+	"\rallow_missing\x18\v \x01(\bR\rallow_missing\x12\x1c\n" +
 	"\tdivisions\x18\x14 \x03(\tR\tdivisionsB\f\n" +
 	"\n" +
 	"_neighborsB\n" +
 	"\n" +
-	"\b_to_rank\"\x9d\f\n" +
+	"\b_to_rank\"\xd1\f\n" +
 	"\x14GetUserScoreResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12B\n" +
 	"\x04data\x18\x02 \x01(\v2..leaderboard.v1.GetUserScoreResponse.UserScoreR\x04data\x1a\x97\x01\n" +
@@ -7251,7 +7311,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\vscore_exact\x18\x04 \x01(\tH\x02R\vscore_exact\x88\x01\x01B\b\n" +
 	"\x06_scoreB\x06\n" +
 	"\x04_gapB\x0e\n" +
-	"\f_score_exact\x1a\x8e\n" +
+	"\f_score_exact\x1a\xc2\n" +
 	"\n" +
 	"\tUserScore\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x19\n" +
@@ -7287,7 +7347,10 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\vscore_exact\x18\x17 \x01(\tH\bR\vscore_exact\x88\x01\x01\x12J\n" +
 	"\ato_rank\x18\x18 \x01(\v2+.leaderboard.v1.GetUserScoreResponse.ToRankH\tR\ato_rank\x88\x01\x01\x126\n" +
 	"\aprofile\x18\x19 \x01(\v2\x17.leaderboard.v1.ProfileH\n" +
-	"R\aprofile\x88\x01\x01B\b\n" +
+	"R\aprofile\x88\x01\x01\x12#\n" +
+	"\n" +
+	"would_rank\x18\x1d \x01(\x03H\vR\n" +
+	"would_rank\x88\x01\x01B\b\n" +
 	"\x06_scoreB\a\n" +
 	"\x05_rankB\r\n" +
 	"\v_percentileB\b\n" +
@@ -7301,7 +7364,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"\b_to_rankB\n" +
 	"\n" +
-	"\b_profile\"\x9b\x02\n" +
+	"\b_profileB\r\n" +
+	"\v_would_rank\"\x9b\x02\n" +
 	"\x13LookupScoresRequest\x12\x14\n" +
 	"\x05board\x18\x01 \x01(\tR\x05board\x12.\n" +
 	"\buser_ids\x18\x02 \x03(\tB\x12\x9a\xb5\x18\x0e\b\x01\x10\x01\x18\x88':\x05\x10\x01\x18\x80\x01R\buser_ids\x12\x16\n" +
@@ -7546,10 +7610,11 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"SUPERSEDED\x10\x02\x12\f\n" +
 	"\bREJECTED\x10\x03B\v\n" +
-	"\t_revision\"I\n" +
+	"\t_revision\"p\n" +
 	"\x15ListUserScoresRequest\x12\x18\n" +
 	"\auser_id\x18\x01 \x01(\tR\auser_id\x12\x16\n" +
-	"\x06method\x18\x02 \x01(\tR\x06method\"\xb1\a\n" +
+	"\x06method\x18\x02 \x01(\tR\x06method\x12%\n" +
+	"\x06boards\x18\x03 \x03(\tB\r\x9a\xb5\x18\t\x18d:\x05\x10\x01\x18\x80\x01R\x06boards\"\xb1\a\n" +
 	"\x16ListUserScoresResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12E\n" +
 	"\x04data\x18\x02 \x01(\v21.leaderboard.v1.ListUserScoresResponse.UserScoresR\x04data\x1a\xda\x04\n" +
@@ -7585,7 +7650,7 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\x06banned\x18\x03 \x01(\bH\x00R\x06banned\x88\x01\x01\x12\x16\n" +
 	"\x06method\x18\x04 \x01(\tR\x06method\x12'\n" +
 	"\x04bans\x18\x05 \x03(\v2\x13.leaderboard.v1.BanR\x04bansB\t\n" +
-	"\a_banned2\xc8)\n" +
+	"\a_banned2\xcb)\n" +
 	"\x12LeaderboardService\x12\xbd\x01\n" +
 	"\x11BatchSubmitScores\x12(.leaderboard.v1.BatchSubmitScoresRequest\x1a).leaderboard.v1.BatchSubmitScoresResponse\"S\x92\xb5\x18\v\b\x02\x10\x06\x18\x80\x80\x80\b(\x01\x82\xd3\xe4\x93\x02;:\x01*Z$:\x01*\"\x1f/v1/boards/{board}/scores:batch\"\x10/v1/scores:batch\x90\x02\x00\x12\x9b\x01\n" +
 	"\x12BatchSubmitResults\x12).leaderboard.v1.BatchSubmitResultsRequest\x1a*.leaderboard.v1.BatchSubmitResultsResponse\".\x92\xb5\x18\v\b\x02\x10\x05\x18\x80\x80\x80\b(\x01\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/results:batch\x90\x02\x00\x12\xb0\x01\n" +
@@ -7629,8 +7694,8 @@ const file_leaderboard_v1_leaderboard_service_proto_rawDesc = "" +
 	"\n" +
 	"PutProfile\x12!.leaderboard.v1.PutProfileRequest\x1a\".leaderboard.v1.PutProfileResponse\"G\x92\xb5\x18\v\b\x02\x10\x01(\x062\x01\x178\x01\x82\xd3\xe4\x93\x02/:\aprofileb\aprofile\x1a\x1b/v1/users/{user_id}/profile\x90\x02\x00\x12\x93\x01\n" +
 	"\rDeleteProfile\x12$.leaderboard.v1.DeleteProfileRequest\x1a%.leaderboard.v1.DeleteProfileResponse\"5\x92\xb5\x18\v\b\x02\x10\x01(\x062\x01,8\x01\x82\xd3\xe4\x93\x02\x1d*\x1b/v1/users/{user_id}/profile\x90\x02\x02\x12\x96\x01\n" +
-	"\x10BatchPutProfiles\x12'.leaderboard.v1.BatchPutProfilesRequest\x1a(.leaderboard.v1.BatchPutProfilesResponse\"/\x92\xb5\x18\v\b\x02\x10\x01\x18\x80\x80\x80\x04(\x06\x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/profiles:batch\x90\x02\x00\x12\x90\x01\n" +
-	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"/\x92\xb5\x18\x06\b\x01\x10\x02(\x01\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scores\x90\x02\x01\x12\xaf\x01\n" +
+	"\x10BatchPutProfiles\x12'.leaderboard.v1.BatchPutProfilesRequest\x1a(.leaderboard.v1.BatchPutProfilesResponse\"/\x92\xb5\x18\v\b\x02\x10\x01\x18\x80\x80\x80\x04(\x06\x82\xd3\xe4\x93\x02\x17:\x01*\"\x12/v1/profiles:batch\x90\x02\x00\x12\x93\x01\n" +
+	"\x0eListUserScores\x12%.leaderboard.v1.ListUserScoresRequest\x1a&.leaderboard.v1.ListUserScoresResponse\"2\x92\xb5\x18\t\b\x01\x10\x02(\x012\x01\a\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/users/{user_id}/scores\x90\x02\x01\x12\xaf\x01\n" +
 	"\vSubmitScore\x12\".leaderboard.v1.SubmitScoreRequest\x1a#.leaderboard.v1.SubmitScoreResponse\"W\x92\xb5\x18\x11\b\x02\x10\x06(\x012\t\b\x12\x13\x14\x15\x16\x17\x18+\x82\xd3\xe4\x93\x029:\x06resultZ#:\x06result\"\x19/v1/boards/{board}/scores\"\n" +
 	"/v1/scores\x90\x02\x00\x12\xae\x01\n" +
 	"\fGetUserScore\x12#.leaderboard.v1.GetUserScoreRequest\x1a$.leaderboard.v1.GetUserScoreResponse\"S\x92\xb5\x18\t\b\x01\x10\x06(\x012\x01\t\x82\xd3\xe4\x93\x02=Z%\x12#/v1/boards/{board}/scores/{user_id}\x12\x14/v1/scores/{user_id}\x90\x02\x01\x12\x91\x01\n" +

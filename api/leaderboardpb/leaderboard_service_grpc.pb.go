@@ -158,15 +158,16 @@ type LeaderboardServiceClient interface {
 	// Replaces the profiles of up to 1,000 users. The answer has an outcome for each, in the order of
 	// the request.
 	BatchPutProfiles(ctx context.Context, in *BatchPutProfilesRequest, opts ...grpc.CallOption) (*BatchPutProfilesResponse, error)
-	// Returns a user's entries on every board that the caller may see.
+	// Returns a user's entries on every board that the caller may see, or on some boards.
 	ListUserScores(ctx context.Context, in *ListUserScoresRequest, opts ...grpc.CallOption) (*ListUserScoresResponse, error)
 	// Submits one result. Sending the same result again changes nothing. The
 	// answer has the user's score and rank after the result.
 	SubmitScore(ctx context.Context, in *SubmitScoreRequest, opts ...grpc.CallOption) (*SubmitScoreResponse, error)
-	// Returns a user's entry, its rank and its neighbors.
+	// Returns a user's entry, its rank and its neighbors. With allow_missing, also where a user without an entry would
+	// stand.
 	GetUserScore(ctx context.Context, in *GetUserScoreRequest, opts ...grpc.CallOption) (*GetUserScoreResponse, error)
-	// Lists entries in standing order, or the worst one first: from the top or the bottom, from a position, or
-	// from the end of the previous page.
+	// Lists entries in standing order, or the worst one first: from the top or the bottom, from a position, around a
+	// score, or from the end of the previous page.
 	ListScores(ctx context.Context, in *ListScoresRequest, opts ...grpc.CallOption) (*ListScoresResponse, error)
 }
 
@@ -639,15 +640,16 @@ type LeaderboardServiceServer interface {
 	// Replaces the profiles of up to 1,000 users. The answer has an outcome for each, in the order of
 	// the request.
 	BatchPutProfiles(context.Context, *BatchPutProfilesRequest) (*BatchPutProfilesResponse, error)
-	// Returns a user's entries on every board that the caller may see.
+	// Returns a user's entries on every board that the caller may see, or on some boards.
 	ListUserScores(context.Context, *ListUserScoresRequest) (*ListUserScoresResponse, error)
 	// Submits one result. Sending the same result again changes nothing. The
 	// answer has the user's score and rank after the result.
 	SubmitScore(context.Context, *SubmitScoreRequest) (*SubmitScoreResponse, error)
-	// Returns a user's entry, its rank and its neighbors.
+	// Returns a user's entry, its rank and its neighbors. With allow_missing, also where a user without an entry would
+	// stand.
 	GetUserScore(context.Context, *GetUserScoreRequest) (*GetUserScoreResponse, error)
-	// Lists entries in standing order, or the worst one first: from the top or the bottom, from a position, or
-	// from the end of the previous page.
+	// Lists entries in standing order, or the worst one first: from the top or the bottom, from a position, around a
+	// score, or from the end of the previous page.
 	ListScores(context.Context, *ListScoresRequest) (*ListScoresResponse, error)
 	mustEmbedUnimplementedLeaderboardServiceServer()
 }

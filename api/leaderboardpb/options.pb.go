@@ -237,7 +237,9 @@ type Limits struct {
 	// The limits of each element.
 	Each *Limits `protobuf:"bytes,7,opt,name=each,proto3" json:"each,omitempty"`
 	// If true, the server sets the field, and ignores it in requests.
-	OutputOnly    bool `protobuf:"varint,8,opt,name=output_only,json=outputOnly,proto3" json:"output_only,omitempty"`
+	OutputOnly bool `protobuf:"varint,8,opt,name=output_only,json=outputOnly,proto3" json:"output_only,omitempty"`
+	// The number itself is refused, and so are lesser ones.
+	Above         *int64 `protobuf:"varint,9,opt,name=above,proto3,oneof" json:"above,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -326,6 +328,13 @@ func (x *Limits) GetOutputOnly() bool {
 		return x.OutputOnly
 	}
 	return false
+}
+
+func (x *Limits) GetAbove() int64 {
+	if x != nil && x.Above != nil {
+		return *x.Above
+	}
+	return 0
 }
 
 // Parameters describes the fields that mean the same in all requests. A field without a comment or
@@ -692,7 +701,7 @@ var File_leaderboard_v1_options_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto\x1a\x1bleaderboard/v1/errors.proto\"\xfb\x01\n" +
+	"\x1cleaderboard/v1/options.proto\x12\x0eleaderboard.v1\x1a google/protobuf/descriptor.proto\x1a\x1bleaderboard/v1/errors.proto\"\xa0\x02\n" +
 	"\x06Limits\x12\x1a\n" +
 	"\brequired\x18\x01 \x01(\bR\brequired\x12\x15\n" +
 	"\x03min\x18\x02 \x01(\x03H\x00R\x03min\x88\x01\x01\x12\x15\n" +
@@ -702,9 +711,11 @@ const file_leaderboard_v1_options_proto_rawDesc = "" +
 	"\adefault\x18\x06 \x01(\tR\adefault\x12*\n" +
 	"\x04each\x18\a \x01(\v2\x16.leaderboard.v1.LimitsR\x04each\x12\x1f\n" +
 	"\voutput_only\x18\b \x01(\bR\n" +
-	"outputOnlyB\x06\n" +
+	"outputOnly\x12\x19\n" +
+	"\x05above\x18\t \x01(\x03H\x02R\x05above\x88\x01\x01B\x06\n" +
 	"\x04_minB\x06\n" +
-	"\x04_max\"\xb2\x05\n" +
+	"\x04_maxB\b\n" +
+	"\x06_above\"\xb2\x05\n" +
 	"\n" +
 	"Parameters\x12\x1d\n" +
 	"\x05board\x18\x01 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x01R\x05board\x12\x1e\n" +

@@ -1713,7 +1713,9 @@ type Leaderboard struct {
 	Filling *bool `protobuf:"varint,14,opt,name=filling,proto3,oneof" json:"filling,omitempty"`
 	// In a list with min_score or max_score: the number of entries in this range. Absent
 	// while it is unknown.
-	InRange       *int64 `protobuf:"varint,15,opt,name=in_range,proto3,oneof" json:"in_range,omitempty"`
+	InRange *int64 `protobuf:"varint,15,opt,name=in_range,proto3,oneof" json:"in_range,omitempty"`
+	// In a list with around_score: the best rank that a new entry with this score could have, as in GetStats.
+	RankOfScore   *int64 `protobuf:"varint,18,opt,name=rank_of_score,proto3,oneof" json:"rank_of_score,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1863,6 +1865,13 @@ func (x *Leaderboard) GetFilling() bool {
 func (x *Leaderboard) GetInRange() int64 {
 	if x != nil && x.InRange != nil {
 		return *x.InRange
+	}
+	return 0
+}
+
+func (x *Leaderboard) GetRankOfScore() int64 {
+	if x != nil && x.RankOfScore != nil {
+		return *x.RankOfScore
 	}
 	return 0
 }
@@ -3179,7 +3188,7 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\v_avatar_urlB\n" +
 	"\n" +
 	"\b_countryB\v\n" +
-	"\t_revision\"\x90\x05\n" +
+	"\t_revision\"\xcd\x05\n" +
 	"\vLeaderboard\x127\n" +
 	"\vleaderboard\x18\x01 \x03(\v2\x15.leaderboard.v1.EntryR\vleaderboard\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12\x19\n" +
@@ -3200,12 +3209,14 @@ const file_leaderboard_v1_types_proto_rawDesc = "" +
 	"\amissing\x18\f \x03(\tB\x04\x88\xb5\x18\x01R\amissing\x128\n" +
 	"\tscored_at\x18\r \x01(\v2\x1a.google.protobuf.TimestampR\tscored_at\x12\x1d\n" +
 	"\afilling\x18\x0e \x01(\bH\x02R\afilling\x88\x01\x01\x12\x1f\n" +
-	"\bin_range\x18\x0f \x01(\x03H\x03R\bin_range\x88\x01\x01B\b\n" +
+	"\bin_range\x18\x0f \x01(\x03H\x03R\bin_range\x88\x01\x01\x12)\n" +
+	"\rrank_of_score\x18\x12 \x01(\x03H\x04R\rrank_of_score\x88\x01\x01B\b\n" +
 	"\x06_totalB\v\n" +
 	"\t_unrankedB\n" +
 	"\n" +
 	"\b_fillingB\v\n" +
-	"\t_in_range\"\x95\x02\n" +
+	"\t_in_rangeB\x10\n" +
+	"\x0e_rank_of_score\"\x95\x02\n" +
 	"\x03Ban\x12%\n" +
 	"\auser_id\x18\x01 \x01(\tB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\x80\x01R\auser_id\x12\x14\n" +
 	"\x05board\x18\x02 \x01(\tR\x05board\x12\x16\n" +

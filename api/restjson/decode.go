@@ -371,7 +371,7 @@ func (d *decoder) readScalar(k kind, fd protoreflect.FieldDescriptor) (protorefl
 	case protoreflect.EnumKind:
 		return d.enumValue(k, text, fd)
 	}
-	return d.integerValue(k, text, fd)
+	return d.numberValue(k, text, fd)
 }
 
 // enumValue accepts names and, like protojson, numbers.
@@ -391,7 +391,7 @@ func (d *decoder) enumValue(k kind, text string, fd protoreflect.FieldDescriptor
 
 // text is a JSON number as written, or the content of a JSON string. Other JSON kinds are
 // an error.
-func (d *decoder) integerValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
+func (d *decoder) numberValue(k kind, text string, fd protoreflect.FieldDescriptor) (protoreflect.Value, error) {
 	switch k {
 	case 't':
 		text = "true"
@@ -399,6 +399,13 @@ func (d *decoder) integerValue(k kind, text string, fd protoreflect.FieldDescrip
 		text = "false"
 	case '{', '[':
 		text = string(k)
+	}
+	if fd.Kind() == protoreflect.DoubleKind {
+		f, problem := parseDouble(text)
+		if problem != "" {
+			return protoreflect.Value{}, d.fault(problem)
+		}
+		return protoreflect.ValueOfFloat64(f), nil
 	}
 	n, problem := parseInteger(fd, text)
 	if problem == "" && k == '"' && numberLen(text) != len(text) {
@@ -413,10 +420,26 @@ func (d *decoder) integerValue(k kind, text string, fd protoreflect.FieldDescrip
 	return protoreflect.ValueOfInt64(n), nil
 }
 
-// IntegerProblem returns the reason why text is not a valid integer of the field fd, or "".
-func IntegerProblem(fd protoreflect.FieldDescriptor, text string) string {
-	_, problem := parseInteger(fd, text)
+// NumberProblem returns the reason why text is not a valid number of the field fd, or "".
+func NumberProblem(fd protoreflect.FieldDescriptor, text string) (problem string) {
+	if fd.Kind() == protoreflect.DoubleKind {
+		_, problem = parseDouble(text)
+	} else {
+		_, problem = parseInteger(fd, text)
+	}
 	return problem
+}
+
+// parseDouble accepts the numbers of JSON that a double can hold or round.
+func parseDouble(text string) (f float64, problem string) {
+	if len(text) > protoconv.MaxNumberBytes {
+		return 0, fmt.Sprintf("is longer than %d characters; it must be a number", protoconv.MaxNumberBytes)
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	if err != nil || numberLen(text) != len(text) { // not NaN or 0x1p4 either
+		return 0, fmt.Sprintf("%.40q is not a number", text)
+	}
+	return f, ""
 }
 
 // parseInteger accepts 1e3 and 5.0, but not 5.00000000000000000001. problem is empty if text

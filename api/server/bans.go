@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/open-leaderboard/leaderboard"
@@ -117,14 +118,17 @@ func (s *Server) fromBanPreview(ctx context.Context, p *ranking.BanPreview) *pb.
 
 // addBans adds the user's bans in force to data, except bans on boards that the caller may not see.
 // data.Banned reports whether a ban on every board is in force.
-func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, data *pb.ListUserScoresResponse_UserScores) error {
+// addBans adds the user's bans on boards, or on all boards if the list is empty.
+func (s *Server) addBans(ctx context.Context, user leaderboard.UserID, boards []leaderboard.BoardID, data *pb.ListUserScoresResponse_UserScores) error {
 	bans, err := s.service.UserBans(ctx, user)
 	if err != nil {
 		return err
 	}
 	data.Banned = new(bool)
 	for i := range bans {
-		if b := &bans[i]; b.InForce(s.options.Now()) && (b.Board == "" || s.seesID(ctx, b.Board)) {
+		b := &bans[i]
+		named := len(boards) == 0 || slices.Contains(boards, b.Board)
+		if b.InForce(s.options.Now()) && (b.Board == "" || named && s.seesID(ctx, b.Board)) {
 			data.Bans = append(data.Bans, protoconv.FromBan(b))
 			*data.Banned = *data.Banned || b.Board == ""
 		}

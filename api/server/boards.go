@@ -83,6 +83,31 @@ func (s *Server) checkBoard(ctx context.Context, a *admission, r pb.Door_Reach, 
 	return err
 }
 
+const maxNamedBoards = 100
+
+// namedBoards checks the boards in a list of the request, as checkBoards checks the board of a request.
+func (s *Server) namedBoards(ctx context.Context, names []string) ([]leaderboard.BoardID, error) {
+	if len(names) > maxNamedBoards {
+		return nil, &leaderboard.FieldError{Field: "boards", Problem: fmt.Sprintf("%d given, at most %d are allowed", len(names), maxNamedBoards)}
+	}
+	boards := make([]leaderboard.BoardID, len(names))
+	for i, name := range names {
+		boards[i] = leaderboard.BoardID(name)
+		if name == "" {
+			return nil, &leaderboard.FieldError{Field: fmt.Sprintf("boards[%d]", i), Problem: "is empty; name a board"}
+		}
+		if a := admissionFrom(ctx); a != nil {
+			if err := s.checkBoard(ctx, a, pb.Door_ONE_BOARD, boards[i]); err != nil {
+				return nil, err
+			}
+		}
+		if _, err := s.board(ctx, boards[i]); err != nil {
+			return nil, err
+		}
+	}
+	return boards, nil
+}
+
 func boardField(req any) string {
 	if _, ok := req.(interface{ GetBoard() *pb.Board }); ok {
 		return "board_id"

@@ -70,6 +70,15 @@ var reads = map[string]readCase{
 	"the worst first": {"GET", "/v1/scores?order=worst", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.ListScores(h.as("read"), &pb.ListScoresRequest{Order: "worst"})
 	}},
+	"a list around a score": {"GET", "/v1/scores?around_score=2", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
+		return c.ListScores(h.as("read"), &pb.ListScoresRequest{AroundScore: proto.Int64(2)})
+	}},
+	"the top percent": {"GET", "/v1/scores?top_percent=50.0", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
+		return c.ListScores(h.as("read"), &pb.ListScoresRequest{TopPercent: proto.Float64(50)})
+	}},
+	"a user without an entry": {"GET", "/v1/scores/x?allow_missing=true", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
+		return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "x", AllowMissing: true})
+	}},
 	"a user": {"GET", "/v1/scores/u", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.GetUserScore(h.as("read"), &pb.GetUserScoreRequest{UserId: "u"})
 	}},
@@ -84,6 +93,9 @@ var reads = map[string]readCase{
 	}},
 	"seasons": {"GET", "/v1/boards/default/seasons", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.ListSeasons(h.as("read"), &pb.ListSeasonsRequest{Board: "default"})
+	}},
+	"a user on a board": {"GET", "/v1/users/u/scores?boards=default", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
+		return c.ListUserScores(h.as("read"), &pb.ListUserScoresRequest{UserId: "u", Boards: []string{"default"}})
 	}},
 	"a user on all boards": {"GET", "/v1/users/u/scores", "", func(c pb.LeaderboardServiceClient, h *faultyHarness) (proto.Message, error) {
 		return c.ListUserScores(h.as("read"), &pb.ListUserScoresRequest{UserId: "u"})
@@ -215,8 +227,9 @@ func TestReadsWithoutTheIndex(t *testing.T) {
 	h.advance(time.Minute)
 	h.checkAnswers(map[string]string{
 		"a list": "degraded", "a list from a position": "503 RANK_UNAVAILABLE", "a user": "degraded", "a user with metadata": "degraded",
-		"the worst first": "503 RANK_UNAVAILABLE",
-		"a lookup":        "degraded", "statistics": "503 RANK_UNAVAILABLE", "seasons": "degraded", "a user on all boards": "degraded", "a watch": "degraded",
+		"the worst first": "503 RANK_UNAVAILABLE", "a list around a score": "503 RANK_UNAVAILABLE", "the top percent": "503 RANK_UNAVAILABLE",
+		"a user without an entry": "503 RANK_UNAVAILABLE", "a user on a board": "degraded",
+		"a lookup": "degraded", "statistics": "503 RANK_UNAVAILABLE", "seasons": "degraded", "a user on all boards": "degraded", "a watch": "degraded",
 	})
 	got := h.must("submit", "POST", "/v1/scores", `{"user_id":"u","match_id":"m2","points":5}`)
 	if got["status"] != "APPLIED" || got["new_score"] != number(6) || got["rank"] != nil {
@@ -240,7 +253,7 @@ func TestReadsWithoutTheStore(t *testing.T) {
 	h.store.Set(faults.Refuse)
 	h.advance(time.Minute) // the server reads cached boards and keys again
 	const unavailable = "503 UNAVAILABLE"
-	h.checkAnswers(map[string]string{"a user with metadata": unavailable, "seasons": unavailable, "a user on all boards": unavailable, "a result": unavailable})
+	h.checkAnswers(map[string]string{"a user with metadata": unavailable, "seasons": unavailable, "a user on all boards": unavailable, "a user on a board": unavailable, "a result": unavailable})
 	for path, body := range map[string]string{
 		"/v1/scores":                             `{"user_id":"u","match_id":"m2","points":5}`,
 		"/v1/scores:batch":                       `{"results":[{"user_id":"u","match_id":"m2","points":5}]}`,

@@ -110,7 +110,8 @@ func (gw *gateway) addRoutes(d *door) error {
 		}
 		for i := range d.input.Fields().Len() {
 			fd := d.input.Fields().Get(i)
-			if fd.Message() == nil && !fd.IsList() && !strings.Contains(path, "{"+string(fd.Name())+"}") {
+			isParameter := !fd.IsList() || r.body == nil && fd != r.divisions
+			if isParameter && fd.Message() == nil && !strings.Contains(path, "{"+string(fd.Name())+"}") {
 				r.query[string(fd.Name())] = fd
 			}
 		}

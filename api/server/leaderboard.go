@@ -80,7 +80,7 @@ type service interface {
 	CheckProfile(*leaderboard.Profile) error
 	PutProfiles(context.Context, []leaderboard.Profile) ([]leaderboard.ProfileChange, error)
 	ExportProfiles(context.Context, ranking.Selection, func(*leaderboard.Profile) error) error
-	UserScores(context.Context, leaderboard.UserID, leaderboard.Method) ([]ranking.UserScore, error)
+	UserScores(context.Context, leaderboard.UserID, leaderboard.Method, []leaderboard.BoardID) ([]ranking.UserScore, error)
 
 	CheckSelection(context.Context, ranking.Selection) error
 	Verify(context.Context, ranking.Selection, bool, ranking.Progress, func(ranking.Difference) error) (ranking.VerifyReport, error)
@@ -125,7 +125,7 @@ type listAnswer struct {
 const shareWait = 50 * time.Millisecond
 
 // ListScores returns a page of a ranking. Equal calls that wait at the same time share one answer, which is
-// read after the last of them began. Calls with a range of scores share nothing.
+// read after the last of them began. Calls with scores share nothing.
 func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb.ListScoresResponse, error) {
 	q, err := toQuery(ctx, req)
 	if err != nil {
@@ -140,8 +140,12 @@ func (s *Server) ListScores(ctx context.Context, req *pb.ListScoresRequest) (*pb
 	pq := ranking.PageQuery{
 		Query: q, Limit: orDefault(req.Limit, defaultLimit), Start: req.GetStartRank(), Token: req.GetPageToken(), Worst: req.GetOrder() == "worst",
 		Scores: ranking.ScoreRange{Min: (*leaderboard.Score)(req.MinScore), Max: (*leaderboard.Score)(req.MaxScore)},
+		Around: (*leaderboard.Score)(req.AroundScore), TopPercent: req.GetTopPercent(),
 	}
-	if pq.Scores != (ranking.ScoreRange{}) { // ranges are compared by pointer, so these calls are never equal
+	if req.TopPercent != nil && !(pq.TopPercent > 0) { // NaN too, which equals no other call
+		return nil, &leaderboard.FieldError{Field: "top_percent", Problem: "must be more than 0 and at most 100"}
+	}
+	if pq.Scores != (ranking.ScoreRange{}) || pq.Around != nil { // scores are compared by pointer, so these calls are never equal
 		return s.readScores(ctx, pq)
 	}
 	answer := listAnswer{board: pq.Resolved}
@@ -161,7 +165,7 @@ func (s *Server) readScores(ctx context.Context, q ranking.PageQuery) (*pb.ListS
 		return nil, err
 	}
 	list := fromPage(&page.About, page.Lines)
-	list.NextPageToken, list.InRange = page.Next, page.InRange
+	list.NextPageToken, list.InRange, list.RankOfScore = page.Next, page.InRange, rankOrNil(page.RankOfScore)
 	return &pb.ListScoresResponse{Status: success, Data: list}, nil
 }
 
@@ -198,7 +202,7 @@ func (s *Server) GetUserScore(ctx context.Context, req *pb.GetUserScoreRequest) 
 	if req.ToRank != nil && req.GetToRank() < 1 {
 		return nil, &leaderboard.FieldError{Field: "to_rank", Problem: "must be at least 1"}
 	}
-	uq := ranking.UserQuery{Query: q, Neighbors: orDefault(req.Neighbors, defaultNeighbors), Fill: req.GetFill(), ToRank: req.GetToRank()}
+	uq := ranking.UserQuery{Query: q, Neighbors: orDefault(req.Neighbors, defaultNeighbors), Fill: req.GetFill(), ToRank: req.GetToRank(), AllowMissing: req.GetAllowMissing()}
 	page, err := s.service.UserToRank(ctx, uq, leaderboard.UserID(req.GetUserId()))
 	if err != nil {
 		return nil, err
@@ -309,14 +313,18 @@ func (s *Server) ListUserScores(ctx context.Context, req *pb.ListUserScoresReque
 	if err != nil {
 		return nil, err
 	}
+	boards, err := s.namedBoards(ctx, req.GetBoards())
+	if err != nil {
+		return nil, err
+	}
 	user := leaderboard.UserID(req.GetUserId())
-	scores, err := s.service.UserScores(ctx, user, method)
+	scores, err := s.service.UserScores(ctx, user, method, boards)
 	if err != nil {
 		return nil, err
 	}
 	data := &pb.ListUserScoresResponse_UserScores{UserId: string(user), Method: method.String()}
 	if isAdmin(ctx) {
-		if err := s.addBans(ctx, user, data); err != nil {
+		if err := s.addBans(ctx, user, boards, data); err != nil {
 			return nil, err
 		}
 	}

@@ -251,7 +251,8 @@ func TestEveryAnswerIsDated(t *testing.T) {
 	h.createBoard(`{"board_id":"cup","policy":"SUM","matches":true,"divisions":["team"],"season":{"schedule":"DAILY","grace":"0s"}}`)
 	h.createBoard(`{"board_id":"best","policy":"BEST","source":{"board_id":"cup"}}`)
 	reads := []string{
-		"scores", "scores?division=team:red", "scores?start_rank=2", "scores?order=worst", "scores?min_score=1", "scores/ann?to_rank=1", "scores/nobody?to_rank=1", "stats?score=1&rank=1", "seasons/latest", "seasons",
+		"scores", "scores?division=team:red", "scores?start_rank=2", "scores?order=worst", "scores?min_score=1", "scores/ann?to_rank=1", "scores/nobody?to_rank=1",
+		"scores?around_score=1", "scores?top_percent=50", "scores/nobody?allow_missing=true", "stats?score=1&rank=1", "seasons/latest", "seasons",
 	}
 	checkReads := func(state, season string, sealed bool, wants ...string) {
 		t.Helper()

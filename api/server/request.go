@@ -63,8 +63,8 @@ func discardBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// checkQuery parses the query. Every parameter must be known and valid. Only division may be given
-// several times: the values become the parameter divisions.
+// checkQuery parses the query. Every parameter must be known and valid. Only lists may be given several
+// times, and division: its values become the parameter divisions.
 func (rt *route) checkQuery(raw string) (url.Values, error) {
 	values, err := url.ParseQuery(raw)
 	if err != nil {
@@ -75,7 +75,7 @@ func (rt *route) checkQuery(raw string) (url.Values, error) {
 		switch {
 		case fd == nil:
 			return nil, &leaderboard.FieldError{Field: cmp.Or(name, `""`), Problem: "is not a parameter of this request; " + rt.parameters()}
-		case len(texts) > 1 && (name != "division" || rt.divisions == nil):
+		case len(texts) > 1 && !fd.IsList() && (name != "division" || rt.divisions == nil):
 			return nil, &leaderboard.FieldError{Field: name, Problem: "is given twice"}
 		}
 		for _, value := range texts {
@@ -98,18 +98,20 @@ func queryProblem(fd protoreflect.FieldDescriptor, value string) string {
 		switch {
 		case !utf8.ValidString(value):
 			return "is not valid UTF-8"
-		case value == "" && fd.Name() == "board": // such as ?board=$BOARD in a script without this variable
+		case value == "" && (fd.Name() == "board" || fd.IsList()): // such as ?board=$BOARD in a script without this variable
 			return "is empty; name a board, or leave the parameter out"
 		}
 	case protoreflect.BoolKind:
 		if value != "true" && value != "false" {
 			return "must be true or false"
 		}
+	case protoreflect.DoubleKind:
+		return restjson.NumberProblem(fd, value)
 	default:
 		if _, err := strconv.ParseInt(value, 10, 64); err != nil { // 1e3 is an integer in JSON, but not in a query
 			return fmt.Sprintf("%.40q is not an integer", value)
 		}
-		return restjson.IntegerProblem(fd, value)
+		return restjson.NumberProblem(fd, value)
 	}
 	return ""
 }

@@ -144,7 +144,7 @@ func fromUser(p *ranking.UserPage) *pb.GetUserScoreResponse_UserScore {
 		NeighborsClippedAbove: p.ClippedAbove, NeighborsClippedBelow: p.ClippedBelow,
 		Status: e.Status, Total: totalOrNil(&p.About), Unranked: unrankedOrNil(&p.About), Board: string(p.Board.ID), Season: string(p.Season.ID), SeasonEnd: protoconv.Timestamp(p.Season.End), Division: p.Division.String(),
 		Method: p.Method.String(), AsOf: protoconv.Timestamp(p.AsOf), Degraded: p.Degraded, Sealed: p.Sealed, ScoredAt: scoredAt(&p.About),
-		Filling: trueOrNil(p.Filling),
+		Filling: trueOrNil(p.Filling), WouldRank: rankOrNil(p.WouldRank),
 	}
 	if !p.NoEntry {
 		u.Score = &e.Score

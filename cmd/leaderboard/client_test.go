@@ -243,6 +243,25 @@ func TestTopInARangeOfScoresAndOrder(t *testing.T) {
 	checkContains(t, s.ok(t, "top", "--min-score", "10"), "no entries in this range", "0 in this range")
 	s.fails(t, exitFailure, []string{"min_score"}, "top", "--min-score", "5", "--max-score", "4")
 	s.fails(t, exitUsage, []string{"whole numbers"}, "top", "--min-score", "NaN")
+	all := standings(t, s)
+	if got := standings(t, s, "--around-score", "4", "--limit", "2"); !slices.Equal(got, all[1:]) {
+		t.Errorf("top --around-score 4 --limit 2 lists %q, want %q", got, all[1:])
+	}
+	checkContains(t, s.ok(t, "top", "--around-score", "4"), "this score would have rank 3")
+	if got := standings(t, s, "--top-percent", "33.4"); !slices.Equal(got, all[:2]) {
+		t.Errorf("top --top-percent 33.4 lists %q, want %q", got, all[:2])
+	}
+	s.fails(t, exitFailure, []string{"top_percent: must be more than 0"}, "top", "--top-percent", "0")
+	s.fails(t, exitFailure, []string{"top_percent: must be more than 0"}, "top", "--top-percent", "NaN")
+	checkContains(t, s.ok(t, "rank", "eve", "--allow-missing"), "cyd", "bob", "ada", "eve has no entry, and would have rank 4")
+	s.fails(t, exitFailure, []string{"entry not found"}, "rank", "eve")
+	s.ok(t, "board", "create", "cup")
+	s.ok(t, "submit", "ada", "--board", "cup", "--score", "8", "--match", "m")
+	if out := s.ok(t, "user", "ada", "--board", "cup"); !strings.Contains(out, "cup") || strings.Contains(out, "default") {
+		t.Errorf("user ada --board cup prints\n%s\nwant the board cup only", out)
+	}
+	checkContains(t, s.ok(t, "user", "ada", "--board", "cup", "--board", "default"), "cup", "default")
+	s.fails(t, exitFailure, []string{"board"}, "user", "ada", "--board", "nowhere")
 }
 
 func TestVoidAMatch(t *testing.T) {

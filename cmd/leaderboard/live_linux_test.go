@@ -73,6 +73,7 @@ func TestLiveTop(t *testing.T) {
 
 	s.fails(t, exitUsage, []string{"needs a terminal", "leaderboard watch"}, "top", "--live")
 	s.fails(t, exitUsage, []string{"--live and --from cannot be combined"}, "top", "--live", "--from", "3")
+	s.fails(t, exitUsage, []string{"--live and --order cannot be combined"}, "top", "--live", "--order", "worst")
 	s.fails(t, exitUsage, []string{"leaderboard watch -o json"}, "top", "--live", "-o", "json")
 	missing := &output{}
 	app = &cli.App{Stdin: tty, Stdout: tty, Stderr: missing, Environ: app.Environ}

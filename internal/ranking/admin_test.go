@@ -25,14 +25,14 @@ func TestBanHidesAUserUntilItIsLifted(t *testing.T) {
 	if got := f.submit("b", points("ann", "m2", 5)); got.Rank != 0 || got.Score != 10 {
 		t.Errorf("submit of a banned user: %+v, want no rank and score 10", got)
 	}
-	if scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition); err != nil || len(scores) != 0 {
+	if scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition, nil); err != nil || len(scores) != 0 {
 		t.Errorf("scores of a banned user: %+v, %v, want none", scores, err)
 	}
 	if _, err := f.SetBan(t.Context(), leaderboard.Ban{User: "ann", Banned: false, Reason: ""}); err != nil {
 		t.Fatal(err)
 	}
 	f.wantList(ranking.Query{Board: "b"}, "ann 10 1", "bob 1 2")
-	scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition)
+	scores, err := f.UserScores(t.Context(), "ann", leaderboard.Competition, nil)
 	if err != nil || len(scores) != 2 || scores[0].Score != 10 || scores[1].Score != 6 || scores[1].Rank != 1 {
 		t.Errorf("scores after the ban was lifted: %+v, %v, want 10 on board b and 6 at rank 1 on board c", scores, err)
 	}

@@ -130,7 +130,7 @@ func (f outage) checkDegraded() {
 	if diff := gocmp.Diff([]leaderboard.UserID{"eve"}, lookup.Missing); diff != "" {
 		f.t.Errorf("Missing (-want +got):\n%s", diff)
 	}
-	everywhere, err := f.UserScores(ctx, "ann", leaderboard.Competition)
+	everywhere, err := f.UserScores(ctx, "ann", leaderboard.Competition, nil)
 	if err != nil || len(everywhere) != 1 {
 		f.t.Fatalf("scores of a user: %+v, %v, want one", everywhere, err)
 	}
@@ -558,7 +558,7 @@ func TestReadsOfRanksSucceedWithoutTheStore(t *testing.T) {
 					},
 					"an unknown board": func(ctx context.Context) error { _, err := f.Board(ctx, "other"); return err },
 					"scores of a user": func(ctx context.Context) error {
-						_, err := f.UserScores(ctx, "ann", leaderboard.Competition)
+						_, err := f.UserScores(ctx, "ann", leaderboard.Competition, nil)
 						return err
 					},
 					"the status of a result": func(ctx context.Context) error {

@@ -186,23 +186,7 @@ func TestWorstFirstWhileOthersMove(t *testing.T) {
 		f.submit("b", points(fmt.Sprintf("stays%02d", i), "m", int64(10*i)))
 		want = append(want, fmt.Sprintf("stays%02d", i))
 	}
-	rng := rand.New(rand.NewPCG(seed.New(t), 0))
-	done := make(chan struct{})
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-done:
-				return
-			default:
-			}
-			r := points(fmt.Sprint("moves", rng.IntN(40)), fmt.Sprint("m", i), int64(rng.IntN(700)-50))
-			r.AchievedAt = start.Add(time.Duration(i) * time.Microsecond)
-			if _, err := f.Submit(t.Context(), f.board("b"), []leaderboard.MatchResult{r}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
+	stop := f.keepMoving(t)
 	for limit := 1; limit <= 30; limit++ {
 		got := []string{}
 		for pq := (ranking.PageQuery{Query: ranking.Query{Board: "b"}, Limit: limit, Worst: true}); ; {
@@ -223,8 +207,29 @@ func TestWorstFirstWhileOthersMove(t *testing.T) {
 			t.Errorf("pages of %d (-want +got):\n%s", limit, diff)
 		}
 	}
-	close(done)
-	writer.Wait()
+	stop()
+}
+
+// keepMoving submits results of other users until the caller calls stop.
+func (f *fixture) keepMoving(t *testing.T) (stop func()) {
+	rng := rand.New(rand.NewPCG(seed.New(t), 0))
+	done := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			r := points(fmt.Sprint("moves", rng.IntN(40)), fmt.Sprint("m", i), int64(rng.IntN(700)-50))
+			r.AchievedAt = start.Add(time.Duration(i) * time.Microsecond)
+			if _, err := f.Submit(t.Context(), f.board("b"), []leaderboard.MatchResult{r}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return func() { close(done); writer.Wait() }
 }
 
 func TestWorstFirstRefuses(t *testing.T) {
@@ -270,19 +275,12 @@ func TestNeighborsFill(t *testing.T) {
 			if rng.IntN(8) == 0 {
 				uq.Neighbors = 50
 			}
-			// The window moves by single steps until it fits.
-			first, end := i-uq.Neighbors, i+uq.Neighbors+1
-			for first < 0 {
-				first, end = first+1, end+1
-			}
-			for end > len(lines) && first > 0 {
-				first, end = first-1, end-1
-			}
+			first, end := slide(i, uq.Neighbors, 2*uq.Neighbors+1, len(lines))
 			page, err := f.UserToRank(f.t.Context(), uq, want.rows[i].User)
 			if err != nil {
 				f.t.Fatal(err)
 			}
-			if diff := gocmp.Diff(lines[first:min(end, len(lines))], linesOf(page.Neighbors)); diff != "" {
+			if diff := gocmp.Diff(lines[first:end], linesOf(page.Neighbors)); diff != "" {
 				f.t.Fatalf("%d neighbors of %q, %+v (-want +got):\n%s", uq.Neighbors, line, q, diff)
 			}
 			current := slices.IndexFunc(page.Neighbors, func(l ranking.Line) bool { return l.Current })

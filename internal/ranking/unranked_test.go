@@ -202,8 +202,53 @@ func checkPlaced(f *fixture, rng *rand.Rand, q ranking.Query, ranked, others []p
 			f.t.Fatalf("%+v, scores up to %d: %q, want %q", q, low, got, inRange)
 		}
 		checkPlacedUsers(f, rng, q, want, ranked, others)
+		checkPlacedWindows(f, rng, q, want, ranked)
 	}
 	checkPlacedStats(f, q, ranked)
+}
+
+// checkPlacedWindows checks windows, in which entries without a rank follow the others, and percentages, which have none.
+func checkPlacedWindows(f *fixture, rng *rand.Rand, q ranking.Query, want []string, ranked []placed) {
+	f.t.Helper()
+	score, better, notWorse, distinct := leaderboard.Score(rng.IntN(6)-2), 0, 0, map[int64]bool{}
+	for _, p := range ranked {
+		if p.score > int64(score) {
+			better++
+		}
+		if p.score >= 0 {
+			notWorse++
+		}
+		if p.score > 0 {
+			distinct[p.score] = true
+		}
+	}
+	page, err := f.Page(f.t.Context(), ranking.PageQuery{Query: q, Limit: 6, Around: &score})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	first, end := slide(better, 3, 6, len(want))
+	if got := statusLines(page.Lines); !slices.Equal(got, want[first:end]) || q.Method == leaderboard.Competition && page.RankOfScore != int64(better+1) {
+		f.t.Fatalf("%+v around %d: rank %d, %q; want rank %d, %q", q, score, page.RankOfScore, got, better+1, want[first:end])
+	}
+	user, err := f.UserToRank(f.t.Context(), ranking.UserQuery{Query: q, Neighbors: 2, AllowMissing: true}, "zz")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	rank := map[leaderboard.Method]int{leaderboard.Dense: len(distinct) + 1, leaderboard.Ordinal: notWorse + 1}[q.Method]
+	for _, p := range ranked {
+		if q.Method == leaderboard.Competition && p.score > 0 {
+			rank++
+		}
+	}
+	if q.Method == leaderboard.Competition {
+		rank++
+	}
+	if got := statusLines(user.Neighbors); !slices.Equal(got, want[max(notWorse-2, 0):min(notWorse+2, len(want))]) || user.WouldRank != int64(rank) {
+		f.t.Fatalf("%+v: a user without an entry would have rank %d among %q; want rank %d after %d of %q", q, user.WouldRank, got, rank, notWorse, want)
+	}
+	if got, _ := f.allLines(ranking.PageQuery{Query: q, Limit: 4, TopPercent: 100}); !slices.Equal(got, want[:len(ranked)]) {
+		f.t.Fatalf("%+v: the top 100%% are %q, want %q", q, got, want[:len(ranked)])
+	}
 }
 
 func checkPlacedUsers(f *fixture, rng *rand.Rand, q ranking.Query, want []string, ranked, others []placed) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
@@ -32,9 +33,12 @@ type UserPage struct {
 	ClippedAbove, ClippedBelow bool
 	// Target is nil if the query has no rank, or if Degraded is true.
 	Target *Target
-	// NoEntry means that the user has no entry, so that Line has only the User. Percentile and
-	// Neighbors are then empty.
-	NoEntry bool
+	// NoEntry means that the user has no entry, so that Line has only the User, and perhaps the Profile.
+	// Percentile is then 0. With [UserQuery].AllowMissing, Neighbors are those of the place where the user would
+	// stand, and WouldRank is the rank of this place by the query's method: see [leaderboard.Board.StartKey].
+	// Otherwise they are empty and 0.
+	NoEntry   bool
+	WouldRank int64
 }
 
 // Target is how far a user is from a rank.
@@ -66,13 +70,15 @@ type UserQuery struct {
 	Fill      bool
 	// ToRank is the rank of the Target, or 0.
 	ToRank int64
+	// If AllowMissing is true, a user without an entry is no error: see [UserPage].NoEntry.
+	AllowMissing bool
 }
 
-// UserToRank is [Reader.User], with the Target for a rank. Unless ToRank is 0, a user without an entry
+// UserToRank is [Reader.User], with the Target for a rank. With ToRank or AllowMissing, a user without an entry
 // is no error, but [leaderboard.ErrRankUnavailable] is, if the user has no entry and the rank index cannot
 // answer. ToRank must not be negative.
 func (r *Reader) UserToRank(ctx context.Context, uq UserQuery, user leaderboard.UserID) (UserPage, error) {
-	q, rank := uq.Query, uq.ToRank
+	q, rank, missing := uq.Query, uq.ToRank, uq.ToRank > 0 || uq.AllowMissing
 	if uq.Neighbors < 0 || uq.Neighbors > maxNeighbors {
 		return UserPage{}, &leaderboard.FieldError{Field: "neighbors", Problem: fmt.Sprintf("must be 0 to %d, not %d", maxNeighbors, uq.Neighbors)}
 	}
@@ -89,17 +95,12 @@ func (r *Reader) UserToRank(ctx context.Context, uq UserQuery, user leaderboard.
 	err = r.read(ctx, b, q, func(v *view) error {
 		last, standing = v, leaderboard.Standing{}
 		page, standing, err = v.user(ctx, user, &uq)
-		if rank == 0 || err != nil && !errors.Is(err, leaderboard.ErrEntryNotFound) {
-			return err
+		if missing && errors.Is(err, leaderboard.ErrEntryNotFound) {
+			page, err = v.missingUser(ctx, user, &uq)
 		}
-		if err != nil {
-			_, ladderView, err := v.Page(ctx, v.ladder, 1, 1, leaderboard.Ordinal)
-			if err != nil {
-				return err
-			}
-			page = UserPage{About: v.about(ladderView), Line: Line{User: user}, NoEntry: true}
+		if rank > 0 && err == nil {
+			page.Target, err = v.target(ctx, rank, standing.Key)
 		}
-		page.Target, err = v.target(ctx, rank, standing.Key)
 		return err
 	})
 	if (err == nil || errors.Is(err, leaderboard.ErrEntryNotFound)) && last != nil && !last.sealed && r.isBehind(ctx, last.ladder, user, &standing) {
@@ -107,8 +108,8 @@ func (r *Reader) UserToRank(ctx context.Context, uq UserQuery, user leaderboard.
 	}
 	if errors.Is(err, leaderboard.ErrRankUnavailable) {
 		page, err = r.userFromStore(ctx, b, q, user)
-		if rank > 0 && errors.Is(err, leaderboard.ErrEntryNotFound) {
-			err = fmt.Errorf("ranking: user %q has no entry, and the distance to rank %d is unknown: %w", user, rank, leaderboard.ErrRankUnavailable)
+		if missing && errors.Is(err, leaderboard.ErrEntryNotFound) {
+			err = fmt.Errorf("ranking: user %q has no entry, and the ranks of others are unknown: %w", user, leaderboard.ErrRankUnavailable)
 		}
 	}
 	if errors.Is(err, leaderboard.ErrEntryNotFound) {
@@ -122,14 +123,17 @@ func (r *Reader) UserToRank(ctx context.Context, uq UserQuery, user leaderboard.
 
 func (r *Reader) addIncludedToUser(ctx context.Context, include Include, page *UserPage) error {
 	lines := page.Neighbors
-	if len(lines) == 0 {
-		lines = []Line{page.Line}
+	if len(lines) == 0 || page.NoEntry {
+		lines = append(lines, page.Line)
 	}
 	err := r.addIncluded(ctx, include, leaderboard.SeasonKey{Board: page.Board.ID, Season: page.Season.ID}, lines)
 	for i := range lines {
 		if lines[i].User == page.User {
 			page.Line = lines[i]
 		}
+	}
+	if page.NoEntry {
+		page.Neighbors, page.Entry = lines[:len(lines)-1], nil // a ban may hide the user's entry
 	}
 	return err
 }
@@ -163,6 +167,35 @@ func (v *view) user(ctx context.Context, user leaderboard.UserID, q *UserQuery) 
 	page.Line = page.Neighbors[n.Of-first]
 	page.Percentile = percent(ladderView.Ranked()-n.NotWorse, ladderView.Ranked())
 	return page, n.Standings[n.Of], nil
+}
+
+// missingUser returns the page of a user without an entry.
+func (v *view) missingUser(ctx context.Context, user leaderboard.UserID, q *UserQuery) (UserPage, error) {
+	place := leaderboard.Standing{User: user, Key: v.board.StartKey(), AchievedAt: v.board.TieTime(v.scoredAt)}
+	key := v.firstKey(v.board.UnrankedFrom())
+	if place.Key != "" {
+		key = place.SortKey()
+	}
+	// The standing before the place decides its rank.
+	standings, of, ladderView, err := v.around(ctx, key, max(q.Neighbors, 1), max(2*q.Neighbors, 2))
+	if err != nil {
+		return UserPage{}, err
+	}
+	page := UserPage{About: v.about(ladderView), Line: Line{User: user}, NoEntry: true}
+	if !q.AllowMissing {
+		return page, nil
+	}
+	place.RankAfter(last(standings[:of]))
+	page.WouldRank = place.Ranks.By(v.method)
+	above, below := of, len(standings)-of
+	page.ClippedAbove, page.ClippedBelow = above < q.Neighbors, below < q.Neighbors
+	if !q.Fill {
+		above, below = min(above, q.Neighbors), min(below, q.Neighbors)
+	}
+	if q.Neighbors > 0 {
+		page.Neighbors = v.lines(standings[of-above : of+below])
+	}
+	return page, nil
 }
 
 func (v *view) target(ctx context.Context, rank int64, from leaderboard.RankKey) (*Target, error) {
@@ -261,9 +294,9 @@ type UserScore struct {
 	Line
 }
 
-// UserScores returns a user's entries in every season of every board, except those that a ban
-// hides.
-func (r *Reader) UserScores(ctx context.Context, user leaderboard.UserID, method leaderboard.Method) ([]UserScore, error) {
+// UserScores returns a user's entries in every season of some boards, or of every board if the list is empty, except
+// those that a ban hides.
+func (r *Reader) UserScores(ctx context.Context, user leaderboard.UserID, method leaderboard.Method, boards []leaderboard.BoardID) ([]UserScore, error) {
 	if err := user.Validate(); err != nil {
 		return nil, err
 	}
@@ -273,6 +306,9 @@ func (r *Reader) UserScores(ctx context.Context, user leaderboard.UserID, method
 	}
 	var scores []UserScore
 	for _, key := range keys {
+		if len(boards) > 0 && !slices.Contains(boards, key.Board) {
+			continue
+		}
 		page, err := r.User(ctx, Query{Board: key.Board, Season: key.Season, Method: method}, user, 0, false)
 		if errors.Is(err, leaderboard.ErrEntryNotFound) || errors.Is(err, leaderboard.ErrBoardNotFound) {
 			continue

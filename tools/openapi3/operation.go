@@ -92,8 +92,8 @@ func (g *generator) operation(r *route) object {
 	return operation
 }
 
-// routeParameters returns the parameters of the path and the query. They are the fields that are
-// neither messages nor lists, as in route.query of package server.
+// routeParameters returns the parameters of the path and the query, as in route.query of package server. They are the
+// fields that are neither messages nor, if the route has a body, lists.
 func (g *generator) routeParameters(r *route, examples []*example) []any {
 	var list []any
 	fields := r.Input().Fields()
@@ -113,10 +113,10 @@ func (g *generator) routeParameters(r *route, examples []*example) []any {
 	for i := range fields.Len() {
 		fd := fields.Get(i)
 		name := string(fd.Name())
-		if fd.Message() != nil || fd.IsList() || slices.Contains(r.inPath, name) || name == "board" && r.defaultBoard {
+		if fd.Message() != nil || name == "divisions" || fd.IsList() && r.body != "" || slices.Contains(r.inPath, name) || name == "board" && r.defaultBoard {
 			continue
 		}
-		schema := g.scalar(fd, input)
+		schema := g.value(fd, input)
 		g.limit(schema, fd, input)
 		if name == "division" && fields.ByName("divisions") != nil {
 			schema = object{"type": "array", "items": schema}

@@ -262,7 +262,7 @@ func (g *generator) limit(schema object, fd protoreflect.FieldDescriptor, s side
 func addLimits(schema object, limits protoreflect.Message) {
 	least, greatest := "minLength", "maxLength"
 	switch schema["type"] {
-	case "integer":
+	case "integer", "number":
 		least, greatest = "minimum", "maximum"
 		delete(schema, least)
 		delete(schema, greatest)
@@ -276,6 +276,9 @@ func addLimits(schema object, limits protoreflect.Message) {
 	}
 	if has(limits, "max") {
 		schema[greatest] = member(limits, "max").Int()
+	}
+	if has(limits, "above") {
+		schema["exclusiveMinimum"] = member(limits, "above").Int()
 	}
 	if pattern := member(limits, "pattern").String(); pattern != "" {
 		schema["pattern"] = pattern

@@ -241,6 +241,7 @@ export type GetUserScoreUserScore = {
   total?: number;
   unranked?: number;
   user_id: string;
+  would_rank?: number;
 };
 
 export type Leaderboard = {
@@ -255,6 +256,7 @@ export type Leaderboard = {
   method: string;
   missing?: (string)[];
   next_page_token: string;
+  rank_of_score?: number;
   scored_at?: string;
   sealed: boolean;
   season: string;
@@ -374,11 +376,11 @@ export const parameters: Record<string, readonly string[]> = {
   getBoard: [""],
   getSeason: ["checksum"],
   getStats: ["season", "division", "method", "rank", "score", "buckets"],
-  getUserScore: ["season", "division", "method", "neighbors", "include_metadata", "to_rank", "include_profile", "fill"],
+  getUserScore: ["season", "division", "method", "neighbors", "include_metadata", "to_rank", "include_profile", "fill", "allow_missing"],
   listBoards: [""],
-  listScores: ["season", "division", "method", "limit", "page_token", "start_rank", "include_metadata", "min_score", "max_score", "include_profile", "order"],
+  listScores: ["season", "division", "method", "limit", "page_token", "start_rank", "include_metadata", "min_score", "max_score", "include_profile", "order", "around_score", "top_percent"],
   listSeasons: ["limit", "page_token"],
   listUserResults: ["season", "limit", "page_token", "include_profile"],
-  listUserScores: ["method"],
+  listUserScores: ["method", "boards"],
   watchScores: ["season", "division", "method", "limit", "include_metadata", "include_profile"],
 };

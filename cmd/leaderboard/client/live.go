@@ -17,7 +17,7 @@ const liveEntries = 100
 
 // live shows the top on the whole terminal, until the user quits or ctx is done.
 func (c *Client) live(ctx context.Context, f *pflag.FlagSet, req *pb.WatchScoresRequest) error {
-	for _, name := range []string{"from", "page-token", "min-score", "max-score", "include-metadata"} {
+	for _, name := range []string{"from", "page-token", "order", "min-score", "max-score", "around-score", "top-percent", "include-metadata"} {
 		if f.Changed(name) {
 			return cli.Usagef("--live and --%s cannot be combined, because --live shows the top", name)
 		}

@@ -271,7 +271,8 @@ func scoreLine(user string, score, rank *int64, u cli.Unit) string {
 func topCommand(app *cli.App) *cobra.Command {
 	var q query
 	var limit int32
-	var from, minScore, maxScore int64
+	var from, minScore, maxScore, around int64
+	var topPercent float64
 	var token, order string
 	var metadata, live bool
 	cmd := &cobra.Command{
@@ -285,7 +286,9 @@ are ↑, ↓, PgUp, PgDn, Home and End to scroll, and q to quit.`,
   leaderboard top --board marathon --division gender:F --division age:30-34
   leaderboard top --board cup --season 2026 --from 101 --limit 100 --json
   leaderboard top --min-score 1000 --max-score 1999
-  leaderboard top --order worst --limit 3`,
+  leaderboard top --order worst --limit 3
+  leaderboard top --around-score 1500 --limit 5
+  leaderboard top --top-percent 10 --limit 100`,
 	}
 	q.addFlags(cmd)
 	f := cmd.Flags()
@@ -296,6 +299,8 @@ are ↑, ↓, PgUp, PgDn, Home and End to scroll, and q to quit.`,
 	f.StringVar(&token, "page-token", "", "`token` that the previous page printed at its end")
 	scoreFlag(f, &minScore, "min-score", "show only entries with at least this `score`")
 	scoreFlag(f, &maxScore, "max-score", "show only entries with at most this `score`")
+	scoreFlag(f, &around, "around-score", "show the entries around this `score`, half of them better")
+	f.Float64Var(&topPercent, "top-percent", 0, "show only the best entries: this `percentage` of all, above 0, at most 100")
 	f.BoolVar(&metadata, "include-metadata", false, "with -o json: include the match, metadata and divisions of each entry")
 	f.BoolVar(&live, "live", false, "show changes on the whole terminal until q is typed; shows 100 entries unless --limit is given")
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
@@ -304,16 +309,9 @@ are ↑, ↓, PgUp, PgDn, Home and End to scroll, and q to quit.`,
 		}
 		req := &pb.ListScoresRequest{
 			Board: q.board, Season: q.season, Division: q.division, Method: q.method,
-			Limit: &limit, PageToken: token, IncludeMetadata: metadata, Order: order,
-		}
-		if f.Changed("from") {
-			req.StartRank = &from
-		}
-		if f.Changed("min-score") {
-			req.MinScore = &minScore
-		}
-		if f.Changed("max-score") {
-			req.MaxScore = &maxScore
+			Limit: &limit, PageToken: token, IncludeMetadata: metadata, Order: order, StartRank: given(f, "from", from),
+			MinScore: given(f, "min-score", minScore), MaxScore: given(f, "max-score", maxScore),
+			AroundScore: given(f, "around-score", around), TopPercent: given(f, "top-percent", topPercent),
 		}
 		res, err := c.Scores.ListScores(ctx, req)
 		if err != nil {
@@ -322,6 +320,14 @@ are ↑, ↓, PgUp, PgDn, Home and End to scroll, and q to quit.`,
 		t := c.entryTable(ctx, q.board)
 		return c.print(res, func() { writePage(c, req, res.GetData(), t) })
 	})
+}
+
+// given returns the value of a flag, or nil if the caller has not set the flag.
+func given[T any](f *pflag.FlagSet, flag string, value T) *T {
+	if !f.Changed(flag) {
+		return nil
+	}
+	return &value
 }
 
 func writePage(c *Client, req *pb.ListScoresRequest, page *pb.Leaderboard, t *EntryTable) {
@@ -337,6 +343,9 @@ func writePage(c *Client, req *pb.ListScoresRequest, page *pb.Leaderboard, t *En
 	if page.InRange != nil {
 		c.Printf("%d in this range of scores\n", page.GetInRange())
 	}
+	if page.RankOfScore != nil {
+		c.Printf("this score would have rank %d\n", page.GetRankOfScore())
+	}
 	if page.GetNextPageToken() != "" {
 		c.Printf("next page: --page-token %s\n", page.GetNextPageToken())
 	}
@@ -346,26 +355,25 @@ func rankCommand(app *cli.App) *cobra.Command {
 	var q query
 	var neighbors int32
 	var toRank int64
-	var fill, metadata bool
+	var fill, missing, metadata bool
 	cmd := &cobra.Command{
 		Use: "rank USER", Short: "Show a user's rank and neighbors", Args: cli.Exactly("USER"),
 		Example: `  leaderboard rank ada
   leaderboard rank ada --to-rank 100
   leaderboard rank ada --neighbors 5 --fill
+  leaderboard rank newcomer --allow-missing
   leaderboard rank b2014-3416 --board marathon --neighbors 2 --method ordinal`,
 	}
 	q.addFlags(cmd)
 	cmd.Flags().Int32Var(&neighbors, "neighbors", 4, "`number` of entries above and below, 0 to 50")
 	cmd.Flags().BoolVar(&fill, "fill", false, "if fewer entries are on one side, show more on the other side")
+	cmd.Flags().BoolVar(&missing, "allow-missing", false, "if the user has no entry, show where the user would stand")
 	cmd.Flags().Int64Var(&toRank, "to-rank", 0, "also show how far the user is from this `rank`, even if the user has no entry")
 	cmd.Flags().BoolVar(&metadata, "include-metadata", false, "with -o json: include the match, metadata and divisions of the user")
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
 		req := &pb.GetUserScoreRequest{
 			UserId: args[0], Board: q.board, Season: q.season, Division: q.division, Method: q.method,
-			Neighbors: &neighbors, Fill: fill, IncludeMetadata: metadata,
-		}
-		if cmd.Flags().Changed("to-rank") {
-			req.ToRank = &toRank
+			Neighbors: &neighbors, Fill: fill, AllowMissing: missing, IncludeMetadata: metadata, ToRank: given(cmd.Flags(), "to-rank", toRank),
 		}
 		res, err := c.Scores.GetUserScore(ctx, req)
 		if err != nil {
@@ -378,6 +386,9 @@ func rankCommand(app *cli.App) *cobra.Command {
 				cli.WriteTable(c.Stdout, t.table(d.GetNeighbors()))
 			}
 			line := d.GetUserId() + " has no entry"
+			if d.WouldRank != nil {
+				line += fmt.Sprintf(", and would have rank %d", d.GetWouldRank())
+			}
 			if d.Score != nil {
 				line = scoreLine(d.GetUserId(), d.Score, d.Rank, t.Unit)
 			}
@@ -411,14 +422,18 @@ func gapLine(r *pb.GetUserScoreResponse_ToRank, u cli.Unit) string {
 
 func userCommand(app *cli.App) *cobra.Command {
 	var method string
+	var boards []string
 	cmd := &cobra.Command{
 		Use: "user USER", Short: "Show a user's scores on every board", Args: cli.Exactly("USER"),
-		Example: "  leaderboard user ada",
+		Example: `  leaderboard user ada
+  leaderboard user ada --board cup --board marathon`,
 	}
+	cmd.Flags().StringArrayVarP(&boards, "board", "b", nil, "only this `board`; repeat the flag for several")
+	annotate(cmd.Flags(), "board", boardValues)
 	cmd.Flags().StringVarP(&method, "method", "m", "", "`method` of ranking: competition, dense or ordinal; if omitted, competition")
 	annotate(cmd.Flags(), "method", methodValues)
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		res, err := c.Scores.ListUserScores(ctx, &pb.ListUserScoresRequest{UserId: args[0], Method: method})
+		res, err := c.Scores.ListUserScores(ctx, &pb.ListUserScoresRequest{UserId: args[0], Method: method, Boards: boards})
 		if err != nil {
 			return err
 		}
@@ -469,9 +484,8 @@ func resultCommand(app *cli.App) *cobra.Command {
 	cmd.Flags().Int64Var(&revision, "revision", 0, "`revision` to show (if omitted, the current revision)")
 	cmd.Flags().BoolVar(&history, "history", false, "also list the changes of the result in the audit log, the newest first; needs the admin scope")
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, args []string) error {
-		req := &pb.GetResultRequest{Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, History: history}
-		if cmd.Flags().Changed("revision") {
-			req.Revision = &revision
+		req := &pb.GetResultRequest{
+			Board: BoardName(board), UserId: args[0], MatchId: args[1], Season: season, History: history, Revision: given(cmd.Flags(), "revision", revision),
 		}
 		res, err := c.Scores.GetResult(ctx, req)
 		if err != nil {

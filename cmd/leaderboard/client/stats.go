@@ -71,12 +71,9 @@ func statsCommand(app *cli.App) *cobra.Command {
 	f.Int64Var(&rank, "rank", 0, "show the score at this `position`")
 	scoreFlag(f, &score, "score", "show the rank that this `score` would have")
 	return DataCommand(app, cmd, func(ctx context.Context, c *Client, _ []string) error {
-		req := &pb.GetStatsRequest{Board: q.board, Season: q.season, Division: q.division, Method: q.method, Buckets: &buckets}
-		if f.Changed("rank") {
-			req.Rank = &rank
-		}
-		if f.Changed("score") {
-			req.Score = &score
+		req := &pb.GetStatsRequest{
+			Board: q.board, Season: q.season, Division: q.division, Method: q.method, Buckets: &buckets,
+			Rank: given(f, "rank", rank), Score: given(f, "score", score),
 		}
 		res, err := c.Scores.GetStats(ctx, req)
 		if err != nil {

@@ -656,8 +656,8 @@ export type GetUserScoreUserScore = {
   profile?: Profile;
   /** At least 1. Absent while ranks are unavailable, and if the entry has a status. */
   rank?: number;
-  /** Absent in an answer with to_rank if the user has no entry. The rank, achieved_at, percentile and
-   * neighbors are then absent too. */
+  /** Absent in an answer with to_rank or allow_missing if the user has no entry. The rank, achieved_at
+   * and percentile are then absent too, and so are, without allow_missing, the neighbors. */
   score?: number;
   /** As in Entry. */
   score_exact?: string;
@@ -683,6 +683,11 @@ export type GetUserScoreUserScore = {
   unranked?: number;
   /** The id of a user. */
   user_id: string;
+  /** With allow_missing, for a user without an entry: the rank of the place where the user would stand.
+   * On HIGHER_FIRST boards with the policy SUM, DECAY, COUNT or BEST_K, it is the place of an entry that
+   * has the score and all tie-breakers 0 since now, or since the end of a season that is over. On other
+   * boards, it follows all ranked entries. */
+  would_rank?: number;
 };
 
 /** A list of entries of one ranking, in standing order. */
@@ -711,6 +716,9 @@ export type Leaderboard = {
   missing?: (string)[];
   /** The page_token of the next page; empty on the last page. */
   next_page_token: string;
+  /** In a list with around_score: the best rank that a new entry with this score could have, as in
+   * GetStats. */
+  rank_of_score?: number;
   /** On DECAY boards: the time for which the scores are computed: the present, or the end of a season
    * that is over. */
   scored_at?: string;
@@ -1279,6 +1287,9 @@ export type GetStatsQuery = {
 };
 
 export type GetUserScoreQuery = {
+  /** If true, a user without an entry is not NOT_FOUND: the answer then has would_rank, and the neighbors
+   * of the place where the user would stand. It is refused with UNAVAILABLE while ranks are unavailable. */
+  allow_missing?: boolean;
   /** "attribute:value", such as gender:F: ranks the users whose latest result with this attribute has
    * this value. In REST queries, repeat this parameter for a crossed division. */
   division?: (string)[];
@@ -1301,6 +1312,12 @@ export type GetUserScoreQuery = {
 };
 
 export type ListScoresQuery = {
+  /** A score, within ±2^53. If given, the list has the entries around it: half of limit, rounded down,
+   * are better, and the others have this score or a worse one. If one side has fewer entries, the other
+   * side has more. The answer has rank_of_score, and no next page. around_score cannot be combined with
+   * start_rank, page_token, min_score, max_score, top_percent or order=worst, and is refused while ranks
+   * are unavailable. On DECAY and AVERAGE boards, the score is compared as for min_score. */
+  around_score?: number | bigint;
   /** "attribute:value", such as gender:F: ranks the users whose latest result with this attribute has
    * this value. In REST queries, repeat this parameter for a crossed division. */
   division?: (string)[];
@@ -1330,6 +1347,10 @@ export type ListScoresQuery = {
   season?: string;
   /** The first position to list, at least 1. It cannot be combined with page_token. */
   start_rank?: number | bigint;
+  /** More than 0 and at most 100. If given, the list has only entries whose competition rank is at most
+   * this percentage of total, rounded up. So of equal users, all are listed or none. It cannot be
+   * combined with min_score, max_score or order=worst, and is refused while ranks are unavailable. */
+  top_percent?: number;
 };
 
 export type ListSeasonsQuery = {
@@ -1351,6 +1372,9 @@ export type ListUserResultsQuery = {
 };
 
 export type ListUserScoresQuery = {
+  /** If not empty, the answer has only the user's entries and bans on these boards, and bans on every
+   * board. Each board must exist. In REST queries, repeat this parameter. */
+  boards?: (string)[];
   /** competition (the default), dense or ordinal. */
   method?: "competition" | "dense" | "ordinal";
 };

@@ -449,6 +449,7 @@ export type Leaderboard = {
   method: string;
   missing?: (string)[];
   next_page_token: string;
+  rank_of_score?: number;
   scored_at?: string;
   sealed: boolean;
   season: string;
@@ -726,7 +727,7 @@ export const parameters: Record<string, readonly string[]> = {
   listMatches: ["season", "prefix", "limit", "page_token"],
   listSeasons: ["limit", "page_token"],
   listUserResults: ["season", "limit", "page_token", "include_profile"],
-  listUserScores: ["method"],
+  listUserScores: ["method", "boards"],
   putProfile: ["reason"],
   restoreMatch: [""],
   retractResult: [""],

@@ -577,8 +577,8 @@ class GetUserScoreUserScore(TypedDict):
     profile: NotRequired[Profile]
     # At least 1. Absent while ranks are unavailable, and if the entry has a status.
     rank: NotRequired[int]
-    # Absent in an answer with to_rank if the user has no entry. The rank, achieved_at, percentile and
-    # neighbors are then absent too.
+    # Absent in an answer with to_rank or allow_missing if the user has no entry. The rank, achieved_at
+    # and percentile are then absent too, and so are, without allow_missing, the neighbors.
     score: NotRequired[int]
     # As in Entry.
     score_exact: NotRequired[str]
@@ -604,6 +604,11 @@ class GetUserScoreUserScore(TypedDict):
     unranked: NotRequired[int]
     # The id of a user.
     user_id: str
+    # With allow_missing, for a user without an entry: the rank of the place where the user would stand.
+    # On HIGHER_FIRST boards with the policy SUM, DECAY, COUNT or BEST_K, it is the place of an entry that
+    # has the score and all tie-breakers 0 since now, or since the end of a season that is over. On other
+    # boards, it follows all ranked entries.
+    would_rank: NotRequired[int]
 
 
 class Leaderboard(TypedDict):
@@ -633,6 +638,9 @@ class Leaderboard(TypedDict):
     missing: NotRequired[list[str]]
     # The page_token of the next page; empty on the last page.
     next_page_token: str
+    # In a list with around_score: the best rank that a new entry with this score could have, as in
+    # GetStats.
+    rank_of_score: NotRequired[int]
     # On DECAY boards: the time for which the scores are computed: the present, or the end of a season
     # that is over.
     scored_at: NotRequired[str]
@@ -1203,6 +1211,9 @@ class GetStatsQuery(TypedDict):
 
 
 class GetUserScoreQuery(TypedDict):
+    # If true, a user without an entry is not NOT_FOUND: the answer then has would_rank, and the neighbors
+    # of the place where the user would stand. It is refused with UNAVAILABLE while ranks are unavailable.
+    allow_missing: NotRequired[bool]
     # "attribute:value", such as gender:F: ranks the users whose latest result with this attribute has
     # this value. In REST queries, repeat this parameter for a crossed division.
     division: NotRequired[list[str]]
@@ -1225,6 +1236,12 @@ class GetUserScoreQuery(TypedDict):
 
 
 class ListScoresQuery(TypedDict):
+    # A score, within ±2^53. If given, the list has the entries around it: half of limit, rounded down,
+    # are better, and the others have this score or a worse one. If one side has fewer entries, the other
+    # side has more. The answer has rank_of_score, and no next page. around_score cannot be combined with
+    # start_rank, page_token, min_score, max_score, top_percent or order=worst, and is refused while ranks
+    # are unavailable. On DECAY and AVERAGE boards, the score is compared as for min_score.
+    around_score: NotRequired[int]
     # "attribute:value", such as gender:F: ranks the users whose latest result with this attribute has
     # this value. In REST queries, repeat this parameter for a crossed division.
     division: NotRequired[list[str]]
@@ -1254,6 +1271,10 @@ class ListScoresQuery(TypedDict):
     season: NotRequired[str]
     # The first position to list, at least 1. It cannot be combined with page_token.
     start_rank: NotRequired[int]
+    # More than 0 and at most 100. If given, the list has only entries whose competition rank is at most
+    # this percentage of total, rounded up. So of equal users, all are listed or none. It cannot be
+    # combined with min_score, max_score or order=worst, and is refused while ranks are unavailable.
+    top_percent: NotRequired[float]
 
 
 class ListSeasonsQuery(TypedDict):
@@ -1275,6 +1296,9 @@ class ListUserResultsQuery(TypedDict):
 
 
 class ListUserScoresQuery(TypedDict):
+    # If not empty, the answer has only the user's entries and bans on these boards, and bans on every
+    # board. Each board must exist. In REST queries, repeat this parameter.
+    boards: NotRequired[list[str]]
     # competition (the default), dense or ordinal.
     method: NotRequired[Literal["competition", "dense", "ordinal"]]
 
