@@ -65,7 +65,8 @@ func connectError(c *pgx.ConnConfig, err error) error {
 	if cause := errors.Unwrap(err); cause != nil { // the outer error has the user and the name of the database
 		err = cause
 	}
-	return fmt.Errorf("no connection to the database at %s: %w", address, err)
+	text, _, _ := strings.Cut(err.Error(), "\n") // the next lines have further attempts, such as one without TLS
+	return fmt.Errorf("no connection to the database at %s: %s", address, text)
 }
 
 // withCure adds what to do.
