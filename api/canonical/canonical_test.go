@@ -3,6 +3,7 @@ package canonical
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,6 +33,7 @@ import (
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/certs"
 	"github.com/open-leaderboard/leaderboard/test/authority"
+	"github.com/open-leaderboard/leaderboard/test/needs"
 )
 
 var (
@@ -480,4 +483,62 @@ func FuzzAnswer(f *testing.F) {
 			t.Errorf("accepted %v", a)
 		}
 	})
+}
+
+// The answer in the guide for operators is valid.
+func TestDocumentedAnswer(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations/game-store.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```json\n")
+	text, _, _ = strings.Cut(text, "```")
+	a, err := decode([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := check(Key{Board: "race", User: "ada", Match: "m1"}, a); err != nil {
+		t.Error(err)
+	}
+}
+
+// The function in the guide for operators accepts a signature, and no other.
+func TestDocumentedVerification(t *testing.T) {
+	needs.Slow(t, "clients")
+	needs.Programs(t, "python3")
+	page, err := os.ReadFile("../../docs/operations/game-store.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, program, _ := strings.Cut(string(page), "```python\n")
+	program, _, _ = strings.Cut(program, "```")
+	verify := func(path string, headers map[string]string) string {
+		t.Helper()
+		data, err := json.Marshal(headers)
+		if err != nil {
+			t.Fatal(err)
+		}
+		call := program + "\nimport json, sys\nprint(verify(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]))\n"
+		out, err := exec.CommandContext(t.Context(), "python3", "-c", call, "whsec_"+base64.StdEncoding.EncodeToString(make([]byte, 24)), string(data), path).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	keys := [][]byte{[]byte("another"), make([]byte, 24)}
+	k := Key{Board: "race", User: "a/b", Match: "m1"}
+	for _, tt := range []struct {
+		name, path string
+		headers    map[string]string
+		want       string
+	}{
+		{"signed", k.path(), sign(keys, "id", k.path(), time.Now()), "True"},
+		{"another path", k.path() + "2", sign(keys, "id", k.path(), time.Now()), "False"},
+		{"another key", k.path(), sign(keys[:1], "id", k.path(), time.Now()), "False"},
+		{"an hour ago", k.path(), sign(keys, "id", k.path(), time.Now().Add(-time.Hour)), "False"},
+	} {
+		if got := verify(tt.path, tt.headers); got != tt.want {
+			t.Errorf("%s: verify returns %s, want %s", tt.name, got, tt.want)
+		}
+	}
 }
