@@ -210,7 +210,7 @@ func (b *Board) NoteWidening(before *Board, now time.Time) {
 //   - Matches, from false to true
 //   - Season.Windows: windows can be added, and can end at another time
 //   - Season.Ends: early ends can be added, or moved to an earlier time
-//   - Links, FillLease, Rolling, Unfilled, RecountLease, UnfilledMatches and WidenedAt, which the
+//   - Links, FillDue, Rolling, Unfilled, RecountDue, UnfilledMatches and WidenedAt, which the
 //     service sets
 //
 // Amend ignores changes of CreatedAt, StrictSubmits and PastDivisions. If proposal changes
@@ -222,8 +222,8 @@ func (b *Board) Amend(proposal Board) (Board, error) {
 	amended.MinScore, amended.MaxScore = proposal.MinScore, proposal.MaxScore
 	amended.Season.Grace, amended.Retention, amended.Private = proposal.Season.Grace, proposal.Retention, proposal.Private
 	amended.Shards = proposal.Shards
-	amended.Links, amended.FillLease, amended.Rolling = proposal.Links, proposal.FillLease, proposal.Rolling
-	amended.RecountLease, amended.WidenedAt = proposal.RecountLease, proposal.WidenedAt
+	amended.Links, amended.FillDue, amended.Rolling = proposal.Links, proposal.FillDue, proposal.Rolling
+	amended.RecountDue, amended.WidenedAt = proposal.RecountDue, proposal.WidenedAt
 	if err := amended.amendDivisions(&proposal); err != nil {
 		return Board{}, err
 	}

@@ -145,4 +145,4 @@ func (b *Board) bounds() (lo, hi Score) {
 }
 
 // Filling reports whether b may still lack earlier results of its source.
-func (b *Board) Filling() bool { return !b.FillLease.IsZero() }
+func (b *Board) Filling() bool { return !b.FillDue.IsZero() }

@@ -7,20 +7,19 @@ type BoardState struct {
 	// Links are the boards linked to this board, ordered by id. After an interrupted creation
 	// or deletion, a board in Links may not exist, or may have another source.
 	Links []BoardID `json:"links,omitempty"`
-	// FillLease is not zero while this linked board may lack earlier results of its source.
-	// Until FillLease, only one process adds these results.
-	FillLease time.Time      `json:"fill_lease,omitzero"`
-	Rolling   RollingWindows `json:"rolling,omitzero"`
+	// FillDue is not zero while this linked board may lack earlier results of its source. It is a time at which these
+	// had to be added, and distinguishes the fill from later ones.
+	FillDue time.Time      `json:"fill_due,omitzero"`
+	Rolling RollingWindows `json:"rolling,omitzero"`
 	// PastDivisions has the former values of Divisions, the oldest first. [Board.Amend] sets
 	// PastDivisions.
 	PastDivisions [][]string `json:"past_divisions,omitempty"`
-	// Unfilled are the elements of Divisions whose ladders may lack users. If RecountLease is
+	// Unfilled are the elements of Divisions whose ladders may lack users. If RecountDue is
 	// zero, [Board.Amend] first clears Unfilled. Amend adds the new elements of Divisions.
 	Unfilled []string `json:"unfilled,omitempty"`
-	// RecountLease is not zero while the recount after a change of Divisions is incomplete.
-	// Until RecountLease, only one process recounts. If RecountLease is zero, every entry of
-	// an unsealed season was computed with the present Divisions.
-	RecountLease time.Time `json:"recount_lease,omitzero"`
+	// RecountDue is not zero while the recount after a change of Divisions is incomplete. If RecountDue is zero, every
+	// entry of an unsealed season was computed with the present Divisions.
+	RecountDue time.Time `json:"recount_due,omitzero"`
 	// WidenedAt is when an amendment last changed a setting so that the board may accept results that
 	// it has refused: see [Board.NoteWidening] and [Board.NeedsRecent].
 	WidenedAt time.Time `json:"widened_at,omitzero"`
@@ -28,7 +27,7 @@ type BoardState struct {
 	// because stored results may have them.
 	KeptAttributes []string `json:"kept_attributes,omitempty"`
 	// UnfilledMatches means that [MatchStore].MatchUsers and MatchIDs may lack results from
-	// before Matches was set. [Board.Amend] sets it together with RecountLease's recount.
+	// before Matches was set. [Board.Amend] sets it together with RecountDue's recount.
 	UnfilledMatches bool `json:"unfilled_matches,omitempty"`
 }
 
@@ -41,7 +40,4 @@ type RollingWindows struct {
 	// Filled is the last filled window: this window and all earlier open windows have all
 	// results of the source. Filled is empty until the first fill has ended.
 	Filled SeasonID `json:"filled,omitempty"`
-	// Until the time Lease, only one process fills the windows after Filled. Lease is zero
-	// if no process fills windows.
-	Lease time.Time `json:"lease,omitzero"`
 }

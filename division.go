@@ -219,7 +219,7 @@ func (b *Board) WithRules(rules int) *Board {
 }
 
 // amendDivisions keeps b's order of the divisions, and appends new divisions. A different
-// order alone is no change. If proposal.RecountLease is zero, all recounts have ended, so
+// order alone is no change. If proposal.RecountDue is zero, all recounts have ended, so
 // only the new divisions are unfilled.
 func (b *Board) amendDivisions(proposal *Board) error {
 	if errs := proposal.validateDivisions(); errors.Join(errs...) != nil {
@@ -240,7 +240,7 @@ func (b *Board) amendDivisions(proposal *Board) error {
 	divisions = append(divisions, added...)
 	b.Unfilled = nil
 	for _, name := range divisions[:common] {
-		if slices.Contains(proposal.Unfilled, name) && !proposal.RecountLease.IsZero() {
+		if slices.Contains(proposal.Unfilled, name) && !proposal.RecountDue.IsZero() {
 			b.Unfilled = append(b.Unfilled, name)
 		}
 	}

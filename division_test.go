@@ -104,8 +104,8 @@ func TestEntryHasCrossedDivisionsOfTheLatestValues(t *testing.T) {
 }
 
 func TestAmendDivisions(t *testing.T) {
-	b := race()                  // with the divisions gender and country
-	b.RecountLease = b.CreatedAt // during a recount
+	b := race()                // with the divisions gender and country
+	b.RecountDue = b.CreatedAt // during a recount
 	amend := func(divisions ...string) {
 		t.Helper()
 		proposal := b.Clone()
@@ -129,10 +129,10 @@ func TestAmendDivisions(t *testing.T) {
 	check(1, "gender country gender+age", "gender+age", "gender country gender+age", "gender country age")
 	amend("club", "country", "gender+age")
 	check(2, "country gender+age club", "gender+age club", "gender country gender+age club", "gender country age club")
-	b.RecountLease = time.Time{} // the end of the recount
+	b.RecountDue = time.Time{} // the end of the recount
 	amend(b.Divisions...)
 	check(2, "country gender+age club", "", "gender country gender+age club", "gender country age club")
-	b.RecountLease = b.CreatedAt
+	b.RecountDue = b.CreatedAt
 	amend("gender", "club")
 	check(3, "club gender", "gender", "gender country gender+age club", "gender country age club")
 	for rules, want := range []string{"gender country", "gender country gender+age", "country gender+age club", "club gender", "club gender"} {

@@ -83,7 +83,7 @@ type MatchRecord struct {
 // Reservation is a caller's right, determined by the fields that are set in Key:
 //   - all fields: to submit one revision of a match result
 //   - Board and Season: to seal, amend or delete the season
-//   - Board: to finish a change of the board's divisions
+//   - Board: to fill the board, or to finish a change of its divisions
 type Reservation struct {
 	Key      ResultKey
 	Revision int64

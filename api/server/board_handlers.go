@@ -111,9 +111,9 @@ func (s *Server) UpdateBoard(ctx context.Context, req *pb.UpdateBoardRequest) (*
 			return err
 		}
 		amended, err := protoconv.ToBoard(message)
-		amended.CreatedAt, amended.Links, amended.FillLease, amended.Season.Ends = b.CreatedAt, b.Links, b.FillLease, b.Season.Ends
+		amended.CreatedAt, amended.Links, amended.FillDue, amended.Season.Ends = b.CreatedAt, b.Links, b.FillDue, b.Season.Ends
 		amended.Rolling, amended.StrictSubmits = b.Rolling, b.StrictSubmits
-		amended.Unfilled, amended.RecountLease, amended.UnfilledMatches = b.Unfilled, b.RecountLease, b.UnfilledMatches
+		amended.Unfilled, amended.RecountDue, amended.UnfilledMatches = b.Unfilled, b.RecountDue, b.UnfilledMatches
 		*b = amended
 		return err
 	}

@@ -57,7 +57,7 @@ func (a *Admin) newBoard(ctx context.Context, b leaderboard.Board) (_ leaderboar
 		return b, nil, err
 	}
 	if b.Source != nil {
-		b.FillLease = b.CreatedAt // an ended lease: any process may fill the board
+		b.FillDue = b.CreatedAt
 		if b.Season.Kind == leaderboard.Rolling {
 			if err := b.OpenWindows(); err != nil {
 				return b, nil, err
@@ -118,7 +118,7 @@ func (a *Admin) AmendBoard(ctx context.Context, id leaderboard.BoardID, change f
 	if err == nil && b.Source != nil && len(b.PastDivisions) > 0 {
 		err = a.acceptOnSource(ctx, &b)
 	}
-	if err == nil && (b.Filling() || !b.RecountLease.IsZero()) {
+	if err == nil && (b.Filling() || !b.RecountDue.IsZero()) {
 		a.planFill()
 	}
 	wake(a.newShards)
@@ -151,13 +151,13 @@ func (a *Admin) checkedChange(seasons []leaderboard.SeasonRecord, change func(*l
 		if amended, err := before.Amend(*b); err != nil {
 			return err
 		} else if amended.Rules() != before.Rules() {
-			b.RecountLease = leaderboard.Truncate(a.now())
+			b.RecountDue = a.nextDue(before.RecountDue)
 		}
 		if err := checkWindowEnds(&before, b, a.now()); err != nil {
 			return err
 		}
 		if b.Source != nil && !slices.EqualFunc(b.Season.Windows, before.Season.Windows, sameWindow) {
-			b.FillLease = leaderboard.Truncate(a.now()) // a fill in progress loses its lease
+			b.FillDue = a.nextDue(before.FillDue)
 		}
 		for i := range seasons {
 			if err := checkOpenOrSealed(&before, b, &seasons[i], a.now()); err != nil {

@@ -1,6 +1,7 @@
 package ranking_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/test/embedded"
 )
 
 // attributedResult returns result i of a series. The results have attributes, and many have
@@ -101,8 +103,8 @@ func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	}
 	waiting.Wait()
 	b := f.amendDivisions("live", want...)
-	if fmt.Sprint(b.Divisions, b.Unfilled) != "[club gender+age age] [gender+age age]" || b.RecountLease.IsZero() {
-		t.Errorf("after the change: divisions %v, unfilled %v, lease %v; want the new divisions, unfilled [gender+age age] and a lease", b.Divisions, b.Unfilled, b.RecountLease)
+	if fmt.Sprint(b.Divisions, b.Unfilled) != "[club gender+age age] [gender+age age]" || b.RecountDue.IsZero() {
+		t.Errorf("after the change: divisions %v, unfilled %v, lease %v; want the new divisions, unfilled [gender+age age] and a lease", b.Divisions, b.Unfilled, b.RecountDue)
 	}
 	age := ranking.PageQuery{Query: ranking.Query{Board: "live", Division: leaderboard.Division{Attribute: "age", Value: "31"}}, Limit: 10}
 	if page, err := f.Page(t.Context(), age); err != nil || !page.Filling {
@@ -113,8 +115,8 @@ func TestDivisionsOfALiveBoardChange(t *testing.T) {
 	if err := f.FillDivisions(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if b := f.board("live"); len(b.Unfilled) > 0 || !b.RecountLease.IsZero() {
-		t.Errorf("after the fill: unfilled %v, lease %v; want no unfilled divisions and no lease", b.Unfilled, b.RecountLease)
+	if b := f.board("live"); len(b.Unfilled) > 0 || !b.RecountDue.IsZero() {
+		t.Errorf("after the fill: unfilled %v, lease %v; want no unfilled divisions and no lease", b.Unfilled, b.RecountDue)
 	}
 	if page, err := f.Page(t.Context(), age); err != nil || page.Filling {
 		t.Errorf("a list of the filled division: filling %v, error %v; want false", page.Filling, err)
@@ -194,11 +196,10 @@ func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 		f.submit("b", attributedResult(i))
 	}
 	f.amendDivisions("b", "gender")
-	if _, err := f.store.AmendBoard(t.Context(), "b", func(b *leaderboard.Board) error {
-		b.RecountLease = f.clock.now().Add(time.Minute) // the process takes the lease, and dies
-		return nil
-	}); err != nil {
-		t.Fatal(err)
+	// the process takes the lease, and dies
+	lease := leaderboard.Reservation{Key: leaderboard.ResultKey{SeasonKey: leaderboard.SeasonKey{Board: "b"}}, Holder: "dead", At: start, Until: start.Add(time.Minute)}
+	if ok, err := f.store.Reserve(t.Context(), lease); !ok || err != nil {
+		t.Fatalf("Reserve returned %v, error %v", ok, err)
 	}
 	fill := func(want string) {
 		t.Helper()
@@ -219,6 +220,43 @@ func TestRecountOfDivisionsIsFinishedByAnotherProcess(t *testing.T) {
 	if lines := f.list(ranking.Query{Board: "b", Division: leaderboard.Division{Attribute: "club+gender", Value: "c0+F"}}, 100); len(lines) != 7 {
 		t.Errorf("the crossed division has %v, want 7 users", lines)
 	}
+}
+
+type amendedDuringRecount struct {
+	leaderboard.Store
+	amend func()
+}
+
+func (s *amendedDuringRecount) StartRecount(ctx context.Context, b *leaderboard.Board) ([]leaderboard.SeasonID, error) {
+	seasons, err := s.Store.StartRecount(ctx, b)
+	if amend := s.amend; amend != nil {
+		s.amend = nil
+		amend()
+	}
+	return seasons, err
+}
+
+// The divisions change during a recount, and the clock stands still. The recount must not end the recount that the
+// second change needs.
+func TestDivisionsChangeDuringARecount(t *testing.T) {
+	store, index := embedded.Open(t)
+	s := &amendedDuringRecount{Store: store}
+	f := serviceOver(t, s, index)
+	f.create(leaderboard.Board{ID: "b", Policy: leaderboard.Sum})
+	for i := range 40 {
+		f.submit("b", attributedResult(i))
+	}
+	f.amendDivisions("b", "gender")
+	s.amend = func() { f.amendDivisions("b", "gender", "club") }
+	for _, want := range []string{"[gender club]", "[]"} {
+		if err := f.FillDivisions(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if b := f.board("b"); fmt.Sprint(b.Unfilled) != want || b.RecountDue.IsZero() != (want == "[]") {
+			t.Errorf("unfilled: %v, due: %v; want %s", b.Unfilled, b.RecountDue, want)
+		}
+	}
+	f.wantNoDifferences()
 }
 
 // The season loses its only user before the divisions change, and gets a user afterwards.

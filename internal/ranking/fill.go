@@ -13,10 +13,7 @@ import (
 
 // A fill copies the earlier results of a source to a linked board. A fill of divisions
 // recounts all users of a board after its divisions have changed.
-const (
-	fillLease = time.Minute
-	fillChunk = 1000
-)
+const fillChunk = 1000
 
 func (a *Admin) checkLink(ctx context.Context, b *leaderboard.Board) error {
 	source, err := a.store.Board(ctx, b.Source.Board)
@@ -153,8 +150,8 @@ func (s *shared) eachBoard(ctx context.Context, f func(*leaderboard.Board) error
 // process fills it. It also opens and fills the windows of rolling boards: see windows.go.
 func (s *shared) FillLinked(ctx context.Context) error {
 	return s.eachBoard(ctx, func(b *leaderboard.Board) (err error) {
-		if b.Filling() && !b.FillLease.After(s.now()) {
-			err = s.fillLinked(ctx, b)
+		if b.Filling() {
+			err = s.fillBoard(ctx, b, (*leaderboard.Board).Filling, s.fillLinked)
 		}
 		if b.Season.Kind == leaderboard.Rolling {
 			err = errors.Join(err, s.advanceWindows(ctx, b))
@@ -163,24 +160,48 @@ func (s *shared) FillLinked(ctx context.Context) error {
 	})
 }
 
-var errMustNotFill = errors.New("another process fills the board, or the board is filled or deleted")
+var errMustNotFill = errors.New("another fill of the board has become due, or the board was deleted")
 
-type leaseField func(*leaderboard.Board) *time.Time
+type dueField func(*leaderboard.Board) *time.Time
 
-func fillLeaseOf(b *leaderboard.Board) *time.Time    { return &b.FillLease }
-func recountLeaseOf(b *leaderboard.Board) *time.Time { return &b.RecountLease }
+func fillDueOf(b *leaderboard.Board) *time.Time    { return &b.FillDue }
+func recountDueOf(b *leaderboard.Board) *time.Time { return &b.RecountDue }
 
-// setLease sets a lease of the stored board, applies edits, and copies the stored board to b.
-// Errors: errMustNotFill if the stored lease differs from b's, or if b was deleted.
-func (s *shared) setLease(ctx context.Context, b *leaderboard.Board, field leaseField, until time.Time, edits ...func(*leaderboard.Board)) error {
+// nextDue returns the present time. If stored, a former FillDue or RecountDue, is not earlier, it returns a later time.
+func (s *shared) nextDue(stored time.Time) time.Time {
+	return laterOf(leaderboard.Truncate(s.now()), stored.Add(time.Microsecond))
+}
+
+// fillBoard calls fill with the stored board while it holds the board's lease, if isDue returns true for the board. Afterwards
+// it plans the next fills, which may have waited for the lease.
+func (s *shared) fillBoard(ctx context.Context, b *leaderboard.Board, isDue func(*leaderboard.Board) bool,
+	fill func(context.Context, *leaderboard.Board) error,
+) error {
+	held, err := s.withLease(ctx, leaderboard.SeasonKey{Board: b.ID}, func(ctx context.Context) error {
+		if exists, err := s.reread(ctx, b); err != nil || !exists || !isDue(b) {
+			return err
+		}
+		return fill(ctx, b)
+	})
+	if errors.Is(err, errMustNotFill) || errors.Is(err, errLinkDeleted) || errors.Is(err, leaderboard.ErrBoardNotFound) {
+		err = nil
+	}
+	if held && err == nil {
+		s.planFill()
+	}
+	return err
+}
+
+// endFill sets the field of the stored board to zero, and applies edit. Errors: errMustNotFill if another fill has become
+// due, or if b was deleted.
+func (s *shared) endFill(ctx context.Context, b *leaderboard.Board, field dueField, edit func(*leaderboard.Board)) error {
+	due := *field(b)
 	return s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
-		if !field(stored).Equal(*field(b)) {
+		if !field(stored).Equal(due) {
 			return errMustNotFill
 		}
-		*field(stored) = until
-		for _, edit := range edits {
-			edit(stored)
-		}
+		*field(stored) = time.Time{}
+		edit(stored)
 		return nil
 	})
 }
@@ -204,54 +225,16 @@ func (s *shared) amendFill(ctx context.Context, b *leaderboard.Board, edit func(
 	return err
 }
 
-func (s *shared) renew(ctx context.Context, b *leaderboard.Board, field leaseField) error {
-	if field(b).Sub(s.now()) >= fillLease/2 {
-		return nil
-	}
-	return s.setLease(ctx, b, field, s.nextLease())
-}
-
-// whileRenewing calls f, and renews a lease until f returns. If this process loses the lease,
-// whileRenewing cancels the context of f, and returns errMustNotFill.
-func (s *shared) whileRenewing(ctx context.Context, b *leaderboard.Board, field leaseField, f func(context.Context) error) error {
-	limited, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	renewed, done := b.Clone(), make(chan struct{})
-	var renewing sync.WaitGroup
-	renewing.Go(func() {
-		ticker := time.NewTicker(fillLease / 4)
-		defer ticker.Stop()
-		for {
-			select {
-			case <-ticker.C:
-				if err := s.renew(limited, &renewed, field); errors.Is(err, errMustNotFill) {
-					cancel(errMustNotFill)
-					return
-				}
-			case <-done:
-				return
-			}
-		}
-	})
-	err := f(limited)
-	close(done)
-	renewing.Wait()
-	*b = renewed
-	if errors.Is(context.Cause(limited), errMustNotFill) {
-		return errMustNotFill
-	}
-	return err
-}
-
 // FillDivisions recounts all users of each board whose divisions have changed, unless another
-// process has the RecountLease. If another region has changed divisions, FillDivisions also
+// process does. If another region has changed divisions, FillDivisions also
 // updates this region's index.
 func (s *shared) FillDivisions(ctx context.Context) error {
+	isDue := func(b *leaderboard.Board) bool { return !b.RecountDue.IsZero() }
 	err := s.eachBoard(ctx, func(b *leaderboard.Board) error {
-		if b.RecountLease.IsZero() || b.RecountLease.After(s.now()) {
+		if !isDue(b) {
 			return nil
 		}
-		return s.fillDivisions(ctx, b)
+		return s.fillBoard(ctx, b, isDue, s.fillDivisions)
 	})
 	errs := []error{err}
 	for c, err := range s.store.RankChanges(ctx) {
@@ -283,7 +266,7 @@ func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) 
 					record, err = s.store.Season(ctx, key)
 				}
 				if err == nil && record.SealedAt.IsZero() {
-					err = s.fillSeason(ctx, &b, key, nil)
+					err = s.fillSeason(ctx, &b, key)
 				}
 			}
 			if err == nil && b.Matches {
@@ -303,25 +286,17 @@ func (s *shared) repeatDivisions(ctx context.Context, c leaderboard.RankChange) 
 
 // fillDivisions may be repeated, and may run while results arrive.
 func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error {
-	err := s.setLease(ctx, b, recountLeaseOf, s.nextLease())
-	var seasons []leaderboard.SeasonID
-	if err == nil {
-		seasons, err = s.store.StartRecount(ctx, b)
-	}
+	seasons, err := s.store.StartRecount(ctx, b)
 	for _, season := range seasons {
 		if err == nil {
-			err = s.fillSeason(ctx, b, leaderboard.SeasonKey{Board: b.ID, Season: season}, recountLeaseOf)
+			err = s.fillSeason(ctx, b, leaderboard.SeasonKey{Board: b.ID, Season: season})
 		}
 	}
 	if err == nil && b.UnfilledMatches {
-		err = s.listMatches(ctx, b, func() error { return s.renew(ctx, b, recountLeaseOf) })
+		err = s.listMatches(ctx, b)
 	}
 	if err == nil {
-		// If the divisions have changed again, the lease has changed too, and setLease fails.
-		err = s.setLease(ctx, b, recountLeaseOf, time.Time{}, func(stored *leaderboard.Board) { stored.UnfilledMatches = false })
-	}
-	if errors.Is(err, errMustNotFill) || errors.Is(err, leaderboard.ErrBoardNotFound) {
-		return nil
+		err = s.endFill(ctx, b, recountDueOf, func(stored *leaderboard.Board) { stored.UnfilledMatches = false })
 	}
 	if err == nil {
 		s.log.InfoContext(ctx, "divisions filled", "board", b.ID)
@@ -330,22 +305,17 @@ func (s *shared) fillDivisions(ctx context.Context, b *leaderboard.Board) error 
 }
 
 // listMatches adds the results of every season, sealed seasons included, to the lists of matches.
-// StartRecount has begun, so Apply adds later results. listMatches calls renew after each chunk of
-// users.
-func (s *shared) listMatches(ctx context.Context, b *leaderboard.Board, renew func() error) error {
+// StartRecount has begun, so Apply adds later results.
+func (s *shared) listMatches(ctx context.Context, b *leaderboard.Board) error {
 	ids, err := s.store.SeasonIDs(ctx, b.ID)
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
 		if err := eachChunk(s.store.Users(ctx, leaderboard.SeasonKey{Board: b.ID, Season: id}), recountChunk, func(users []leaderboard.UserID) error {
-			err := eachRead(ctx, len(users), func(ctx context.Context, i int) error {
+			return eachRead(ctx, len(users), func(ctx context.Context, i int) error {
 				return s.unlessDamaged(ctx, b, id, users[i], s.store.ListMatches(ctx, b, id, users[i]))
 			})
-			if err == nil {
-				err = renew()
-			}
-			return err
 		}); err != nil {
 			return err
 		}
@@ -356,7 +326,7 @@ func (s *shared) listMatches(ctx context.Context, b *leaderboard.Board, renew fu
 // repeatMatches adds this region's results to the lists of matches, and repeats the voids: another
 // region may have switched Matches on, and voided matches, before this region knew it.
 func (s *shared) repeatMatches(ctx context.Context, b *leaderboard.Board) error {
-	if err := s.listMatches(ctx, b, func() error { return nil }); err != nil {
+	if err := s.listMatches(ctx, b); err != nil {
 		return err
 	}
 	ids, err := s.store.SeasonIDs(ctx, b.ID)
@@ -377,28 +347,15 @@ func (s *shared) repeatMatches(ctx context.Context, b *leaderboard.Board) error 
 }
 
 // fillSeason rebuilds the index first, because an index may ignore divisions that were added
-// after it loaded the season. If field is not nil, fillSeason renews this lease.
-func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey, field leaseField) error {
+// after it loaded the season.
+func (s *shared) fillSeason(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) error {
 	const reason = "divisions changed"
-	rebuild := func(ctx context.Context) error { return s.ranks.rebuild(ctx, b, key, reason) }
-	var err error
-	if field == nil {
-		err = rebuild(ctx)
-	} else {
-		err = s.whileRenewing(ctx, b, field, rebuild)
-	}
-	if errors.Is(err, leaderboard.ErrRankUnavailable) {
-		err = nil // the index will be filled from the store
-	}
-	if err != nil {
+	err := s.ranks.rebuild(ctx, b, key, reason)
+	if err != nil && !errors.Is(err, leaderboard.ErrRankUnavailable) { // otherwise the index will be filled from the store
 		return err
 	}
 	return eachChunk(s.store.Users(ctx, key), recountChunk, func(users []leaderboard.UserID) error {
-		err := s.recountUsers(ctx, b, key.Season, users, reason)
-		if err == nil && field != nil {
-			err = s.renew(ctx, b, field)
-		}
-		return err
+		return s.recountUsers(ctx, b, key.Season, users, reason)
 	})
 }
 
@@ -413,8 +370,10 @@ func (s *shared) refill(ctx context.Context, sel Selection) error {
 		return err
 	}
 	for i := range boards {
-		b := &boards[i]
-		if err := s.setLease(ctx, b, fillLeaseOf, leaderboard.Truncate(s.now())); err != nil && !errors.Is(err, errMustNotFill) {
+		if err := s.amendFill(ctx, &boards[i], func(stored *leaderboard.Board) error {
+			stored.FillDue = s.nextDue(stored.FillDue)
+			return nil
+		}); err != nil && !errors.Is(err, errMustNotFill) {
 			return err
 		}
 		s.planFill()
@@ -422,20 +381,11 @@ func (s *shared) refill(ctx context.Context, sel Selection) error {
 	return nil
 }
 
-func (s *shared) nextLease() time.Time { return leaderboard.Truncate(s.now().Add(fillLease)) }
-
 // fillLinked may be repeated, and may run while results arrive. It adds b to the Links of the
 // source, waits longer than Options.LinkTTL, and then reads the stored results. After the wait,
 // every process copies new results to b (see linksOf). All earlier results are in the store.
 func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
-	err := s.setLease(ctx, b, fillLeaseOf, s.nextLease())
-	if err == nil {
-		err = s.addLink(ctx, b)
-	}
-	if errors.Is(err, leaderboard.ErrBoardNotFound) || errors.Is(err, errMustNotFill) {
-		return nil
-	}
-	if err != nil {
+	if err := s.addLink(ctx, b); err != nil {
 		return err
 	}
 	lastWindow := b.Rolling.Opened // empty unless b is rolling; advanceWindows fills later windows
@@ -447,10 +397,7 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 		err = s.fillFrom(ctx, &source, b)
 	}
 	if err == nil {
-		err = s.setLease(ctx, b, fillLeaseOf, time.Time{}, func(stored *leaderboard.Board) { stored.Rolling.Filled = max(stored.Rolling.Filled, lastWindow) })
-	}
-	if errors.Is(err, errMustNotFill) || errors.Is(err, errLinkDeleted) {
-		return nil
+		err = s.endFill(ctx, b, fillDueOf, func(stored *leaderboard.Board) { stored.Rolling.Filled = max(stored.Rolling.Filled, lastWindow) })
 	}
 	if err == nil {
 		s.log.InfoContext(ctx, "linked board filled", "board", b.ID, "source", source.ID)
@@ -461,24 +408,21 @@ func (s *shared) fillLinked(ctx context.Context, b *leaderboard.Board) error {
 func (s *shared) fillFrom(ctx context.Context, source, b *leaderboard.Board) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, mostMatches: true}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return *r, nil }
-	renew := func() error { return s.renew(ctx, b, fillLeaseOf) }
 	return Selection{Board: source.ID}.eachSeason(ctx, s.store, func(_ *leaderboard.Board, key leaderboard.SeasonKey) error {
-		return l.offerSeason(ctx, key, original, renew)
+		return l.offerSeason(ctx, key, original)
 	})
 }
 
 // offerSeason offers (see links.go) the results of a season of the source or of a linked board.
-// The function original returns the form of a result on the source. offerSeason calls renew
-// after each chunk, and omits users with damaged data.
-func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey, original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error), renew func() error) error {
+// The function original returns the form of a result on the source. offerSeason omits users with damaged data.
+func (l *linking) offerSeason(ctx context.Context, key leaderboard.SeasonKey,
+	original func(*leaderboard.MatchResult) (leaderboard.MatchResult, error),
+) error {
 	var results []leaderboard.MatchResult
 	flush := func() error {
 		err := eachIntact(results, userOf, func(results []leaderboard.MatchResult) error { return l.offerResults(ctx, results) },
 			func(user leaderboard.UserID, err error) { l.leaveOut(ctx, key, user, err) })
 		results = nil
-		if err == nil {
-			err = renew()
-		}
 		return err
 	}
 	for user, err := range l.store.Users(ctx, key) {

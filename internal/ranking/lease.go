@@ -35,8 +35,7 @@ func (l *seasonLeases) leave(key leaderboard.SeasonKey) {
 }
 
 // withLease calls act while it holds the lease of a season. If another process or call holds the
-// lease, withLease returns false. A key without a season is for a change of the board's
-// divisions. If clocks differ or a process was suspended, two processes may act at the same
+// lease, withLease returns false. A key without a season is for the fills of the board: see fillBoard. If clocks differ or a process was suspended, two processes may act at the same
 // time. This does no harm: see [leaderboard.SeasonStore].
 func (s *shared) withLease(ctx context.Context, key leaderboard.SeasonKey, act func(context.Context) error) (bool, error) {
 	if !s.leases.enter(key) {

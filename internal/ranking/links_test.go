@@ -320,7 +320,7 @@ func (f *fixture) waitFilled(id leaderboard.BoardID) {
 		if err != nil {
 			f.t.Fatal(err)
 		}
-		if !b.Filling() && b.RecountLease.IsZero() {
+		if !b.Filling() && b.RecountDue.IsZero() {
 			return
 		}
 		if time.Now().After(deadline) {

@@ -192,7 +192,7 @@ func dueAct(b *leaderboard.Board, r *leaderboard.SeasonRecord, now time.Time) (l
 	if err != nil {
 		return leaderboard.Act{}, err
 	}
-	if b.Filling() || !b.RecountLease.IsZero() {
+	if b.Filling() || !b.RecountDue.IsZero() {
 		return leaderboard.Act{}, nil // after a seal, each part of the fill would amend the final standings
 	}
 	if b.FillingSeason(r.Season, now) {

@@ -91,7 +91,7 @@ func TestASweepObeysSettingsThatChangeMeanwhile(t *testing.T) {
 		{"the retention is removed", true, retention(0), "sealed"},
 		{"the retention grows", true, retention(1000 * time.Hour), "sealed"},
 		{"the grace grows", false, func(b *leaderboard.Board) error { b.Season.Grace = 1000 * time.Hour; return nil }, "open"},
-		{"a recount begins", true, func(b *leaderboard.Board) error { b.RecountLease = start; return nil }, "sealed"},
+		{"a recount begins", true, func(b *leaderboard.Board) error { b.RecountDue = start; return nil }, "sealed"},
 		{"the season ends early", false, func(b *leaderboard.Board) error {
 			return b.Season.EndEarly(leaderboard.EarlyEnd{ID: day, At: start.Add(-time.Minute), DecidedAt: start.AddDate(0, 0, 7)})
 		}, "open"}, // it closes a grace period after DecidedAt

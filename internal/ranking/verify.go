@@ -304,7 +304,7 @@ func (c *check) entries(ctx context.Context, user leaderboard.UserID, visit func
 	}
 	computed = c.b.WithRules(c.rules).Entry(&t, c.key.Season, user)
 	hidden := slices.ContainsFunc(c.bans[user], func(b leaderboard.Ban) bool { return b.Hides(c.b) })
-	for rules := 0; rules <= c.b.Rules() && !c.b.RecountLease.IsZero() && !slices.Equal(computed.Divisions, stored.Divisions); rules++ {
+	for rules := 0; rules <= c.b.Rules() && !c.b.RecountDue.IsZero() && !slices.Equal(computed.Divisions, stored.Divisions); rules++ {
 		// The divisions are changing, and the entry may still have former divisions.
 		if former := c.b.WithRules(rules).Entry(&t, c.key.Season, user); slices.Equal(former.Divisions, stored.Divisions) {
 			computed = former

@@ -120,32 +120,20 @@ func (s *shared) advanceWindows(ctx context.Context, b *leaderboard.Board) error
 	if err == nil {
 		err = s.openThrough(ctx, b, due.ID)
 	}
-	if err == nil && !b.Filling() && b.Rolling.Filled < b.Rolling.Opened && !b.Rolling.Lease.After(s.now()) {
-		err = s.fillWindows(ctx, b)
-	}
-	if errors.Is(err, errMustNotFill) || errors.Is(err, errLinkDeleted) {
+	if errors.Is(err, errMustNotFill) {
 		return nil
+	}
+	if err == nil && lacksWindows(b) {
+		err = s.fillBoard(ctx, b, lacksWindows, s.fillWindows)
 	}
 	return err
 }
 
-// leaseWindows stores the last filled window, and the end of the lease to fill the next ones.
-// Errors: errMustNotFill if another process has the lease, or fills the board from its source.
-func (s *shared) leaseWindows(ctx context.Context, b *leaderboard.Board, lastFilled leaderboard.SeasonID, until time.Time) error {
-	previous := b.Rolling
-	return s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
-		if stored.Filling() || stored.Rolling.Filled != previous.Filled || !stored.Rolling.Lease.Equal(previous.Lease) {
-			return errMustNotFill
-		}
-		stored.Rolling.Filled, stored.Rolling.Lease = lastFilled, until
-		return nil
-	})
+func lacksWindows(b *leaderboard.Board) bool {
+	return !b.Filling() && b.Rolling.Filled < b.Rolling.Opened
 }
 
 func (s *shared) fillWindows(ctx context.Context, b *leaderboard.Board) error {
-	if err := s.leaseWindows(ctx, b, b.Rolling.Filled, s.nextLease()); err != nil {
-		return err
-	}
 	lastOpened := b.Rolling.Opened
 	if err := wait(ctx, 2*s.linkTTL); err != nil {
 		return err
@@ -166,11 +154,14 @@ func (s *shared) fillWindows(ctx context.Context, b *leaderboard.Board) error {
 		if err := s.fillWindow(ctx, &source, b, window.ID); err != nil {
 			return err
 		}
-		until := s.nextLease()
-		if window.ID >= lastOpened {
-			until = time.Time{}
-		}
-		if err := s.leaseWindows(ctx, b, window.ID, until); err != nil {
+		previousFilled := b.Rolling.Filled
+		if err := s.amendFill(ctx, b, func(stored *leaderboard.Board) error {
+			if stored.Filling() || stored.Rolling.Filled != previousFilled {
+				return errMustNotFill
+			}
+			stored.Rolling.Filled = window.ID
+			return nil
+		}); err != nil {
 			return err
 		}
 		s.log.InfoContext(ctx, "rolling window filled", "board", b.ID, "season", window.ID)
@@ -183,13 +174,7 @@ func (s *shared) fillWindows(ctx context.Context, b *leaderboard.Board) error {
 func (s *shared) fillWindow(ctx context.Context, source, b *leaderboard.Board, window leaderboard.SeasonID) error {
 	l := &linking{shared: s, source: source, boards: []*leaderboard.Board{b}, window: window}
 	original := func(r *leaderboard.MatchResult) (leaderboard.MatchResult, error) { return b.ToSource(source, r) }
-	renew := func() error {
-		if b.Rolling.Lease.Sub(s.now()) >= fillLease/2 {
-			return nil
-		}
-		return s.leaseWindows(ctx, b, b.Rolling.Filled, s.nextLease())
-	}
-	return l.offerSeason(ctx, leaderboard.SeasonKey{Board: b.ID, Season: b.Rolling.Filled}, original, renew)
+	return l.offerSeason(ctx, leaderboard.SeasonKey{Board: b.ID, Season: b.Rolling.Filled}, original)
 }
 
 func (o *matchOffers) findForWindow(ctx context.Context) (err error) {

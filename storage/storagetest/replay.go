@@ -218,7 +218,7 @@ func (p *replay) changeDivisions(change leaderboard.Board) error {
 			}
 		}
 	}
-	b, err = p.store.AmendBoard(p.ctx, b.ID, replaceBy(b)) // b has no RecountLease, so this call ends the recount
+	b, err = p.store.AmendBoard(p.ctx, b.ID, replaceBy(b)) // b has no RecountDue, so this call ends the recount
 	p.model.boards[b.ID] = b
 	return err
 }
