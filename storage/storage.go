@@ -31,7 +31,6 @@ type Backend interface {
 	leaderboard.EntryStore // StartRecount concerns this region only
 	Users
 	// Of [leaderboard.SeasonStore].
-	SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error)
 	ChangedAt(ctx context.Context, s leaderboard.SeasonKey) (time.Time, error)
 	NoteChange(ctx context.Context, s leaderboard.SeasonKey, at time.Time) error
 	DeletedAt(ctx context.Context, s leaderboard.SeasonKey) (time.Time, error)

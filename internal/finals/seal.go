@@ -328,6 +328,16 @@ func (f *Store) Seasons(ctx context.Context, id leaderboard.BoardID) ([]leaderbo
 	return slices.DeleteFunc(records, func(r leaderboard.SeasonRecord) bool { return r.Season == "" }), nil
 }
 
+// SeasonIDs returns the seasons of a board with an open incarnation.
+func (f *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error) {
+	all, err := f.b.Incarnations(ctx, id)
+	var ids []leaderboard.SeasonID
+	for i := range all {
+		ids = append(ids, all[i].Season)
+	}
+	return ids, err
+}
+
 func withoutRepeats(users []leaderboard.UserID) []leaderboard.UserID {
 	return slices.Compact(slices.Sorted(slices.Values(users)))
 }

@@ -26,18 +26,6 @@ func (s *Store) seasonRows(ctx context.Context, id leaderboard.BoardID) ([]seaso
 	})
 }
 
-// SeasonIDs returns the seasons of a board with an open incarnation.
-func (s *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error) {
-	rows, err := s.seasonRows(ctx, id)
-	var ids []leaderboard.SeasonID
-	for _, r := range rows {
-		if r.open {
-			ids = append(ids, r.season)
-		}
-	}
-	return ids, err
-}
-
 // ChangedAt returns the latest time of NoteChange. Apply does not write this time: a caller that applies
 // many batches at once notes them together.
 func (s *Store) ChangedAt(ctx context.Context, seasonKey leaderboard.SeasonKey) (time.Time, error) {

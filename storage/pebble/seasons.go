@@ -39,16 +39,6 @@ func seasonsUnder(ctx context.Context, r pebble.Reader, prefix []byte) (seasons 
 	return seasons, nil
 }
 
-// SeasonIDs implements [leaderboard.Store].
-func (s *Store) SeasonIDs(ctx context.Context, id leaderboard.BoardID) ([]leaderboard.SeasonID, error) {
-	all, err := s.Incarnations(ctx, id)
-	var ids []leaderboard.SeasonID
-	for _, i := range all {
-		ids = append(ids, i.Season)
-	}
-	return ids, err
-}
-
 // DeleteSeason implements [leaderboard.Store].
 func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKey, at time.Time) error {
 	bd := s.board(seasonKey.Board)
