@@ -95,7 +95,8 @@ function encode(value: unknown): string {
 function checkIntegers(fields: object): void {
   for (const [name, value] of Object.entries(fields))
     for (const v of Array.isArray(value) ? value : [value])
-      if (typeof v === "number" && !(Math.abs(v) <= Number.MAX_SAFE_INTEGER)) throw new RangeError(`${name}: ${v} is not an exact number; use a bigint`);
+      if (typeof v === "number" && !Number.isSafeInteger(v) && !(name === "top_percent" && Number.isFinite(v)))
+        throw new RangeError(`${name}: ${v} is not an exact integer; use a bigint`);
 }
 
 /** Appends ids to a path. fetch removes the segments "." and "..", so such ids are refused; no new id can be one. */
