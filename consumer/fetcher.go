@@ -78,8 +78,9 @@ func (c *Consumer) fetchMessage(i *item) (*sarama.ProducerMessage, error) {
 // fetcher fetches results from the game's own store.
 type fetcher struct {
 	*Consumer
-	bounds  fetchBounds
-	running sync.WaitGroup
+	bounds     fetchBounds
+	running    sync.WaitGroup
+	publishing chan struct{} // see publishSoon
 
 	mu      sync.Mutex
 	boards  map[leaderboard.BoardID]*fetchQueue
@@ -87,12 +88,13 @@ type fetcher struct {
 }
 
 func newFetcher(c *Consumer) *fetcher {
-	return &fetcher{Consumer: c, bounds: defaultFetchBounds, boards: map[leaderboard.BoardID]*fetchQueue{}}
+	return &fetcher{Consumer: c, bounds: defaultFetchBounds, publishing: make(chan struct{}, maxPublishing), boards: map[leaderboard.BoardID]*fetchQueue{}}
 }
 
 // run fetches until ctx is done.
 func (f *fetcher) run(ctx context.Context) {
 	defer f.running.Wait()
+	f.running.Go(func() { f.parkOldFetches(ctx) })
 	c := *f.conf
 	c.ClientID = "leaderboard-fetcher"
 	c.Consumer.Return.Errors = false

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,8 +24,14 @@ type fetchBounds struct {
 
 var defaultFetchBounds = fetchBounds{board: 16_384, all: 49_152, few: 256}
 
-// maxOpenFetches bounds the fetches of a partition, with those whose outcomes Kafka has not acknowledged.
-const maxOpenFetches = 65_536
+const (
+	// maxOpenOffsets bounds the offsets of a partition that follow an uncommitted one. No fetch stays in
+	// memory for much longer than RetryInterval, so only a flood of messages reaches the bound.
+	maxOpenOffsets = 1 << 18
+	// maxPublishing bounds the fetches that are published without an attempt. Only while Kafka does not
+	// acknowledge messages, more of them wait.
+	maxPublishing = 1024
+)
 
 // fetchQueue has the fetches of one board. fetcher.mu protects its fields.
 type fetchQueue struct {
@@ -38,10 +45,29 @@ type fetchQueue struct {
 
 // add begins to fetch x, or parks it.
 func (f *fetcher) add(x *fetch) {
-	if x.cause != "" {
-		f.running.Go(func() { f.publishDeadLetter(x) })
+	switch {
+	case x.cause != "":
+		f.publishSoon(x, func() { f.publishDeadLetter(x) })
+	case !f.admit(x):
+		f.publishSoon(x, func() { f.park(x, parkFull) })
+	}
+}
+
+// publishSoon calls publish in the background. It waits only while maxPublishing calls run.
+func (f *fetcher) publishSoon(x *fetch, publish func()) {
+	select {
+	case f.publishing <- struct{}{}:
+	case <-x.ctx.Done():
 		return
 	}
+	f.running.Go(func() {
+		defer func() { <-f.publishing }()
+		publish()
+	})
+}
+
+// admit begins to fetch x, unless too many fetches are in memory.
+func (f *fetcher) admit(x *fetch) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	id := x.boardID()
@@ -51,11 +77,45 @@ func (f *fetcher) add(x *fetch) {
 		f.boards[id] = q
 	}
 	if q.pending >= f.bounds.board || f.pending >= f.bounds.all && q.pending >= f.bounds.few {
-		f.running.Go(func() { f.park(x, parkFull) })
-		return
+		return false
 	}
 	f.count(q, 1)
 	f.enqueue(q, x)
+	return true
+}
+
+// parkOldFetches parks the fetches that no worker has taken for RetryInterval, until ctx is done. Their
+// offsets must not keep those of other boards uncommitted.
+func (f *fetcher) parkOldFetches(ctx context.Context) {
+	interval := f.o.Canonical.RetryInterval
+	tick := time.NewTicker(interval / 4)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+		for _, x := range f.takeOld(time.Now().Add(-interval)) {
+			f.publishSoon(x, func() { f.park(x, parkFull) })
+		}
+	}
+}
+
+// takeOld removes the fetches from the queues that were read before a time.
+func (f *fetcher) takeOld(before time.Time) (old []*fetch) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, q := range f.boards {
+		n := 0
+		for n < len(q.waiting) && q.waiting[n].readAt.Before(before) {
+			n++
+		}
+		old = append(old, q.waiting[:n]...)
+		q.waiting = slices.Clone(q.waiting[n:])
+		f.count(q, -n)
+	}
+	return old
 }
 
 // count adds n to the number of pending fetches of q. The caller must hold f.mu.
@@ -170,7 +230,7 @@ func (fetchHandler) Cleanup(sarama.ConsumerGroupSession) error { return nil }
 // ConsumeClaim adds the fetches of a partition. It does not wait for their outcomes.
 func (h fetchHandler) ConsumeClaim(session sarama.ConsumerGroupSession, claim sarama.ConsumerGroupClaim) error {
 	ctx := session.Context()
-	open := openOffsets{slots: make(chan struct{}, maxOpenFetches), mark: func(offset int64) {
+	open := openOffsets{slots: make(chan struct{}, maxOpenOffsets), mark: func(offset int64) {
 		if ctx.Err() == nil {
 			session.MarkOffset(claim.Topic(), claim.Partition(), offset, "")
 		}

@@ -41,7 +41,8 @@ type harness struct {
 	sent    map[string][]string                     // matches by topic
 	causes  map[string]string                       // of dead letters, by match
 	details map[string]string
-	open    int // messages whose offsets are not committed
+	open    int           // messages whose offsets are not committed
+	longest time.Duration // until an offset was committed
 	start   time.Time
 }
 
@@ -77,6 +78,7 @@ func withHarness(t *testing.T, test func(*testing.T, *harness)) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		w.f, w.ctx = c.fetcher, ctx
+		w.f.running.Go(func() { w.f.parkOldFetches(ctx) })
 		test(t, w)
 		cancel()
 		w.f.running.Wait()
@@ -147,10 +149,12 @@ func (w *harness) take(m *sarama.ConsumerMessage) {
 	w.mu.Lock()
 	w.open++
 	w.mu.Unlock()
+	taken := time.Now()
 	w.f.add(w.f.newFetch(w.ctx, m, sync.OnceFunc(func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.open--
+		w.longest = max(w.longest, time.Since(taken))
 	})))
 }
 
@@ -373,6 +377,29 @@ func TestManyFetches(t *testing.T) {
 		// The store allows each board 32 results a second.
 		if results, _, _ := w.after(10 * time.Minute); len(results) != 4*of+10 {
 			t.Errorf("%d results within 10 minutes, want all", len(results))
+		}
+	})
+}
+
+// A store that is slow for a board, but does not fail, does not keep offsets uncommitted for long. Offsets of
+// other boards follow them.
+func TestABoardThatIsSlow(t *testing.T) {
+	withHarness(t, func(t *testing.T, w *harness) {
+		w.answer = func(ctx context.Context, k canonical.Key) (*pb.GetCanonicalResultResponse, error) {
+			select {
+			case <-time.After(2 * time.Second):
+				return found(k), nil
+			case <-ctx.Done():
+				return nil, failed(canonical.Unavailable)
+			}
+		}
+		const fetches = 3000 // the store allows 8 a second
+		w.fetch("slow", 0, fetches)
+		if results, _, open := w.after(15 * time.Minute); len(results) != fetches || open != 0 {
+			t.Errorf("%d results and %d open offsets, want %d and 0", len(results), open, fetches)
+		}
+		if limit := retryInterval + retryInterval/4 + 2*time.Second; w.longest > limit {
+			t.Errorf("an offset was not committed for %v, want at most %v", w.longest, limit)
 		}
 	})
 }
