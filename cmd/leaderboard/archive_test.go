@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,12 +18,17 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/rogpeppe/go-internal/lockedfile"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/open-leaderboard/leaderboard"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/archive"
+	"github.com/open-leaderboard/leaderboard/internal/config"
 	"github.com/open-leaderboard/leaderboard/internal/ranking"
+	"github.com/open-leaderboard/leaderboard/internal/secret"
 	"github.com/open-leaderboard/leaderboard/test/seed"
 )
 
@@ -380,4 +387,153 @@ func testInterruptions(t *testing.T, to func() string) {
 
 func TestInterruptedArchiveInFilesIsComplete(t *testing.T) {
 	testInterruptions(t, func() string { return "parquet:" + filepath.Join(t.TempDir(), "archive") })
+}
+
+func TestArchiveInFilesRefusesOtherFolders(t *testing.T) {
+	s := sealedServer(t)
+	parent := t.TempDir()
+	folder := func(name, file, content string) string {
+		dir := filepath.Join(parent, name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, file), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return "parquet:" + dir
+	}
+	for _, tt := range []struct {
+		to   string
+		code int
+		want string
+	}{
+		{"", exitUsage, "--to is missing"},
+		{"parquet:", exitUsage, "names no folder"},
+		{"mysql://host/db", exitUsage, "is neither a URL that begins with postgres:// nor parquet:DIR"},
+		{"postgres://user:s3cret@host", exitUsage, "names no database"},
+		{"postgres://user:s3cret%zz@host/db", exitUsage, "is not a URL"},
+		{folder("other", "data.txt", "x"), exitFailure, "has other files, such as data.txt"},
+		{folder("newer", "archive.json", `{"format": 2}`), exitFailure, "has the format 2, but this program writes the format 1"},
+		{folder("foreign", "archive.json", `{"a": 1}`), exitFailure, "is not that of an archive"},
+		{folder("file", "x", "") + "/x", exitFailure, "not a directory"},
+	} {
+		r := s.do(t, "archive", "--to", tt.to)
+		r.mustFail(t, tt.code, []string{tt.want}, []string{"archive", "--to", tt.to})
+		if strings.Contains(r.stderr, "s3cret") {
+			t.Errorf("the error for %s has the password: %s", tt.to, r.stderr)
+		}
+	}
+	to := "parquet:" + filepath.Join(parent, "archive")
+	s.fails(t, exitUsage, []string{"--season requires --board"}, "archive", "--to", to, "--season", "202610")
+	s.fails(t, exitFailure, []string{"board not found"}, "archive", "--to", to, "--board", "nope")
+	s.fails(t, exitFailure, []string{"not sealed", "--open"}, "archive", "--to", to, "--board", "cup", "--season", "202611")
+	s.fails(t, exitFailure, []string{"there is no archive"}, "archive", "restore", "--from", "parquet:"+filepath.Join(parent, "none"))
+	s.fails(t, exitUsage, []string{"--board is missing"}, "archive", "export", "--from", to)
+	archiveTo(t, s, to)
+	lock, err := lockedfile.MutexAt(filepath.Join(parent, "archive", "archive.lock")).Lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.fails(t, exitFailure, []string{"another process writes this archive now"}, "archive", "--to", to)
+	s.fails(t, exitFailure, []string{`has no board "nope"`}, "archive", "export", "--from", to, "--board", "nope") // readers need no lock
+	lock()
+	archiveTo(t, s, to)
+	checkDamage(t, s, to)
+}
+
+// checkDamage changes a byte of each file of an archive.
+func checkDamage(t *testing.T, s *clockedServer, to string) {
+	t.Helper()
+	n := 0
+	for path := range hashes(t, strings.TrimPrefix(to, "parquet:")) {
+		if !strings.Contains(path, "/cup/") || strings.Contains(path, "standings") { // an export does not read these
+			continue
+		}
+		n++
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damaged := slices.Clone(whole)
+		damaged[len(damaged)/2] ^= 0x80
+		if err := os.WriteFile(path, damaged, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := command(t, "", nil, "archive", "export", "--from", to, "--board", "cup"); r.code == exitOK || !strings.Contains(r.stderr, "damaged") {
+			t.Errorf("export with a changed byte in %s: exit code %d, %s; want an error", path, r.code, r.stderr)
+		}
+		if err := os.WriteFile(path, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n != 4 {
+		t.Errorf("damaged %d files, want 4", n)
+	}
+	dir := filepath.Join(strings.TrimPrefix(to, "parquet:"), "cup")
+	if err := os.RemoveAll(dir); err != nil { // the cure
+		t.Fatal(err)
+	}
+	if r := archiveTo(t, s, to); r.Archived != 1 || r.Unchanged != 1 {
+		t.Errorf("run after the removal of a folder: %+v, want 1 season archived again", r)
+	}
+}
+
+// A server archives at once, and after a seal without waiting for the interval.
+func TestServersArchiveAfterSeals(t *testing.T) {
+	s := sealedServer(t)
+	dir := filepath.Join(t.TempDir(), "archive")
+	c := config.Archive{To: secret.Text("parquet:" + dir), Every: time.Hour}
+	a := newArchives(&c, prometheus.NewRegistry())
+	ctx, cancel := context.WithCancel(t.Context())
+	var log output
+	done := make(chan struct{})
+	go func() {
+		a.run(ctx, archive.NewSource(s.conn(t)), slog.New(slog.NewJSONHandler(&log, nil)))
+		close(done)
+	}()
+	eventually(t, "the first run archives", func() bool { _, ok := findLogEntry(log.String(), "seasons archived"); return ok })
+	s.ok(t, "submit", "u1", "--board", "cup", "--score", "5", "--match", "n", "--achieved-at", s.clock.Load().Format(time.RFC3339))
+	s.onSeal.Store(new(a.noteSeal))
+	s.pass(t, 31*24*time.Hour)
+	eventually(t, "the run after the seal archives", func() bool {
+		_, err := os.Stat(filepath.Join(dir, "cup", "202611", "season.json"))
+		return err == nil
+	})
+	cancel()
+	<-done
+	if got, err := testutil.GatherAndCount(registryOf(a)); err != nil || got != 3 {
+		t.Errorf("metrics: %d, %v; want 3", got, err)
+	}
+	if failures, seasons := testutil.ToFloat64(a.failures), testutil.ToFloat64(a.seasons); failures != 0 || seasons < 2 {
+		t.Errorf("%v failures and %v seasons, want 0 and at least 2", failures, seasons)
+	}
+}
+
+func registryOf(a *archives) *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(a.lastSuccess, a.failures, a.seasons)
+	return r
+}
+
+func TestServeArchives(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "archive")
+	s := startServer(t, filepath.Join(t.TempDir(), "data"), []string{"LEADERBOARD_ARCHIVE_TO=parquet:" + dir}, "--insecure")
+	eventually(t, "the server has archived the boards", func() bool {
+		_, metrics := get(t, http.DefaultClient, "http://"+s.http+"/metrics")
+		_, err := os.Stat(filepath.Join(dir, "boards.parquet"))
+		return err == nil && strings.Contains(metrics, "leaderboard_archive_last_success_timestamp_seconds 1")
+	})
+	checkContains(t, command(t, "", []string{"LEADERBOARD_ARCHIVE_TO=postgres://u:s3cret@h/d"}, "config").stdout, "archive.to", "[hidden]")
+	if code := s.stop(); code != exitOK {
+		t.Errorf("serve exited with %d, want 0: %s", code, s.stderr)
+	}
+	failing := startServer(t, filepath.Join(t.TempDir(), "data"), []string{"LEADERBOARD_ARCHIVE_TO=postgres://u:s3cret@127.0.0.1:1/d", "LEADERBOARD_ARCHIVE_PASSWORD=s3cret"}, "--insecure", "--log-level", "debug")
+	eventually(t, "the log has the failure", func() bool {
+		_, ok := findLogEntry(failing.stderr.String(), "archive failed; the next run continues")
+		return ok
+	})
+	failing.ok(t, "submit", "ada", "--points", "3") // the server serves
+	if code := failing.stop(); code != exitOK || strings.Contains(failing.stderr.String(), "s3cret") {
+		t.Errorf("serve exited with %d; want 0, and no password in its log: %s", code, failing.stderr)
+	}
 }

@@ -36,7 +36,8 @@ func TestSeasonEnd(t *testing.T) {
 type clockedServer struct {
 	*testServer
 	*ranking.Service
-	clock atomic.Pointer[time.Time]
+	clock  atomic.Pointer[time.Time]
+	onSeal atomic.Pointer[func(leaderboard.SeasonKey)] // called after a seal
 }
 
 func startClocked(t *testing.T, now time.Time) *clockedServer {
@@ -45,7 +46,11 @@ func startClocked(t *testing.T, now time.Time) *clockedServer {
 	s.clock.Store(&now)
 	clock := func() time.Time { return *s.clock.Load() }
 	store, index := embedded.Open(t)
-	s.Service = ranking.New(store, index, ranking.Options{Now: clock, BoardTTL: time.Millisecond, LinkTTL: time.Millisecond})
+	s.Service = ranking.New(store, index, ranking.Options{Now: clock, BoardTTL: time.Millisecond, LinkTTL: time.Millisecond, Sealed: func(key leaderboard.SeasonKey) {
+		if f := s.onSeal.Load(); f != nil {
+			(*f)(key)
+		}
+	}})
 	t.Cleanup(s.Service.Close)
 	api, err := apiserver.New(t.Context(), s.Service, store, apiserver.Options{Now: clock, Insecure: true})
 	if err != nil {

@@ -102,6 +102,8 @@ each season is archived as a whole, or not at all.
 		if err != nil {
 			if ctx.Err() != nil {
 				err = context.Canceled
+			} else if report.Archived == 0 {
+				return err
 			}
 			return fmt.Errorf("stopped after %s: %s; run the same command again to continue", cli.Plural(report.Archived, "season", "seasons"), client.ErrorText(c.WrapError(err)))
 		}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"iter"
@@ -50,9 +51,9 @@ type manifest struct {
 }
 
 type fileInfo struct {
-	Name  string `json:"name"`
-	Rows  int64  `json:"rows"`
-	Bytes int64  `json:"bytes"`
+	Name   string `json:"name"`
+	Rows   int64  `json:"rows"`
+	SHA256 string `json:"sha256"`
 }
 
 // seasonFiles is the content of season.json.
@@ -69,20 +70,21 @@ type parquetFolder struct {
 // openParquet opens a folder. To write, it takes the lock and, in a new or empty folder, begins an archive. Errors:
 // [ErrBusy], [ErrNone].
 func openParquet(ctx context.Context, dir string, write bool) (p *parquetFolder, err error) {
-	p = &parquetFolder{dir: dir, unlock: func() {}}
+	unlock := func() {}
 	defer func() {
 		if err != nil {
-			p.unlock()
+			unlock()
 		}
 	}()
 	if write {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
 		}
-		if p.unlock, err = lockFile(ctx, filepath.Join(dir, lockName)); err != nil {
+		if unlock, err = lockFile(ctx, filepath.Join(dir, lockName)); err != nil {
 			return nil, err
 		}
 	}
+	p = &parquetFolder{dir, unlock}
 	text, err := os.ReadFile(filepath.Join(dir, manifestName))
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && write:
@@ -251,6 +253,7 @@ func (p *parquetFolder) marks(context.Context) (map[leaderboard.SeasonKey]string
 // parquetTable writes one file of a season.
 type parquetTable[R row] struct {
 	file *os.File
+	hash hash.Hash
 	*parquet.GenericWriter[R]
 	info fileInfo
 }
@@ -264,7 +267,8 @@ func createTable[R row](dir, name string) (*parquetTable[R], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &parquetTable[R]{file, newWriter[R](file), fileInfo{Name: name}}, nil
+	h := sha256.New()
+	return &parquetTable[R]{file, h, newWriter[R](io.MultiWriter(file, h)), fileInfo{Name: name}}, nil
 }
 
 func (t *parquetTable[R]) add(rows []R) error {
@@ -279,11 +283,7 @@ func (t *parquetTable[R]) complete() (fileInfo, error) {
 	if err == nil {
 		err = t.file.Sync()
 	}
-	if stat, statErr := t.file.Stat(); err == nil {
-		if err = statErr; err == nil {
-			t.info.Bytes = stat.Size()
-		}
-	}
+	t.info.SHA256 = hex.EncodeToString(t.hash.Sum(nil))
 	if err = errors.Join(err, t.file.Close()); err == nil {
 		err = os.Rename(t.file.Name(), strings.TrimSuffix(t.file.Name(), ".part"))
 	}
@@ -411,15 +411,15 @@ func rowsOf[R any](path string) iter.Seq2[R, error] {
 			return
 		}
 		defer func() { _ = file.Close() }() // nothing was written
-		r, err := openReader[R](file)
+		r, err := guarded(func() (*parquet.GenericReader[R], error) { return parquet.NewGenericReader[R](file), nil })
 		if err != nil {
-			yield(none, fmt.Errorf("%s: %w", path, err))
+			yield(none, fmt.Errorf("%s is damaged: %w", path, err))
 			return
 		}
 		defer func() { _ = r.Close() }()
 		for rows := make([]R, readRows); ; {
 			clear(rows)
-			n, err := r.Read(rows)
+			n, err := guarded(func() (int, error) { return r.Read(rows) })
 			for _, row := range rows[:n] {
 				if !yield(row, nil) {
 					return
@@ -436,23 +436,23 @@ func rowsOf[R any](path string) iter.Seq2[R, error] {
 	}
 }
 
-// openReader returns an error for a damaged file, for which the library may panic.
-func openReader[R any](file *os.File) (r *parquet.GenericReader[R], err error) {
+// guarded calls f, and returns a panic as an error: the library may panic while it reads a damaged file.
+func guarded[T any](f func() (T, error)) (v T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("the file is damaged: %v", p)
+			err = fmt.Errorf("it cannot be decoded: %v", p)
 		}
 	}()
-	return parquet.NewGenericReader[R](file), nil
+	return f()
 }
 
-// tableOf yields the rows of a table of a season.
+// tableOf yields the rows of a table of a season, if the file is as it was written.
 func tableOf[R row](p *parquetFolder, s *seasonFiles, table string) iter.Seq2[R, error] {
 	info := s.Files[table]
 	path := filepath.Join(p.seasonDir(s.Board, s.Season), info.Name)
-	stat, err := os.Stat(path)
-	if err == nil && (info.Name == "" || stat.Size() != info.Bytes) {
-		err = fmt.Errorf("%s is damaged: its size is not that in %s", path, seasonName)
+	sum, err := hashFile(path)
+	if err == nil && sum != info.SHA256 {
+		err = fmt.Errorf("%s is damaged: its SHA-256 is not that in %s; restore it from a copy, or remove the folder to archive the season again", path, seasonName)
 	}
 	if err != nil {
 		return func(yield func(R, error) bool) {
@@ -461,6 +461,16 @@ func tableOf[R row](p *parquetFolder, s *seasonFiles, table string) iter.Seq2[R,
 		}
 	}
 	return rowsOf[R](path)
+}
+
+func hashFile(path string) (string, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	_, err = io.Copy(h, file)
+	return hex.EncodeToString(h.Sum(nil)), errors.Join(err, file.Close())
 }
 
 // whole returns the rows of a file of the whole archive, or nil without the file.

@@ -1,7 +1,6 @@
 package archive
 
 import (
-	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -154,14 +153,17 @@ func values[R row](r *R) []any {
 
 // numeric returns a decimal number such as -99.5 or 3.2e-41, or an invalid value.
 func numeric(text string) pgtype.Numeric {
-	mantissa, exponent, _ := strings.Cut(text, "e")
-	exp, err := strconv.Atoi(cmp.Or(exponent, "0"))
+	mantissa, exponent, scientific := strings.Cut(text, "e")
+	if !scientific {
+		exponent = "0"
+	}
+	exp, err := strconv.ParseInt(exponent, 10, 16)
 	whole, fraction, _ := strings.Cut(mantissa, ".")
 	n, ok := new(big.Int).SetString(whole+fraction, 10)
 	if err != nil || !ok {
 		return pgtype.Numeric{}
 	}
-	return pgtype.Numeric{Int: n, Exp: int32(exp - len(fraction)), Valid: true}
+	return pgtype.Numeric{Int: n, Exp: int32(exp) - int32(len(fraction)), Valid: true}
 }
 
 func names[R row]() (list []string) {
