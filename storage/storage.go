@@ -207,8 +207,9 @@ type Engine interface {
 	Finals
 	Accounts
 	Matches
-	// Remove removes the final standings and the matches of an incarnation. A deletion first ends the
-	// incarnation, so that Incarnation no longer returns it.
+	// Remove announces the end of an incarnation to other regions, and removes its final standings and matches. A
+	// deletion first ends the incarnation, so that Incarnation no longer returns it. If there are several regions, it
+	// then calls Remove before it removes other data.
 	Remove(ctx context.Context, i *Incarnation) error
 }
 
@@ -258,8 +259,6 @@ type Accounts interface {
 	// AnnounceErasure must be called before data of a season from before an erasure is removed, unless
 	// ChangeAccount removes it for an Erasure.
 	AnnounceErasure(ctx context.Context, s leaderboard.SeasonKey, user leaderboard.UserID) error
-	// AnnounceEnd must be called after an incarnation has ended, and before its data is removed.
-	AnnounceEnd(ctx context.Context, i *Incarnation) error
 }
 
 // AccountChange is a change of a user's account.

@@ -270,14 +270,6 @@ func (s accounts) AnnounceErasure(ctx context.Context, key leaderboard.SeasonKey
 	return s.announceElsewhere(ctx, &storedChange{User: user, Erasures: acc.erasures, Seasons: []leaderboard.SeasonKey{key}})
 }
 
-func (s accounts) AnnounceEnd(ctx context.Context, i *storage.Incarnation) error {
-	regions, err := s.regions(ctx)
-	if err != nil {
-		return err
-	}
-	return s.announce(ctx, &storedChange{Seasons: []leaderboard.SeasonKey{i.SeasonKey}, Ended: i.Deletions}, regions)
-}
-
 // An accountChange adds rows to an account.
 type accountChange struct {
 	*Store

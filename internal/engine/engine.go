@@ -5,7 +5,6 @@ package engine
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	lru "github.com/hashicorp/golang-lru/v2"
@@ -47,7 +46,18 @@ type hooks struct {
 
 // Remove implements [storage.Engine].
 func (h hooks) Remove(ctx context.Context, i *storage.Incarnation) error {
-	return errors.Join(h.Hooks.Remove(ctx, i), h.matches.remove(ctx, i))
+	s := h.accounts.Store
+	regions, err := s.regions(ctx)
+	if err == nil {
+		err = s.announce(ctx, &storedChange{Seasons: []leaderboard.SeasonKey{i.SeasonKey}, Ended: i.Deletions}, regions)
+	}
+	if err == nil {
+		err = h.Hooks.Remove(ctx, i)
+	}
+	if err == nil {
+		err = h.matches.remove(ctx, i)
+	}
+	return err
 }
 
 func decode(subject string, text []byte, dst any) error {

@@ -238,12 +238,8 @@ func (s *Store) sweep(ctx context.Context, seasonKey leaderboard.SeasonKey, inc 
 	return nil
 }
 
-// sweepIncarnation announces the end, and then removes the data.
 func (s *Store) sweepIncarnation(ctx context.Context, seasonKey leaderboard.SeasonKey, inc incarnation) error {
 	known := inc.known(seasonKey)
-	if err := s.engine.AnnounceEnd(ctx, &known); err != nil {
-		return err
-	}
 	if err := s.engine.Remove(ctx, &known); err != nil {
 		return err
 	}

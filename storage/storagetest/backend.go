@@ -428,8 +428,6 @@ type engineLog struct {
 	removed []string
 }
 
-func (l *engineLog) AnnounceEnd(context.Context, *storage.Incarnation) error { return nil }
-
 func (l *engineLog) RemoveUsers(context.Context, *storage.Incarnation, []leaderboard.UserID) error {
 	return nil
 }
