@@ -9,9 +9,8 @@ import (
 	"context"
 	"iter"
 	"math"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/open-leaderboard/leaderboard"
 )
@@ -58,17 +57,33 @@ type Environment struct {
 	Now      func() time.Time
 }
 
-// ForEach calls do for each i below n, up to Parallel calls at a time, and returns the first error.
-func (e Environment) ForEach(ctx context.Context, n int, do func(ctx context.Context, i int) error) error {
+// ForEach calls f for each i below n, up to Parallel calls at a time. After the first error, it cancels ctx, starts no more
+// calls, and returns the error.
+func (e Environment) ForEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
 	if n == 1 {
-		return do(ctx, 0)
+		return f(ctx, 0)
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(e.Parallel)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, e.Parallel)
 	for i := range n {
-		g.Go(func() error { return do(ctx, i) })
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			if err := f(ctx, i); err != nil {
+				cancel(err)
+			}
+		})
 	}
-	return g.Wait() //nolint:wrapcheck // an error of the caller's
+	wg.Wait()
+	return context.Cause(ctx)
 }
 
 // Register is a value that only Swap changes.

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/open-leaderboard/leaderboard"
+	"github.com/open-leaderboard/leaderboard/storage"
 )
 
 type storedEntry struct {
@@ -144,7 +145,7 @@ func (s *Store) scan(ctx context.Context, seasonKey leaderboard.SeasonKey, part 
 		return err
 	}
 	first, step := bucketsOf(part, inc.buckets)
-	return forEach(ctx, inc.buckets/step, min(scanParallel, s.parallel), func(ctx context.Context, i int) error {
+	return storage.Environment{Parallel: min(scanParallel, s.parallel)}.ForEach(ctx, inc.buckets/step, func(ctx context.Context, i int) error {
 		var user string
 		var blob []byte
 		var batch []leaderboard.Entry

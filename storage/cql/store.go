@@ -178,36 +178,7 @@ func (s *Store) Environment() storage.Environment {
 }
 
 func (s *Store) forEach(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	return forEach(ctx, n, s.parallel, f)
-}
-
-// forEach calls f for each i below n. The parameter parallel limits concurrent calls. After
-// the first error, forEach cancels ctx, starts no more calls, and returns the error.
-func forEach(ctx context.Context, n, parallel int, f func(ctx context.Context, i int) error) error {
-	if n == 1 {
-		return f(ctx, 0)
-	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, parallel)
-	for i := range n {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			if err := f(ctx, i); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	wg.Wait()
-	return context.Cause(ctx)
+	return storage.Environment{Parallel: s.parallel}.ForEach(ctx, n, f)
 }
 
 // replicatedTo returns a function that reads which data centers have replicas of a keyspace.
