@@ -21,7 +21,7 @@ type Store struct {
 	*finalStore
 	profiles  *profileCache
 	announced *lru.Cache[announcement, struct{}]
-	matchIDs  *lru.Cache[string, struct{}] // see listMatch
+	matchIDs  *lru.Cache[string, struct{}] // see addMatchID
 }
 
 type finalStore = finals.Store

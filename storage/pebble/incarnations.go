@@ -15,10 +15,9 @@ import (
 
 // # Incarnations
 //
-// A season that may have rows of the engine's has a row with the number of its incarnation: Apply opens it on boards with
-// Matches. A
-// deletion raises this number in the batch that removes the data, and then removes what the engine has of
-// earlier incarnations. If it is interrupted, FinishDeletions continues.
+// A season for which the engine may have written rows has a row with the number of its incarnation: OpenIncarnation writes
+// it, and on boards with Matches Apply does. A deletion raises this number in the batch that removes the data, and then
+// removes what the engine has of earlier incarnations. If it is interrupted, FinishDeletions continues.
 //
 // Rows of a deleted board remain until this is removed. The numbers of boards
 // are never reused, so no row is of two boards.
