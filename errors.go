@@ -28,6 +28,8 @@ var (
 	ErrRankUnavailable = errors.New("rank unavailable")
 	// ErrProfileNotFound means that the user has no profile.
 	ErrProfileNotFound = errors.New("profile not found")
+	// ErrDeadLetterNotFound means that no dead letter has the id, or that Kafka has deleted it.
+	ErrDeadLetterNotFound = errors.New("dead letter not found")
 	// ErrErased means that the user was erased at the time of a change or later.
 	ErrErased = errors.New("the user was erased")
 	// ErrMethodUnavailable means that the index has no ranks of a [Method] for a season.

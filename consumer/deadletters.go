@@ -2,21 +2,19 @@ package consumer
 
 import (
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/IBM/sarama"
-	"google.golang.org/protobuf/encoding/protojson"
+	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
 	"github.com/open-leaderboard/leaderboard/internal/kafka"
 )
@@ -38,93 +36,217 @@ type DeadLetter struct {
 	}
 	// Cut reports whether a part of the message is lost, because it was too large.
 	Cut bool
+	// Board and Match are in the message. They are empty if it cannot be decoded.
+	Board, Match string
+	// Replayable reports whether a replay can succeed, because the message can be decoded and is not cut.
+	Replayable bool
 
 	message *sarama.ConsumerMessage
 	headers []sarama.RecordHeader // of the message
 }
 
-// DeadLetterQuery selects dead letters.
+// DeadLetterID is the place of a dead letter in its topic.
+type DeadLetterID struct {
+	Partition int32
+	Offset    int64
+}
+
+// ID returns the id of d.
+func (d *DeadLetter) ID() DeadLetterID { return DeadLetterID{d.Partition, d.Offset} }
+
+func (id DeadLetterID) String() string { return fmt.Sprintf("%d:%d", id.Partition, id.Offset) }
+
+// ParseDeadLetterID is the inverse of [DeadLetterID.String].
+func ParseDeadLetterID(text string) (DeadLetterID, error) {
+	p, o, ok := strings.Cut(text, ":")
+	partition, err := strconv.ParseUint(p, 10, 31)
+	offset, err2 := strconv.ParseUint(o, 10, 63)
+	if !ok || err != nil || err2 != nil {
+		return DeadLetterID{}, fmt.Errorf("consumer: %.40q is not the id of a dead letter, such as 3:17: %w", text, leaderboard.ErrInvalid)
+	}
+	return DeadLetterID{int32(partition), int64(offset)}, nil
+}
+
+// DeadLetterQuery selects a page of dead letters.
 type DeadLetterQuery struct {
 	Since       time.Time // the zero time selects all
 	User, Cause string    // if empty, all
-	Limit       int       // of each partition, the newest, unless User or Cause selects
+	Limit       int       // at least 1
+	// Before are the offsets, by partition, before which the page begins: those of the page before. Partitions
+	// without an offset begin at their end.
+	Before map[int32]int64
+	// Examine bounds the dead letters that a page reads of each partition; 0 means all. A page may then have fewer
+	// than Limit dead letters, even none, although more follow.
+	Examine int64
+	// Summary omits the messages: the dead letters then have no Value, and cannot be replayed.
+	Summary bool
 }
 
-// ReadDeadLetters returns the dead letters that q selects, the newest first. Errors:
-// [kafka.ErrRejected], [leaderboard.ErrUnavailable], and a missing topic.
-func ReadDeadLetters(ctx context.Context, brokers []string, connection Connection, topics Topics, q DeadLetterQuery) (list []*DeadLetter, err error) {
-	topic := topics.DeadLetters()
-	client, partitions, err := openDeadLetters(brokers, connection, topic)
+// DeadLetters reads the topic of dead letters over one connection. Create it with [OpenDeadLetters]. Its methods must
+// not be called concurrently.
+type DeadLetters struct {
+	client     sarama.Client
+	consumer   sarama.Consumer
+	topic      string
+	partitions []int32
+}
+
+// deadLetterWait is the longest time that a broker waits for a further message. A read ends before the end of a
+// partition, so it needs no wait, but the end of a read may wait for the answer of a broker.
+const deadLetterWait = 50 * time.Millisecond
+
+// OpenDeadLetters connects to Kafka. The caller must close the result. Errors: [kafka.ErrRejected],
+// [leaderboard.ErrUnavailable], and a missing topic.
+func OpenDeadLetters(brokers []string, connection Connection, topics Topics) (*DeadLetters, error) {
+	l := &DeadLetters{topic: topics.DeadLetters()}
+	c := connection.Config("leaderboard-dlq")
+	c.Consumer.Return.Errors = true
+	c.Consumer.MaxWaitTime = deadLetterWait
+	var err error
+	if l.client, err = sarama.NewClient(brokers, c); err != nil {
+		return nil, fmt.Errorf("consumer: read %s: %w", l.topic, kafka.ConnectError(brokers, c, err))
+	}
+	if l.partitions, err = l.client.Partitions(l.topic); err == nil {
+		l.consumer, err = sarama.NewConsumerFromClient(l.client)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("consumer: read %s: %w", l.topic, errors.Join(kafka.Unavailable(err), l.client.Close()))
+	}
+	return l, nil
+}
+
+// Close closes the connection.
+func (l *DeadLetters) Close() error { return errors.Join(l.consumer.Close(), l.client.Close()) }
+
+// Page returns the dead letters that q selects, the newest first, and the field Before of the next page, which is
+// nil on the last page. In a partition, a greater offset is newer. Errors: [leaderboard.ErrUnavailable].
+func (l *DeadLetters) Page(ctx context.Context, q DeadLetterQuery) (list []*DeadLetter, next map[int32]int64, err error) {
+	rests := make([]*rest, len(l.partitions))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(parallelPartitions)
+	for i, p := range l.partitions {
+		group.Go(func() (err error) {
+			if rests[i], err = l.readBackward(ctx, p, &q); err != nil {
+				err = fmt.Errorf("consumer: read partition %d of %s: %w", p, l.topic, err)
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, nil, err
+	}
+	for len(list) < q.Limit {
+		newest := -1
+		for i, r := range rests {
+			if len(r.found) > 0 && (newest < 0 || r.found[0].At.After(rests[newest].found[0].At)) {
+				newest = i
+			}
+		}
+		// What precedes the offset from in a partition may be newer than the rest of the others.
+		if newest < 0 || slices.ContainsFunc(rests, func(r *rest) bool { return len(r.found) == 0 && r.more }) {
+			break
+		}
+		list = append(list, rests[newest].found[0])
+		rests[newest].found = rests[newest].found[1:]
+	}
+	next, more := map[int32]int64{}, false
+	for i, r := range rests {
+		next[l.partitions[i]] = r.from
+		if len(r.found) > 0 {
+			next[l.partitions[i]] = r.found[0].Offset + 1
+		}
+		more = more || r.more || len(r.found) > 0
+	}
+	if !more {
+		next = nil
+	}
+	return list, next, nil
+}
+
+// parallelPartitions bounds the partitions that are read at the same time.
+const parallelPartitions = 16
+
+// rest is what a page has not listed yet of one partition.
+type rest struct {
+	found []*DeadLetter // the newest first
+	from  int64         // the offset of the first dead letter that was examined
+	more  bool          // whether dead letters that the query may select precede from
+}
+
+// deadLetterChunk is the number of dead letters that a read examines at a time, if the query selects by content.
+const deadLetterChunk = 1000
+
+// readBackward reads up to q.Limit dead letters of a partition, from the newest to the oldest one.
+func (l *DeadLetters) readBackward(ctx context.Context, partition int32, q *DeadLetterQuery) (*rest, error) {
+	oldest, end, err := l.rangeOf(partition, q.Since)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	for _, p := range partitions {
-		from, end, err := rangeOf(client, topic, p, q)
-		if err == nil {
-			err = readRange(ctx, client, topic, p, from, end, func(d *DeadLetter) {
-				if (q.User == "" || d.User == q.User) && (q.Cause == "" || d.Cause == q.Cause) {
-					list = append(list, d)
+	if before, ok := q.Before[partition]; ok {
+		end = min(end, before)
+	}
+	chunk := int64(q.Limit)
+	if q.User != "" || q.Cause != "" {
+		chunk = max(chunk, deadLetterChunk)
+	}
+	if q.Examine > 0 {
+		chunk = min(chunk, q.Examine)
+	}
+	r := &rest{from: max(oldest, end)}
+	for examined := int64(0); r.from > oldest && len(r.found) < q.Limit && (q.Examine == 0 || examined < q.Examine); {
+		var part []*DeadLetter
+		from := max(oldest, r.from-chunk)
+		if err := l.readRange(ctx, partition, from, r.from, func(d *DeadLetter) {
+			if (q.User == "" || d.User == q.User) && (q.Cause == "" || d.Cause == q.Cause) {
+				if q.Summary {
+					d.message = nil
+				}
+				part = append(part, d)
+			}
+		}); err != nil {
+			return nil, err
+		}
+		slices.Reverse(part)
+		examined += r.from - from
+		r.found, r.from = append(r.found, part...), from
+	}
+	r.more = r.from > oldest
+	return r, nil
+}
+
+// Get returns the dead letters with these ids, in their order. Errors: [leaderboard.ErrDeadLetterNotFound],
+// [leaderboard.ErrUnavailable].
+func (l *DeadLetters) Get(ctx context.Context, ids []DeadLetterID) ([]*DeadLetter, error) {
+	list := make([]*DeadLetter, len(ids))
+	for i, id := range ids {
+		missing := fmt.Errorf("consumer: dead letter %v: %w", id, leaderboard.ErrDeadLetterNotFound)
+		if !slices.Contains(l.partitions, id.Partition) {
+			return nil, missing
+		}
+		oldest, end, err := l.rangeOf(id.Partition, time.Time{})
+		if err == nil && oldest <= id.Offset && id.Offset < end {
+			err = l.readRange(ctx, id.Partition, id.Offset, id.Offset+1, func(d *DeadLetter) {
+				if d.Offset == id.Offset {
+					list[i] = d
 				}
 			})
 		}
 		if err != nil {
-			return nil, fmt.Errorf("consumer: read partition %d of %s: %w", p, topic, err)
+			return nil, fmt.Errorf("consumer: read dead letter %v: %w", id, err)
+		}
+		if list[i] == nil {
+			return nil, missing
 		}
 	}
-	slices.SortStableFunc(list, func(x, y *DeadLetter) int { return y.At.Compare(x.At) })
 	return list, nil
 }
 
-// ReadDeadLetter returns one dead letter, or nil if it does not exist.
-func ReadDeadLetter(ctx context.Context, brokers []string, connection Connection, topics Topics, partition int32, offset int64) (found *DeadLetter, err error) {
-	topic := topics.DeadLetters()
-	client, partitions, err := openDeadLetters(brokers, connection, topic)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, client.Close()) }()
-	if !slices.Contains(partitions, partition) {
-		return nil, nil
-	}
-	from, end, err := rangeOf(client, topic, partition, DeadLetterQuery{Limit: math.MaxInt32})
-	if err != nil || offset < from || offset >= end {
-		return nil, err
-	}
-	err = readRange(ctx, client, topic, partition, offset, offset+1, func(d *DeadLetter) {
-		if d.Offset == offset {
-			found = d
-		}
-	})
-	return found, err
-}
-
-// The caller must close the client.
-func openDeadLetters(brokers []string, connection Connection, topic string) (sarama.Client, []int32, error) {
-	c := connection.Config("leaderboard-dlq")
-	c.Consumer.Return.Errors = true
-	client, err := sarama.NewClient(brokers, c)
-	if err != nil {
-		return nil, nil, fmt.Errorf("consumer: read %s: %w", topic, kafka.ConnectError(brokers, c, err))
-	}
-	partitions, err := client.Partitions(topic)
-	if err != nil {
-		return nil, nil, fmt.Errorf("consumer: read %s: %w", topic, errors.Join(kafka.Unavailable(err), client.Close()))
-	}
-	return client, partitions, nil
-}
-
 // readRange calls handle for the dead letters from an offset until the one before end, which exists.
-func readRange(ctx context.Context, client sarama.Client, topic string, partition int32, from, end int64, handle func(*DeadLetter)) (err error) {
+func (l *DeadLetters) readRange(ctx context.Context, partition int32, from, end int64, handle func(*DeadLetter)) (err error) {
 	if from >= end {
 		return nil
 	}
-	consumer, err := sarama.NewConsumerFromClient(client)
-	if err != nil {
-		return kafka.Unavailable(err)
-	}
-	defer func() { err = errors.Join(err, consumer.Close()) }()
-	reader, err := consumer.ConsumePartition(topic, partition, from)
+	reader, err := l.consumer.ConsumePartition(l.topic, partition, from)
 	if err != nil {
 		return kafka.Unavailable(err)
 	}
@@ -146,24 +268,19 @@ func readRange(ctx context.Context, client sarama.Client, topic string, partitio
 	}
 }
 
-// rangeOf returns the offsets [from, end) that contain what q selects. If q selects by content, they are
-// all offsets since q.Since.
-func rangeOf(client sarama.Client, topic string, partition int32, q DeadLetterQuery) (from, end int64, err error) {
-	oldest, err := client.GetOffset(topic, partition, sarama.OffsetOldest)
+// rangeOf returns the offsets [from, end) of the dead letters since a time, or of all.
+func (l *DeadLetters) rangeOf(partition int32, since time.Time) (from, end int64, err error) {
+	from, err = l.client.GetOffset(l.topic, partition, sarama.OffsetOldest)
 	if err == nil {
-		end, err = client.GetOffset(topic, partition, sarama.OffsetNewest)
+		end, err = l.client.GetOffset(l.topic, partition, sarama.OffsetNewest)
 	}
-	from = oldest
-	if err == nil && !q.Since.IsZero() {
-		if from, err = client.GetOffset(topic, partition, q.Since.UnixMilli()); from < 0 {
+	if err == nil && !since.IsZero() {
+		if from, err = l.client.GetOffset(l.topic, partition, since.UnixMilli()); from < 0 {
 			from = end // all messages are older
 		}
 	}
 	if err != nil {
 		return 0, 0, kafka.Unavailable(err)
-	}
-	if q.User == "" && q.Cause == "" {
-		from = max(from, end-int64(min(q.Limit, math.MaxInt32)))
 	}
 	return from, end, nil
 }
@@ -198,15 +315,19 @@ func parseDeadLetter(m *sarama.ConsumerMessage) *DeadLetter {
 	for _, h := range d.headers {
 		d.message.Headers = append(d.message.Headers, &h)
 	}
+	if record, _ := d.Value(); record != nil {
+		d.Board, d.Match, d.Replayable = record.GetBoardId(), record.GetResult().GetMatchId(), !d.Cut
+	}
 	return d
 }
 
-// Value returns the message as JSON: its fields or, if it cannot be decoded, its bytes in base64.
-func (d *DeadLetter) Value() (json.RawMessage, error) {
-	if record, err := decode(d.message); err == nil {
-		return protojson.MarshalOptions{UseProtoNames: true}.Marshal(record)
+// Value returns the message or, if it cannot be decoded, its bytes.
+func (d *DeadLetter) Value() (*pb.MatchResultRecord, []byte) {
+	record, err := decode(d.message)
+	if err != nil {
+		return nil, d.message.Value
 	}
-	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString(d.message.Value)})
+	return record, nil
 }
 
 // ReplayDeadLetters writes the messages of dead letters to the topic of results, so that a consumer
@@ -237,8 +358,8 @@ func ReplayDeadLetters(ctx context.Context, send sender, topics Topics, list []*
 
 // replay returns nil if a replay cannot succeed.
 func (d *DeadLetter) replay(topics Topics) (*sarama.ProducerMessage, error) {
-	record := d.record()
-	if record == nil {
+	record, _ := d.Value()
+	if record == nil || d.Cut {
 		return nil, nil
 	}
 	if at := d.Origin.At; !at.IsZero() {
@@ -261,13 +382,4 @@ func (d *DeadLetter) replay(topics Topics) (*sarama.ProducerMessage, error) {
 	}
 	m.Headers = append(m.Headers, sarama.RecordHeader{Key: []byte(kafka.ContentType), Value: []byte(kafka.Protobuf)})
 	return m, nil
-}
-
-// record returns nil if the message cannot be decoded, or is cut.
-func (d *DeadLetter) record() *pb.MatchResultRecord {
-	record, err := decode(d.message)
-	if err != nil || d.Cut {
-		return nil
-	}
-	return record
 }

@@ -266,9 +266,9 @@ func TestReplayedFetches(t *testing.T) {
 		t.Errorf("the dead letter has the headers %v, want the cause fetch, a detail about points and the topic of fetches", h)
 	}
 	g.set(gameResult{user: "ann", match: "m", points: 7})
-	list, err := consumer.ReadDeadLetters(t.Context(), c.brokers, kafka.Options{}, c.topics, consumer.DeadLetterQuery{Limit: 10})
+	list, _, err := c.openDeadLetters().Page(t.Context(), consumer.DeadLetterQuery{Limit: 10})
 	if err != nil || len(list) != 1 {
-		t.Fatalf("ReadDeadLetters = %v, %v; want one", list, err)
+		t.Fatalf("Page = %v, %v; want one", list, err)
 	}
 	if skipped, err := consumer.ReplayDeadLetters(t.Context(), c.Producer, c.topics, list); err != nil || len(skipped) != 0 {
 		t.Fatalf("ReplayDeadLetters skips %v, error %v", skipped, err)

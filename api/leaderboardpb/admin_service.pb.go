@@ -1667,6 +1667,528 @@ func (*ImportBansResponse) Descriptor() ([]byte, []int) {
 	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{22}
 }
 
+// A message in Kafka that a consumer could not apply.
+type DeadLetter struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The partition and the offset in the topic of dead letters, such as 3:17.
+	DeadLetterId string `protobuf:"bytes,1,opt,name=dead_letter_id,proto3" json:"dead_letter_id,omitempty"`
+	// When the message became a dead letter.
+	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	// Why the consumer could not apply the message, such as form, invalid, board, season or damaged.
+	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
+	// The key of the message: the user of a valid message.
+	UserId string `protobuf:"bytes,4,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	// The board and the match in the message. Empty if it cannot be decoded.
+	Board   string `protobuf:"bytes,5,opt,name=board,proto3" json:"board,omitempty"`
+	MatchId string `protobuf:"bytes,6,opt,name=match_id,proto3" json:"match_id,omitempty"`
+	// The error of the consumer.
+	Detail string `protobuf:"bytes,7,opt,name=detail,proto3" json:"detail,omitempty"`
+	// What to do.
+	Cure string `protobuf:"bytes,8,opt,name=cure,proto3" json:"cure,omitempty"`
+	// The place and the time of the message in its own topic.
+	OriginTopic     string                 `protobuf:"bytes,9,opt,name=origin_topic,proto3" json:"origin_topic,omitempty"`
+	OriginPartition int32                  `protobuf:"varint,10,opt,name=origin_partition,proto3" json:"origin_partition,omitempty"`
+	OriginOffset    int64                  `protobuf:"varint,11,opt,name=origin_offset,proto3" json:"origin_offset,omitempty"`
+	OriginAt        *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=origin_at,proto3" json:"origin_at,omitempty"`
+	// True if a part of the message is lost, because it was too large.
+	Cut bool `protobuf:"varint,13,opt,name=cut,proto3" json:"cut,omitempty"`
+	// False if a replay cannot succeed, because the message cannot be decoded or is cut.
+	Replayable bool `protobuf:"varint,14,opt,name=replayable,proto3" json:"replayable,omitempty"`
+	// In an answer of GetDeadLetter: the message, or its bytes in base64 if it cannot be decoded.
+	Message       *MatchResultRecord `protobuf:"bytes,15,opt,name=message,proto3" json:"message,omitempty"`
+	MessageBytes  *string            `protobuf:"bytes,16,opt,name=message_bytes,proto3,oneof" json:"message_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeadLetter) Reset() {
+	*x = DeadLetter{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeadLetter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeadLetter) ProtoMessage() {}
+
+func (x *DeadLetter) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeadLetter.ProtoReflect.Descriptor instead.
+func (*DeadLetter) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *DeadLetter) GetDeadLetterId() string {
+	if x != nil {
+		return x.DeadLetterId
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.At
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetBoard() string {
+	if x != nil {
+		return x.Board
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetMatchId() string {
+	if x != nil {
+		return x.MatchId
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetDetail() string {
+	if x != nil {
+		return x.Detail
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetCure() string {
+	if x != nil {
+		return x.Cure
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetOriginTopic() string {
+	if x != nil {
+		return x.OriginTopic
+	}
+	return ""
+}
+
+func (x *DeadLetter) GetOriginPartition() int32 {
+	if x != nil {
+		return x.OriginPartition
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetOriginOffset() int64 {
+	if x != nil {
+		return x.OriginOffset
+	}
+	return 0
+}
+
+func (x *DeadLetter) GetOriginAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.OriginAt
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetCut() bool {
+	if x != nil {
+		return x.Cut
+	}
+	return false
+}
+
+func (x *DeadLetter) GetReplayable() bool {
+	if x != nil {
+		return x.Replayable
+	}
+	return false
+}
+
+func (x *DeadLetter) GetMessage() *MatchResultRecord {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *DeadLetter) GetMessageBytes() string {
+	if x != nil && x.MessageBytes != nil {
+		return *x.MessageBytes
+	}
+	return ""
+}
+
+// Request of ListDeadLetters.
+type ListDeadLettersRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// If given, only dead letters with this cause.
+	Cause string `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
+	// If given, only dead letters whose messages have this key.
+	UserId string `protobuf:"bytes,2,opt,name=user_id,proto3" json:"user_id,omitempty"`
+	// If given, only dead letters at this time or later, in RFC 3339.
+	Since string `protobuf:"bytes,3,opt,name=since,proto3" json:"since,omitempty"`
+	// 1 to 1,000; 100 if absent.
+	Limit *int32 `protobuf:"varint,4,opt,name=limit,proto3,oneof" json:"limit,omitempty"`
+	// The next_page_token of the previous page.
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersRequest) Reset() {
+	*x = ListDeadLettersRequest{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersRequest) ProtoMessage() {}
+
+func (x *ListDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ListDeadLettersRequest) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetUserId() string {
+	if x != nil {
+		return x.UserId
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetSince() string {
+	if x != nil {
+		return x.Since
+	}
+	return ""
+}
+
+func (x *ListDeadLettersRequest) GetLimit() int32 {
+	if x != nil && x.Limit != nil {
+		return *x.Limit
+	}
+	return 0
+}
+
+func (x *ListDeadLettersRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// Response of ListDeadLetters.
+type ListDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Without messages. With cause or user_id, a page examines at most 10,000 dead letters of each partition. It may
+	// then have fewer dead letters than the limit, even none, although there is a next page.
+	DeadLetters []*DeadLetter `protobuf:"bytes,1,rep,name=dead_letters,proto3" json:"dead_letters,omitempty"`
+	// Empty on the last page.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDeadLettersResponse) Reset() {
+	*x = ListDeadLettersResponse{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDeadLettersResponse) ProtoMessage() {}
+
+func (x *ListDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ListDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *ListDeadLettersResponse) GetDeadLetters() []*DeadLetter {
+	if x != nil {
+		return x.DeadLetters
+	}
+	return nil
+}
+
+func (x *ListDeadLettersResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// Request of GetDeadLetter.
+type GetDeadLetterRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The id of a dead letter, such as 3:17.
+	DeadLetterId  string `protobuf:"bytes,1,opt,name=dead_letter_id,proto3" json:"dead_letter_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeadLetterRequest) Reset() {
+	*x = GetDeadLetterRequest{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeadLetterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeadLetterRequest) ProtoMessage() {}
+
+func (x *GetDeadLetterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeadLetterRequest.ProtoReflect.Descriptor instead.
+func (*GetDeadLetterRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *GetDeadLetterRequest) GetDeadLetterId() string {
+	if x != nil {
+		return x.DeadLetterId
+	}
+	return ""
+}
+
+// Response of GetDeadLetter.
+type GetDeadLetterResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DeadLetter    *DeadLetter            `protobuf:"bytes,1,opt,name=dead_letter,proto3" json:"dead_letter,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetDeadLetterResponse) Reset() {
+	*x = GetDeadLetterResponse{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetDeadLetterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetDeadLetterResponse) ProtoMessage() {}
+
+func (x *GetDeadLetterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetDeadLetterResponse.ProtoReflect.Descriptor instead.
+func (*GetDeadLetterResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *GetDeadLetterResponse) GetDeadLetter() *DeadLetter {
+	if x != nil {
+		return x.DeadLetter
+	}
+	return nil
+}
+
+// Request of ReplayDeadLetters.
+type ReplayDeadLettersRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DeadLetterIds []string               `protobuf:"bytes,1,rep,name=dead_letter_ids,proto3" json:"dead_letter_ids,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// If true, nothing is sent, and the answer states what would be.
+	DryRun        bool `protobuf:"varint,3,opt,name=dry_run,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayDeadLettersRequest) Reset() {
+	*x = ReplayDeadLettersRequest{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayDeadLettersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayDeadLettersRequest) ProtoMessage() {}
+
+func (x *ReplayDeadLettersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayDeadLettersRequest.ProtoReflect.Descriptor instead.
+func (*ReplayDeadLettersRequest) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *ReplayDeadLettersRequest) GetDeadLetterIds() []string {
+	if x != nil {
+		return x.DeadLetterIds
+	}
+	return nil
+}
+
+func (x *ReplayDeadLettersRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ReplayDeadLettersRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+// Response of ReplayDeadLetters. Its dead letters have no messages.
+type ReplayDeadLettersResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The dead letters whose messages were sent, the oldest first.
+	Replayed []*DeadLetter `protobuf:"bytes,1,rep,name=replayed,proto3" json:"replayed,omitempty"`
+	// The dead letters that were skipped, because they are not replayable.
+	Skipped       []*DeadLetter `protobuf:"bytes,2,rep,name=skipped,proto3" json:"skipped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplayDeadLettersResponse) Reset() {
+	*x = ReplayDeadLettersResponse{}
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplayDeadLettersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplayDeadLettersResponse) ProtoMessage() {}
+
+func (x *ReplayDeadLettersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplayDeadLettersResponse.ProtoReflect.Descriptor instead.
+func (*ReplayDeadLettersResponse) Descriptor() ([]byte, []int) {
+	return file_leaderboard_v1_admin_service_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ReplayDeadLettersResponse) GetReplayed() []*DeadLetter {
+	if x != nil {
+		return x.Replayed
+	}
+	return nil
+}
+
+func (x *ReplayDeadLettersResponse) GetSkipped() []*DeadLetter {
+	if x != nil {
+		return x.Skipped
+	}
+	return nil
+}
+
 // One difference.
 type VerifyResponse_Difference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1694,7 +2216,7 @@ type VerifyResponse_Difference struct {
 
 func (x *VerifyResponse_Difference) Reset() {
 	*x = VerifyResponse_Difference{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1706,7 +2228,7 @@ func (x *VerifyResponse_Difference) String() string {
 func (*VerifyResponse_Difference) ProtoMessage() {}
 
 func (x *VerifyResponse_Difference) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[23]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +2307,7 @@ type VerifyResponse_Summary struct {
 
 func (x *VerifyResponse_Summary) Reset() {
 	*x = VerifyResponse_Summary{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1797,7 +2319,7 @@ func (x *VerifyResponse_Summary) String() string {
 func (*VerifyResponse_Summary) ProtoMessage() {}
 
 func (x *VerifyResponse_Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[24]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1858,7 +2380,7 @@ type RebuildResponse_Summary struct {
 
 func (x *RebuildResponse_Summary) Reset() {
 	*x = RebuildResponse_Summary{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2392,7 @@ func (x *RebuildResponse_Summary) String() string {
 func (*RebuildResponse_Summary) ProtoMessage() {}
 
 func (x *RebuildResponse_Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[25]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +2427,7 @@ type ExportResultsResponse_Void struct {
 
 func (x *ExportResultsResponse_Void) Reset() {
 	*x = ExportResultsResponse_Void{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1917,7 +2439,7 @@ func (x *ExportResultsResponse_Void) String() string {
 func (*ExportResultsResponse_Void) ProtoMessage() {}
 
 func (x *ExportResultsResponse_Void) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[26]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1972,7 +2494,7 @@ type ExportResultsResponse_Standing struct {
 
 func (x *ExportResultsResponse_Standing) Reset() {
 	*x = ExportResultsResponse_Standing{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2506,7 @@ func (x *ExportResultsResponse_Standing) String() string {
 func (*ExportResultsResponse_Standing) ProtoMessage() {}
 
 func (x *ExportResultsResponse_Standing) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[27]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2569,7 @@ type ExportResultsResponse_End struct {
 
 func (x *ExportResultsResponse_End) Reset() {
 	*x = ExportResultsResponse_End{}
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2059,7 +2581,7 @@ func (x *ExportResultsResponse_End) String() string {
 func (*ExportResultsResponse_End) ProtoMessage() {}
 
 func (x *ExportResultsResponse_End) ProtoReflect() protoreflect.Message {
-	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[28]
+	mi := &file_leaderboard_v1_admin_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2622,7 @@ var File_leaderboard_v1_admin_service_proto protoreflect.FileDescriptor
 
 const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\n" +
-	"\"leaderboard/v1/admin_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xfb\x02\n" +
+	"\"leaderboard/v1/admin_service.proto\x12\x0eleaderboard.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18leaderboard/v1/log.proto\x1a\x1cleaderboard/v1/options.proto\x1a\x1aleaderboard/v1/types.proto\"\xfb\x02\n" +
 	"\x03Key\x12\x16\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x06key_id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
@@ -2271,7 +2793,52 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"I\n" +
 	"\x11ImportBansRequest\x124\n" +
 	"\x04bans\x18\x01 \x03(\v2\x13.leaderboard.v1.BanB\v\x9a\xb5\x18\a\b\x01\x10\x01\x18\xe8\aR\x04bans\"\x14\n" +
-	"\x12ImportBansResponse2\xbf\t\n" +
+	"\x12ImportBansResponse\"\xca\x04\n" +
+	"\n" +
+	"DeadLetter\x12&\n" +
+	"\x0edead_letter_id\x18\x01 \x01(\tR\x0edead_letter_id\x12*\n" +
+	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x12\x14\n" +
+	"\x05cause\x18\x03 \x01(\tR\x05cause\x12\x18\n" +
+	"\auser_id\x18\x04 \x01(\tR\auser_id\x12\x14\n" +
+	"\x05board\x18\x05 \x01(\tR\x05board\x12\x1a\n" +
+	"\bmatch_id\x18\x06 \x01(\tR\bmatch_id\x12\x16\n" +
+	"\x06detail\x18\a \x01(\tR\x06detail\x12\x12\n" +
+	"\x04cure\x18\b \x01(\tR\x04cure\x12\"\n" +
+	"\forigin_topic\x18\t \x01(\tR\forigin_topic\x12*\n" +
+	"\x10origin_partition\x18\n" +
+	" \x01(\x05R\x10origin_partition\x12$\n" +
+	"\rorigin_offset\x18\v \x01(\x03R\rorigin_offset\x128\n" +
+	"\torigin_at\x18\f \x01(\v2\x1a.google.protobuf.TimestampR\torigin_at\x12\x10\n" +
+	"\x03cut\x18\r \x01(\bR\x03cut\x12\x1e\n" +
+	"\n" +
+	"replayable\x18\x0e \x01(\bR\n" +
+	"replayable\x12;\n" +
+	"\amessage\x18\x0f \x01(\v2!.leaderboard.v1.MatchResultRecordR\amessage\x12)\n" +
+	"\rmessage_bytes\x18\x10 \x01(\tH\x00R\rmessage_bytes\x88\x01\x01B\x10\n" +
+	"\x0e_message_bytes\"\xac\x01\n" +
+	"\x16ListDeadLettersRequest\x12\x1d\n" +
+	"\x05cause\x18\x01 \x01(\tB\a\x9a\xb5\x18\x03\x18\x80\x01R\x05cause\x12\x18\n" +
+	"\auser_id\x18\x02 \x01(\tR\auser_id\x12\x14\n" +
+	"\x05since\x18\x03 \x01(\tR\x05since\x12\x19\n" +
+	"\x05limit\x18\x04 \x01(\x05H\x00R\x05limit\x88\x01\x01\x12\x1e\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\n" +
+	"page_tokenB\b\n" +
+	"\x06_limit\"\x83\x01\n" +
+	"\x17ListDeadLettersResponse\x12>\n" +
+	"\fdead_letters\x18\x01 \x03(\v2\x1a.leaderboard.v1.DeadLetterR\fdead_letters\x12(\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\x0fnext_page_token\"W\n" +
+	"\x14GetDeadLetterRequest\x12?\n" +
+	"\x0edead_letter_id\x18\x01 \x01(\tB\x17\x9a\xb5\x18\x13\x18\x1e*\x0f^[0-9]+:[0-9]+$R\x0edead_letter_id\"U\n" +
+	"\x15GetDeadLetterResponse\x12<\n" +
+	"\vdead_letter\x18\x01 \x01(\v2\x1a.leaderboard.v1.DeadLetterR\vdead_letter\"\x97\x01\n" +
+	"\x18ReplayDeadLettersRequest\x12I\n" +
+	"\x0fdead_letter_ids\x18\x01 \x03(\tB\x1f\x9a\xb5\x18\x1b\b\x01\x10\x01\x18d:\x13\x18\x1e*\x0f^[0-9]+:[0-9]+$R\x0fdead_letter_ids\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x18\n" +
+	"\adry_run\x18\x03 \x01(\bR\adry_run\"\x89\x01\n" +
+	"\x19ReplayDeadLettersResponse\x126\n" +
+	"\breplayed\x18\x01 \x03(\v2\x1a.leaderboard.v1.DeadLetterR\breplayed\x124\n" +
+	"\askipped\x18\x02 \x03(\v2\x1a.leaderboard.v1.DeadLetterR\askipped2\x96\r\n" +
 	"\fAdminService\x12r\n" +
 	"\tCreateKey\x12 .leaderboard.v1.CreateKeyRequest\x1a!.leaderboard.v1.CreateKeyResponse\" \x92\xb5\x18\x06\b\x03\x10\x01(\a\x82\xd3\xe4\x93\x02\r:\x01*\"\b/v1/keys\x90\x02\x00\x12l\n" +
 	"\bListKeys\x12\x1f.leaderboard.v1.ListKeysRequest\x1a .leaderboard.v1.ListKeysResponse\"\x1d\x92\xb5\x18\x06\b\x03\x10\x01(\a\x82\xd3\xe4\x93\x02\n" +
@@ -2286,7 +2853,12 @@ const file_leaderboard_v1_admin_service_proto_rawDesc = "" +
 	"\bListBans\x12\x1f.leaderboard.v1.ListBansRequest\x1a .leaderboard.v1.ListBansResponse\"\x1d\x92\xb5\x18\x06\b\x03\x10\x04(\x06\x82\xd3\xe4\x93\x02\n" +
 	"\x12\b/v1/bans\x90\x02\x01\x12|\n" +
 	"\n" +
-	"ImportBans\x12!.leaderboard.v1.ImportBansRequest\x1a\".leaderboard.v1.ImportBansResponse\"'\x92\xb5\x18\x06\b\x03\x10\x01(\x06\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/bans:import\x90\x02\x02B;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
+	"ImportBans\x12!.leaderboard.v1.ImportBansRequest\x1a\".leaderboard.v1.ImportBansResponse\"'\x92\xb5\x18\x06\b\x03\x10\x01(\x06\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/bans:import\x90\x02\x02\x12\x8c\x01\n" +
+	"\x0fListDeadLetters\x12&.leaderboard.v1.ListDeadLettersRequest\x1a'.leaderboard.v1.ListDeadLettersResponse\"(\x92\xb5\x18\t\b\x03\x10\x01(\b2\x01$\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/dead-letters\x90\x02\x01\x12\xa5\x01\n" +
+	"\rGetDeadLetter\x12$.leaderboard.v1.GetDeadLetterRequest\x1a%.leaderboard.v1.GetDeadLetterResponse\"G\x92\xb5\x18\n" +
+	"\b\x03\x10\x01(\b2\x02-$\x82\xd3\xe4\x93\x020b\vdead_letter\x12!/v1/dead-letters/{dead_letter_id}\x90\x02\x01\x12\x9d\x01\n" +
+	"\x11ReplayDeadLetters\x12(.leaderboard.v1.ReplayDeadLettersRequest\x1a).leaderboard.v1.ReplayDeadLettersResponse\"3\x92\xb5\x18\n" +
+	"\b\x03\x10\x01(\b2\x02-$\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/dead-letters:replay\x90\x02\x02B;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (
 	file_leaderboard_v1_admin_service_proto_rawDescOnce sync.Once
@@ -2300,7 +2872,7 @@ func file_leaderboard_v1_admin_service_proto_rawDescGZIP() []byte {
 	return file_leaderboard_v1_admin_service_proto_rawDescData
 }
 
-var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_leaderboard_v1_admin_service_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 	(*Key)(nil),                            // 0: leaderboard.v1.Key
 	(*Progress)(nil),                       // 1: leaderboard.v1.Progress
@@ -2325,72 +2897,93 @@ var file_leaderboard_v1_admin_service_proto_goTypes = []any{
 	(*ListBansResponse)(nil),               // 20: leaderboard.v1.ListBansResponse
 	(*ImportBansRequest)(nil),              // 21: leaderboard.v1.ImportBansRequest
 	(*ImportBansResponse)(nil),             // 22: leaderboard.v1.ImportBansResponse
-	(*VerifyResponse_Difference)(nil),      // 23: leaderboard.v1.VerifyResponse.Difference
-	(*VerifyResponse_Summary)(nil),         // 24: leaderboard.v1.VerifyResponse.Summary
-	(*RebuildResponse_Summary)(nil),        // 25: leaderboard.v1.RebuildResponse.Summary
-	(*ExportResultsResponse_Void)(nil),     // 26: leaderboard.v1.ExportResultsResponse.Void
-	(*ExportResultsResponse_Standing)(nil), // 27: leaderboard.v1.ExportResultsResponse.Standing
-	(*ExportResultsResponse_End)(nil),      // 28: leaderboard.v1.ExportResultsResponse.End
-	(*timestamppb.Timestamp)(nil),          // 29: google.protobuf.Timestamp
-	(*Result)(nil),                         // 30: leaderboard.v1.Result
-	(*Ban)(nil),                            // 31: leaderboard.v1.Ban
-	(*Profile)(nil),                        // 32: leaderboard.v1.Profile
-	(*structpb.Struct)(nil),                // 33: google.protobuf.Struct
-	(*Entry)(nil),                          // 34: leaderboard.v1.Entry
+	(*DeadLetter)(nil),                     // 23: leaderboard.v1.DeadLetter
+	(*ListDeadLettersRequest)(nil),         // 24: leaderboard.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),        // 25: leaderboard.v1.ListDeadLettersResponse
+	(*GetDeadLetterRequest)(nil),           // 26: leaderboard.v1.GetDeadLetterRequest
+	(*GetDeadLetterResponse)(nil),          // 27: leaderboard.v1.GetDeadLetterResponse
+	(*ReplayDeadLettersRequest)(nil),       // 28: leaderboard.v1.ReplayDeadLettersRequest
+	(*ReplayDeadLettersResponse)(nil),      // 29: leaderboard.v1.ReplayDeadLettersResponse
+	(*VerifyResponse_Difference)(nil),      // 30: leaderboard.v1.VerifyResponse.Difference
+	(*VerifyResponse_Summary)(nil),         // 31: leaderboard.v1.VerifyResponse.Summary
+	(*RebuildResponse_Summary)(nil),        // 32: leaderboard.v1.RebuildResponse.Summary
+	(*ExportResultsResponse_Void)(nil),     // 33: leaderboard.v1.ExportResultsResponse.Void
+	(*ExportResultsResponse_Standing)(nil), // 34: leaderboard.v1.ExportResultsResponse.Standing
+	(*ExportResultsResponse_End)(nil),      // 35: leaderboard.v1.ExportResultsResponse.End
+	(*timestamppb.Timestamp)(nil),          // 36: google.protobuf.Timestamp
+	(*Result)(nil),                         // 37: leaderboard.v1.Result
+	(*Ban)(nil),                            // 38: leaderboard.v1.Ban
+	(*Profile)(nil),                        // 39: leaderboard.v1.Profile
+	(*structpb.Struct)(nil),                // 40: google.protobuf.Struct
+	(*MatchResultRecord)(nil),              // 41: leaderboard.v1.MatchResultRecord
+	(*Entry)(nil),                          // 42: leaderboard.v1.Entry
 }
 var file_leaderboard_v1_admin_service_proto_depIdxs = []int32{
-	29, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
-	29, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
-	29, // 2: leaderboard.v1.Key.last_used_at:type_name -> google.protobuf.Timestamp
-	29, // 3: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
+	36, // 0: leaderboard.v1.Key.created_at:type_name -> google.protobuf.Timestamp
+	36, // 1: leaderboard.v1.Key.expires_at:type_name -> google.protobuf.Timestamp
+	36, // 2: leaderboard.v1.Key.last_used_at:type_name -> google.protobuf.Timestamp
+	36, // 3: leaderboard.v1.CreateKeyRequest.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 4: leaderboard.v1.CreateKeyResponse.key:type_name -> leaderboard.v1.Key
 	0,  // 5: leaderboard.v1.ListKeysResponse.keys:type_name -> leaderboard.v1.Key
 	1,  // 6: leaderboard.v1.VerifyResponse.progress:type_name -> leaderboard.v1.Progress
-	23, // 7: leaderboard.v1.VerifyResponse.difference:type_name -> leaderboard.v1.VerifyResponse.Difference
-	24, // 8: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
+	30, // 7: leaderboard.v1.VerifyResponse.difference:type_name -> leaderboard.v1.VerifyResponse.Difference
+	31, // 8: leaderboard.v1.VerifyResponse.summary:type_name -> leaderboard.v1.VerifyResponse.Summary
 	1,  // 9: leaderboard.v1.RebuildResponse.progress:type_name -> leaderboard.v1.Progress
-	25, // 10: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
-	30, // 11: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
-	31, // 12: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
-	26, // 13: leaderboard.v1.ExportResultsResponse.void:type_name -> leaderboard.v1.ExportResultsResponse.Void
-	28, // 14: leaderboard.v1.ExportResultsResponse.end:type_name -> leaderboard.v1.ExportResultsResponse.End
-	32, // 15: leaderboard.v1.ExportResultsResponse.profile:type_name -> leaderboard.v1.Profile
-	27, // 16: leaderboard.v1.ExportResultsResponse.standing:type_name -> leaderboard.v1.ExportResultsResponse.Standing
-	29, // 17: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
-	33, // 18: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
-	33, // 19: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
-	29, // 20: leaderboard.v1.Act.completed_at:type_name -> google.protobuf.Timestamp
+	32, // 10: leaderboard.v1.RebuildResponse.summary:type_name -> leaderboard.v1.RebuildResponse.Summary
+	37, // 11: leaderboard.v1.ExportResultsResponse.result:type_name -> leaderboard.v1.Result
+	38, // 12: leaderboard.v1.ExportResultsResponse.ban:type_name -> leaderboard.v1.Ban
+	33, // 13: leaderboard.v1.ExportResultsResponse.void:type_name -> leaderboard.v1.ExportResultsResponse.Void
+	35, // 14: leaderboard.v1.ExportResultsResponse.end:type_name -> leaderboard.v1.ExportResultsResponse.End
+	39, // 15: leaderboard.v1.ExportResultsResponse.profile:type_name -> leaderboard.v1.Profile
+	34, // 16: leaderboard.v1.ExportResultsResponse.standing:type_name -> leaderboard.v1.ExportResultsResponse.Standing
+	36, // 17: leaderboard.v1.Act.at:type_name -> google.protobuf.Timestamp
+	40, // 18: leaderboard.v1.Act.before:type_name -> google.protobuf.Struct
+	40, // 19: leaderboard.v1.Act.after:type_name -> google.protobuf.Struct
+	36, // 20: leaderboard.v1.Act.completed_at:type_name -> google.protobuf.Timestamp
 	16, // 21: leaderboard.v1.ListActsResponse.acts:type_name -> leaderboard.v1.Act
-	31, // 22: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
-	31, // 23: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
-	34, // 24: leaderboard.v1.ExportResultsResponse.Standing.entry:type_name -> leaderboard.v1.Entry
-	29, // 25: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
-	29, // 26: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
-	2,  // 27: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
-	4,  // 28: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
-	6,  // 29: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
-	8,  // 30: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
-	10, // 31: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
-	12, // 32: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
-	14, // 33: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
-	17, // 34: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
-	19, // 35: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
-	21, // 36: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
-	3,  // 37: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
-	5,  // 38: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
-	7,  // 39: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
-	9,  // 40: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
-	11, // 41: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
-	13, // 42: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
-	15, // 43: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
-	18, // 44: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
-	20, // 45: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
-	22, // 46: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
-	37, // [37:47] is the sub-list for method output_type
-	27, // [27:37] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	38, // 22: leaderboard.v1.ListBansResponse.bans:type_name -> leaderboard.v1.Ban
+	38, // 23: leaderboard.v1.ImportBansRequest.bans:type_name -> leaderboard.v1.Ban
+	36, // 24: leaderboard.v1.DeadLetter.at:type_name -> google.protobuf.Timestamp
+	36, // 25: leaderboard.v1.DeadLetter.origin_at:type_name -> google.protobuf.Timestamp
+	41, // 26: leaderboard.v1.DeadLetter.message:type_name -> leaderboard.v1.MatchResultRecord
+	23, // 27: leaderboard.v1.ListDeadLettersResponse.dead_letters:type_name -> leaderboard.v1.DeadLetter
+	23, // 28: leaderboard.v1.GetDeadLetterResponse.dead_letter:type_name -> leaderboard.v1.DeadLetter
+	23, // 29: leaderboard.v1.ReplayDeadLettersResponse.replayed:type_name -> leaderboard.v1.DeadLetter
+	23, // 30: leaderboard.v1.ReplayDeadLettersResponse.skipped:type_name -> leaderboard.v1.DeadLetter
+	42, // 31: leaderboard.v1.ExportResultsResponse.Standing.entry:type_name -> leaderboard.v1.Entry
+	36, // 32: leaderboard.v1.ExportResultsResponse.End.at:type_name -> google.protobuf.Timestamp
+	36, // 33: leaderboard.v1.ExportResultsResponse.End.decided_at:type_name -> google.protobuf.Timestamp
+	2,  // 34: leaderboard.v1.AdminService.CreateKey:input_type -> leaderboard.v1.CreateKeyRequest
+	4,  // 35: leaderboard.v1.AdminService.ListKeys:input_type -> leaderboard.v1.ListKeysRequest
+	6,  // 36: leaderboard.v1.AdminService.RevokeKey:input_type -> leaderboard.v1.RevokeKeyRequest
+	8,  // 37: leaderboard.v1.AdminService.Verify:input_type -> leaderboard.v1.VerifyRequest
+	10, // 38: leaderboard.v1.AdminService.Rebuild:input_type -> leaderboard.v1.RebuildRequest
+	12, // 39: leaderboard.v1.AdminService.Backup:input_type -> leaderboard.v1.BackupRequest
+	14, // 40: leaderboard.v1.AdminService.ExportResults:input_type -> leaderboard.v1.ExportResultsRequest
+	17, // 41: leaderboard.v1.AdminService.ListActs:input_type -> leaderboard.v1.ListActsRequest
+	19, // 42: leaderboard.v1.AdminService.ListBans:input_type -> leaderboard.v1.ListBansRequest
+	21, // 43: leaderboard.v1.AdminService.ImportBans:input_type -> leaderboard.v1.ImportBansRequest
+	24, // 44: leaderboard.v1.AdminService.ListDeadLetters:input_type -> leaderboard.v1.ListDeadLettersRequest
+	26, // 45: leaderboard.v1.AdminService.GetDeadLetter:input_type -> leaderboard.v1.GetDeadLetterRequest
+	28, // 46: leaderboard.v1.AdminService.ReplayDeadLetters:input_type -> leaderboard.v1.ReplayDeadLettersRequest
+	3,  // 47: leaderboard.v1.AdminService.CreateKey:output_type -> leaderboard.v1.CreateKeyResponse
+	5,  // 48: leaderboard.v1.AdminService.ListKeys:output_type -> leaderboard.v1.ListKeysResponse
+	7,  // 49: leaderboard.v1.AdminService.RevokeKey:output_type -> leaderboard.v1.RevokeKeyResponse
+	9,  // 50: leaderboard.v1.AdminService.Verify:output_type -> leaderboard.v1.VerifyResponse
+	11, // 51: leaderboard.v1.AdminService.Rebuild:output_type -> leaderboard.v1.RebuildResponse
+	13, // 52: leaderboard.v1.AdminService.Backup:output_type -> leaderboard.v1.BackupResponse
+	15, // 53: leaderboard.v1.AdminService.ExportResults:output_type -> leaderboard.v1.ExportResultsResponse
+	18, // 54: leaderboard.v1.AdminService.ListActs:output_type -> leaderboard.v1.ListActsResponse
+	20, // 55: leaderboard.v1.AdminService.ListBans:output_type -> leaderboard.v1.ListBansResponse
+	22, // 56: leaderboard.v1.AdminService.ImportBans:output_type -> leaderboard.v1.ImportBansResponse
+	25, // 57: leaderboard.v1.AdminService.ListDeadLetters:output_type -> leaderboard.v1.ListDeadLettersResponse
+	27, // 58: leaderboard.v1.AdminService.GetDeadLetter:output_type -> leaderboard.v1.GetDeadLetterResponse
+	29, // 59: leaderboard.v1.AdminService.ReplayDeadLetters:output_type -> leaderboard.v1.ReplayDeadLettersResponse
+	47, // [47:60] is the sub-list for method output_type
+	34, // [34:47] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_leaderboard_v1_admin_service_proto_init() }
@@ -2398,6 +2991,7 @@ func file_leaderboard_v1_admin_service_proto_init() {
 	if File_leaderboard_v1_admin_service_proto != nil {
 		return
 	}
+	file_leaderboard_v1_log_proto_init()
 	file_leaderboard_v1_options_proto_init()
 	file_leaderboard_v1_types_proto_init()
 	file_leaderboard_v1_admin_service_proto_msgTypes[0].OneofWrappers = []any{}
@@ -2405,14 +2999,16 @@ func file_leaderboard_v1_admin_service_proto_init() {
 	file_leaderboard_v1_admin_service_proto_msgTypes[16].OneofWrappers = []any{}
 	file_leaderboard_v1_admin_service_proto_msgTypes[17].OneofWrappers = []any{}
 	file_leaderboard_v1_admin_service_proto_msgTypes[19].OneofWrappers = []any{}
-	file_leaderboard_v1_admin_service_proto_msgTypes[27].OneofWrappers = []any{}
+	file_leaderboard_v1_admin_service_proto_msgTypes[23].OneofWrappers = []any{}
+	file_leaderboard_v1_admin_service_proto_msgTypes[24].OneofWrappers = []any{}
+	file_leaderboard_v1_admin_service_proto_msgTypes[34].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leaderboard_v1_admin_service_proto_rawDesc), len(file_leaderboard_v1_admin_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   29,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

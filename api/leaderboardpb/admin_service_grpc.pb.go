@@ -19,16 +19,19 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_CreateKey_FullMethodName     = "/leaderboard.v1.AdminService/CreateKey"
-	AdminService_ListKeys_FullMethodName      = "/leaderboard.v1.AdminService/ListKeys"
-	AdminService_RevokeKey_FullMethodName     = "/leaderboard.v1.AdminService/RevokeKey"
-	AdminService_Verify_FullMethodName        = "/leaderboard.v1.AdminService/Verify"
-	AdminService_Rebuild_FullMethodName       = "/leaderboard.v1.AdminService/Rebuild"
-	AdminService_Backup_FullMethodName        = "/leaderboard.v1.AdminService/Backup"
-	AdminService_ExportResults_FullMethodName = "/leaderboard.v1.AdminService/ExportResults"
-	AdminService_ListActs_FullMethodName      = "/leaderboard.v1.AdminService/ListActs"
-	AdminService_ListBans_FullMethodName      = "/leaderboard.v1.AdminService/ListBans"
-	AdminService_ImportBans_FullMethodName    = "/leaderboard.v1.AdminService/ImportBans"
+	AdminService_CreateKey_FullMethodName         = "/leaderboard.v1.AdminService/CreateKey"
+	AdminService_ListKeys_FullMethodName          = "/leaderboard.v1.AdminService/ListKeys"
+	AdminService_RevokeKey_FullMethodName         = "/leaderboard.v1.AdminService/RevokeKey"
+	AdminService_Verify_FullMethodName            = "/leaderboard.v1.AdminService/Verify"
+	AdminService_Rebuild_FullMethodName           = "/leaderboard.v1.AdminService/Rebuild"
+	AdminService_Backup_FullMethodName            = "/leaderboard.v1.AdminService/Backup"
+	AdminService_ExportResults_FullMethodName     = "/leaderboard.v1.AdminService/ExportResults"
+	AdminService_ListActs_FullMethodName          = "/leaderboard.v1.AdminService/ListActs"
+	AdminService_ListBans_FullMethodName          = "/leaderboard.v1.AdminService/ListBans"
+	AdminService_ImportBans_FullMethodName        = "/leaderboard.v1.AdminService/ImportBans"
+	AdminService_ListDeadLetters_FullMethodName   = "/leaderboard.v1.AdminService/ListDeadLetters"
+	AdminService_GetDeadLetter_FullMethodName     = "/leaderboard.v1.AdminService/GetDeadLetter"
+	AdminService_ReplayDeadLetters_FullMethodName = "/leaderboard.v1.AdminService/ReplayDeadLetters"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -65,6 +68,15 @@ type AdminServiceClient interface {
 	// Merges bans from an export into the stored bans. Of two states of a ban, the state
 	// with the higher revision counts, so repeating a call changes nothing.
 	ImportBans(ctx context.Context, in *ImportBansRequest, opts ...grpc.CallOption) (*ImportBansResponse, error)
+	// Lists dead letters, the newest first: messages in Kafka that a consumer could not apply. The embedded
+	// engine has none.
+	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
+	// Returns a dead letter with its message.
+	GetDeadLetter(ctx context.Context, in *GetDeadLetterRequest, opts ...grpc.CallOption) (*GetDeadLetterResponse, error)
+	// Sends the messages of dead letters to the consumers again. The results keep their times. A replay is harmless
+	// if a result counts already. The dead letters stay in their topic until Kafka deletes them, and a message that
+	// fails again becomes a new dead letter.
+	ReplayDeadLetters(ctx context.Context, in *ReplayDeadLettersRequest, opts ...grpc.CallOption) (*ReplayDeadLettersResponse, error)
 }
 
 type adminServiceClient struct {
@@ -202,6 +214,36 @@ func (c *adminServiceClient) ImportBans(ctx context.Context, in *ImportBansReque
 	return out, nil
 }
 
+func (c *adminServiceClient) ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDeadLettersResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) GetDeadLetter(ctx context.Context, in *GetDeadLetterRequest, opts ...grpc.CallOption) (*GetDeadLetterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetDeadLetterResponse)
+	err := c.cc.Invoke(ctx, AdminService_GetDeadLetter_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ReplayDeadLetters(ctx context.Context, in *ReplayDeadLettersRequest, opts ...grpc.CallOption) (*ReplayDeadLettersResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplayDeadLettersResponse)
+	err := c.cc.Invoke(ctx, AdminService_ReplayDeadLetters_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // AdminServiceServer is the server API for AdminService service.
 // All implementations must embed UnimplementedAdminServiceServer
 // for forward compatibility.
@@ -236,6 +278,15 @@ type AdminServiceServer interface {
 	// Merges bans from an export into the stored bans. Of two states of a ban, the state
 	// with the higher revision counts, so repeating a call changes nothing.
 	ImportBans(context.Context, *ImportBansRequest) (*ImportBansResponse, error)
+	// Lists dead letters, the newest first: messages in Kafka that a consumer could not apply. The embedded
+	// engine has none.
+	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
+	// Returns a dead letter with its message.
+	GetDeadLetter(context.Context, *GetDeadLetterRequest) (*GetDeadLetterResponse, error)
+	// Sends the messages of dead letters to the consumers again. The results keep their times. A replay is harmless
+	// if a result counts already. The dead letters stay in their topic until Kafka deletes them, and a message that
+	// fails again becomes a new dead letter.
+	ReplayDeadLetters(context.Context, *ReplayDeadLettersRequest) (*ReplayDeadLettersResponse, error)
 	mustEmbedUnimplementedAdminServiceServer()
 }
 
@@ -275,6 +326,15 @@ func (UnimplementedAdminServiceServer) ListBans(context.Context, *ListBansReques
 }
 func (UnimplementedAdminServiceServer) ImportBans(context.Context, *ImportBansRequest) (*ImportBansResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ImportBans not implemented")
+}
+func (UnimplementedAdminServiceServer) ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDeadLetters not implemented")
+}
+func (UnimplementedAdminServiceServer) GetDeadLetter(context.Context, *GetDeadLetterRequest) (*GetDeadLetterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetDeadLetter not implemented")
+}
+func (UnimplementedAdminServiceServer) ReplayDeadLetters(context.Context, *ReplayDeadLettersRequest) (*ReplayDeadLettersResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplayDeadLetters not implemented")
 }
 func (UnimplementedAdminServiceServer) mustEmbedUnimplementedAdminServiceServer() {}
 func (UnimplementedAdminServiceServer) testEmbeddedByValue()                      {}
@@ -456,6 +516,60 @@ func _AdminService_ImportBans_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListDeadLetters(ctx, req.(*ListDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_GetDeadLetter_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetDeadLetterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).GetDeadLetter(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_GetDeadLetter_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).GetDeadLetter(ctx, req.(*GetDeadLetterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ReplayDeadLetters_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplayDeadLettersRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ReplayDeadLetters(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ReplayDeadLetters_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ReplayDeadLetters(ctx, req.(*ReplayDeadLettersRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // AdminService_ServiceDesc is the grpc.ServiceDesc for AdminService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -490,6 +604,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ImportBans",
 			Handler:    _AdminService_ImportBans_Handler,
+		},
+		{
+			MethodName: "ListDeadLetters",
+			Handler:    _AdminService_ListDeadLetters_Handler,
+		},
+		{
+			MethodName: "GetDeadLetter",
+			Handler:    _AdminService_GetDeadLetter_Handler,
+		},
+		{
+			MethodName: "ReplayDeadLetters",
+			Handler:    _AdminService_ReplayDeadLetters_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -196,6 +196,8 @@ const (
 	Error_INVALID Error_Reason = 43
 	// The user has no profile.
 	Error_PROFILE_NOT_FOUND Error_Reason = 44
+	// No dead letter has the id, or Kafka has deleted it.
+	Error_DEAD_LETTER_NOT_FOUND Error_Reason = 45
 )
 
 // Enum value maps for Error_Reason.
@@ -246,53 +248,55 @@ var (
 		42: "CANCELED",
 		43: "INVALID",
 		44: "PROFILE_NOT_FOUND",
+		45: "DEAD_LETTER_NOT_FOUND",
 	}
 	Error_Reason_value = map[string]int32{
-		"REASON_UNSPECIFIED": 0,
-		"INVALID_ARGUMENT":   1,
-		"METHOD_UNAVAILABLE": 2,
-		"UNAUTHENTICATED":    3,
-		"SCOPE_REQUIRED":     4,
-		"BOARD_DENIED":       5,
-		"CROSS_ORIGIN":       6,
-		"BOARD_NOT_FOUND":    7,
-		"SEASON_NOT_FOUND":   8,
-		"ENTRY_NOT_FOUND":    9,
-		"RESULT_NOT_FOUND":   10,
-		"MATCH_NOT_FOUND":    11,
-		"API_KEY_NOT_FOUND":  12,
-		"NO_SUCH_ROUTE":      13,
-		"EMPTY_ID":           14,
-		"METHOD_NOT_ALLOWED": 15,
-		"MESSAGE_TIMEOUT":    16,
-		"BOARD_EXISTS":       17,
-		"FLOOR":              18,
-		"OUT_OF_RANGE":       19,
-		"SEASON_CLOSED":      20,
-		"SEASON_ENDED":       21,
-		"SEASON_LIMIT":       22,
-		"USER_ERASED":        23,
-		"DELETED":            24,
-		"REVISION_CHANGED":   25,
-		"NOT_SEALED":         26,
-		"MATCHES_FILLING":    27,
-		"LAST_ADMIN_KEY":     28,
-		"BODY_TOO_LARGE":     29,
-		"HOST_DENIED":        30,
-		"RATE_LIMITED":       31,
-		"TOO_MANY_WATCHERS":  32,
-		"TOO_MANY_MESSAGES":  33,
-		"INTERNAL":           34,
-		"FORMAT":             35,
-		"UNSUPPORTED":        36,
-		"UNAVAILABLE":        37,
-		"RANK_UNAVAILABLE":   38,
-		"SERVER_STOPPING":    39,
-		"STREAM_EXPIRED":     40,
-		"TIMEOUT":            41,
-		"CANCELED":           42,
-		"INVALID":            43,
-		"PROFILE_NOT_FOUND":  44,
+		"REASON_UNSPECIFIED":    0,
+		"INVALID_ARGUMENT":      1,
+		"METHOD_UNAVAILABLE":    2,
+		"UNAUTHENTICATED":       3,
+		"SCOPE_REQUIRED":        4,
+		"BOARD_DENIED":          5,
+		"CROSS_ORIGIN":          6,
+		"BOARD_NOT_FOUND":       7,
+		"SEASON_NOT_FOUND":      8,
+		"ENTRY_NOT_FOUND":       9,
+		"RESULT_NOT_FOUND":      10,
+		"MATCH_NOT_FOUND":       11,
+		"API_KEY_NOT_FOUND":     12,
+		"NO_SUCH_ROUTE":         13,
+		"EMPTY_ID":              14,
+		"METHOD_NOT_ALLOWED":    15,
+		"MESSAGE_TIMEOUT":       16,
+		"BOARD_EXISTS":          17,
+		"FLOOR":                 18,
+		"OUT_OF_RANGE":          19,
+		"SEASON_CLOSED":         20,
+		"SEASON_ENDED":          21,
+		"SEASON_LIMIT":          22,
+		"USER_ERASED":           23,
+		"DELETED":               24,
+		"REVISION_CHANGED":      25,
+		"NOT_SEALED":            26,
+		"MATCHES_FILLING":       27,
+		"LAST_ADMIN_KEY":        28,
+		"BODY_TOO_LARGE":        29,
+		"HOST_DENIED":           30,
+		"RATE_LIMITED":          31,
+		"TOO_MANY_WATCHERS":     32,
+		"TOO_MANY_MESSAGES":     33,
+		"INTERNAL":              34,
+		"FORMAT":                35,
+		"UNSUPPORTED":           36,
+		"UNAVAILABLE":           37,
+		"RANK_UNAVAILABLE":      38,
+		"SERVER_STOPPING":       39,
+		"STREAM_EXPIRED":        40,
+		"TIMEOUT":               41,
+		"CANCELED":              42,
+		"INVALID":               43,
+		"PROFILE_NOT_FOUND":     44,
+		"DEAD_LETTER_NOT_FOUND": 45,
 	}
 )
 
@@ -489,12 +493,12 @@ const file_leaderboard_v1_errors_proto_rawDesc = "" +
 	"\n" +
 	"\x06SEASON\x10\a\x12\n" +
 	"\n" +
-	"\x06METHOD\x10\b\"\x95\v\n" +
+	"\x06METHOD\x10\b\"\xb9\v\n" +
 	"\x05Error\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06status\x18\x02 \x01(\tR\x06status\x12\x18\n" +
 	"\amessage\x18\x03 \x01(\tR\amessage\x12.\n" +
-	"\adetails\x18\x04 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\x95\n" +
+	"\adetails\x18\x04 \x03(\v2\x14.google.protobuf.AnyR\adetails\"\xb9\n" +
 	"\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\x1f\n" +
@@ -543,7 +547,8 @@ const file_leaderboard_v1_errors_proto_rawDesc = "" +
 	"\aTIMEOUT\x10)\x1a\t\xa2\xb5\x18\x05\b\xf8\x03\x10\x01\x12\x15\n" +
 	"\bCANCELED\x10*\x1a\a\xa2\xb5\x18\x03\b\xf3\x03\x12\x14\n" +
 	"\aINVALID\x10+\x1a\a\xa2\xb5\x18\x03\b\x99\x03\x12\x1e\n" +
-	"\x11PROFILE_NOT_FOUND\x10,\x1a\a\xa2\xb5\x18\x03\b\x94\x03:P\n" +
+	"\x11PROFILE_NOT_FOUND\x10,\x1a\a\xa2\xb5\x18\x03\b\x94\x03\x12\"\n" +
+	"\x15DEAD_LETTER_NOT_FOUND\x10-\x1a\a\xa2\xb5\x18\x03\b\x94\x03:P\n" +
 	"\x05cause\x12!.google.protobuf.EnumValueOptions\x18Ԇ\x03 \x01(\v2\x15.leaderboard.v1.CauseR\x05causeB;Z9github.com/open-leaderboard/leaderboard/api/leaderboardpbb\x06proto3"
 
 var (

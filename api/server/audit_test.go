@@ -168,6 +168,13 @@ func recordedCalls(key string) []recordedCall {
 		{method: "Backup", action: "backup", count: 1, after: true, reason: "b",
 			refused: [][3]string{{"POST", "/v1/admin/backup", `{"name":"../b"}`}, {"POST", "/v1/admin/backup", `{"name":"taken"}`}},
 			call:    [3]string{"POST", "/v1/admin/backup", `{"name":"b"}`}},
+		{method: "ReplayDeadLetters", action: "dead_letter.replay", count: 1, after: true, reason: "board made",
+			refused: [][3]string{
+				{"POST", "/v1/dead-letters:replay", `{}`}, {"POST", "/v1/dead-letters:replay", `{"dead_letter_ids":["9:9"]}`}, {"=POST", "/v1/dead-letters:replay", `{"dead_letter_ids":["0:2"]}`},
+				{"POST", "/v1/dead-letters:replay", `{"dead_letter_ids":["3:17"],"reason":"` + long + `"}`},
+			},
+			dryRun: [3]string{"POST", "/v1/dead-letters:replay", `{"dead_letter_ids":["3:17"],"dry_run":true}`},
+			call:   [3]string{"POST", "/v1/dead-letters:replay", `{"dead_letter_ids":["3:17"],"reason":"board made"}`}},
 	}
 }
 
@@ -175,7 +182,8 @@ func recordedCalls(key string) []recordedCall {
 // changed object. A call that is refused and a dry run leave nothing.
 func TestEveryAdministrativeActIsRecorded(t *testing.T) {
 	h := newHarness(t, Options{
-		Backup: func(context.Context, string) error { return nil },
+		DeadLetters: newDeadLetterBox(),
+		Backup:      func(context.Context, string) error { return nil },
 		CheckBackup: func(name string) error {
 			if name == "taken" {
 				return &leaderboard.FieldError{Field: "name", Problem: "is taken"}
@@ -195,7 +203,7 @@ func TestEveryAdministrativeActIsRecorded(t *testing.T) {
 	h.must("submit", "POST", "/v1/boards/sum/scores", `{"user_id":"ann","match_id":"a","points":1}`)
 	key := get(h.must("admin", "POST", "/v1/keys", `{"name":"old","scopes":["read"]}`), "key", "key_id").(string)
 
-	reads := []string{"ListKeys", "ExportResults", "ListBans", "ListActs", "SubmitScore", "BatchSubmitScores", "BatchSubmitResults"}
+	reads := []string{"ListKeys", "ExportResults", "ListBans", "ListActs", "ListDeadLetters", "GetDeadLetter", "SubmitScore", "BatchSubmitScores", "BatchSubmitResults"}
 	recorded := map[string]bool{}
 	for _, c := range recordedCalls(key) {
 		recorded[c.method] = true

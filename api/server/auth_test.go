@@ -44,6 +44,9 @@ func TestEveryMethodHasAScope(t *testing.T) {
 }
 
 var calls = map[string][3]string{
+	"ListDeadLetters":     {"GET", "/v1/dead-letters", ``},
+	"GetDeadLetter":       {"GET", "/v1/dead-letters/3:17", ``},
+	"ReplayDeadLetters":   {"POST", "/v1/dead-letters:replay", `{"dead_letter_ids":["3:17"]}`},
 	"SubmitScore":         {"POST", "/v1/scores", `{"user_id":"u","points":1}`},
 	"BatchSubmitScores":   {"POST", "/v1/scores:batch", `{"results":[{"user_id":"u","points":1}]}`},
 	"BatchSubmitResults":  {"POST", "/v1/results:batch", `{"results":[{"user_id":"u","points":1}]}`},

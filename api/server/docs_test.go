@@ -33,6 +33,7 @@ func TestDocs(t *testing.T) {
 	clock.Store(&now)
 	h := newHarness(t, Options{
 		Insecure: true, Now: func() time.Time { return *clock.Load() }, Backup: func(context.Context, string) error { return nil },
+		DeadLetters: newDeadLetterBox(),
 	})
 	for _, text := range h.keys {
 		if err := h.store.DeleteAPIKey(t.Context(), auth.KeyFrom(secret.Text(text), "", nil, now).ID); err != nil {

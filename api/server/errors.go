@@ -45,6 +45,7 @@ var codeOf = []struct {
 	{leaderboard.ErrMatchesFilling, codes.FailedPrecondition, pb.Error_MATCHES_FILLING, false, "; wait until the board's field filling is absent"},
 	{leaderboard.ErrAPIKeyNotFound, codes.NotFound, pb.Error_API_KEY_NOT_FOUND, false, ""},
 	{leaderboard.ErrProfileNotFound, codes.NotFound, pb.Error_PROFILE_NOT_FOUND, false, ""},
+	{leaderboard.ErrDeadLetterNotFound, codes.NotFound, pb.Error_DEAD_LETTER_NOT_FOUND, true, ""},
 	{leaderboard.ErrErased, codes.FailedPrecondition, pb.Error_USER_ERASED, false, " at the time of the call or later; try again, if the user is a new one"},
 	{leaderboard.ErrNotSealed, codes.FailedPrecondition, pb.Error_NOT_SEALED, true, ""},
 	{auth.ErrUnauthenticated, codes.Unauthenticated, pb.Error_UNAUTHENTICATED, false, ""},

@@ -102,6 +102,9 @@ type Options struct {
 	Backup func(ctx context.Context, name string) error
 	// CheckBackup, unless nil, returns an error if Backup would refuse a name.
 	CheckBackup func(name string) error
+	// DeadLetters, unless nil, reads and replays the messages that consumers could not apply. Without it, the API
+	// methods fail with UNIMPLEMENTED.
+	DeadLetters DeadLetters
 	// TracerProvider, unless nil, records a span of each call, except watches, health checks and
 	// reflection. The parent of a span is the caller's traceparent.
 	TracerProvider trace.TracerProvider

@@ -69,6 +69,7 @@ func (s *server) openService(ctx context.Context, index leaderboard.Index) error
 		return err
 	}
 	s.closeLater(p.Close)
+	s.deadLetters = &deadLetters{kafka: &c.Kafka, producer: p}
 	options := ranking.Options{Log: s.log, Registerer: s.metrics, Sealed: s.archives.noteSeal, Journal: producer.NewJournal(p, topics)}
 	var submitter *producer.Submitter
 	if c.Has(config.RoleAPI) {

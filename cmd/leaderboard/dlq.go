@@ -2,7 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -10,7 +10,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"github.com/open-leaderboard/leaderboard"
+	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/api/restjson"
 	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 	"github.com/open-leaderboard/leaderboard/consumer"
 	"github.com/open-leaderboard/leaderboard/internal/cli"
@@ -41,29 +45,6 @@ var deadLetterCures = map[string]string{
 	"season":  "add the season to the board, or correct the time in the producer, then replay",
 	"fetch":   "correct the game's store, canonical.url or canonical.secret, then replay: the result is fetched again",
 	"damaged": "restore the data or upgrade the consumer, then replay",
-}
-
-type deadLetterRow struct {
-	ID              string          `json:"id"` // partition:offset
-	At              string          `json:"at"`
-	Cause           string          `json:"cause"`
-	UserID          string          `json:"user_id"`
-	Detail          string          `json:"detail"`
-	Cure            string          `json:"cure"`
-	OriginTopic     string          `json:"origin_topic"`
-	OriginPartition int32           `json:"origin_partition"`
-	OriginOffset    int64           `json:"origin_offset"`
-	OriginAt        string          `json:"origin_at"`
-	Cut             bool            `json:"cut"` // whether a part of the message is lost
-	Value           json.RawMessage `json:"value"`
-}
-
-func rowOf(d *consumer.DeadLetter) (deadLetterRow, error) {
-	value, err := d.Value()
-	return deadLetterRow{
-		fmt.Sprintf("%d:%d", d.Partition, d.Offset), d.At.UTC().Format(time.RFC3339), d.Cause, d.User, d.Detail, deadLetterCures[d.Cause],
-		d.Origin.Topic, d.Origin.Partition, d.Origin.Offset, d.Origin.At.UTC().Format(time.RFC3339), d.Cut, value,
-	}, err
 }
 
 type deadLetterFilter struct {
@@ -113,24 +94,18 @@ flags of "leaderboard serve".`,
 		if err := q.parse(time.Now()); err != nil {
 			return err
 		}
-		list, err := readDeadLetters(ctx, c, q.DeadLetterQuery)
+		list, err := deadLettersOf(c).page(ctx, q.DeadLetterQuery)
 		if err != nil {
 			return err
 		}
-		rows := []deadLetterRow{}
-		t := cli.NewTable(cli.Row{"id", "time (UTC)", "cause", "user", "detail"})
-		for _, d := range list[:min(len(list), q.Limit)] {
-			row, err := rowOf(d)
-			if err != nil {
-				return err
-			}
-			rows = append(rows, row)
-			t.AppendRow(cli.Row{row.ID, d.At.UTC().Format(time.DateTime), row.Cause, row.UserID, row.Detail})
-		}
-		return output.PrintValue(rows, func() {
-			if len(rows) == 0 {
+		return output.Print(func() (cli.Document, error) { return deadLetterDocument(list) }, func() {
+			if len(list) == 0 {
 				app.Println("no dead letters")
 				return
+			}
+			t := cli.NewTable(cli.Row{"id", "time (UTC)", "cause", "user", "detail"})
+			for _, d := range list {
+				t.AppendRow(cli.Row{d.ID().String(), d.At.UTC().Format(time.DateTime), d.Cause, d.User, d.Detail})
 			}
 			cli.WriteTable(app.Stdout, t)
 		})
@@ -151,25 +126,33 @@ serve".`,
 		if err != nil {
 			return err
 		}
-		row, err := rowOf(list[0])
-		if err != nil {
-			return err
-		}
-		return output.PrintValue(row, func() { writeDeadLetter(app, &row) })
+		d := deadLetterMessage(list[0], true)
+		return output.Print(func() (cli.Document, error) {
+			text, err := restjson.Append(nil, d)
+			return cli.Document{JSON: text, Columns: deadLetterColumns}, err
+		}, func() { writeDeadLetter(app, d) })
 	})
 }
 
-func writeDeadLetter(app *cli.App, row *deadLetterRow) {
+func writeDeadLetter(app *cli.App, d *pb.DeadLetter) {
+	message := d.GetMessageBytes()
+	if m := d.GetMessage(); m != nil {
+		text, _ := restjson.Append(nil, m) // every message has a JSON form
+		message = string(text)
+	}
 	t := cli.NewTable(cli.Row{"field", "value"})
 	for _, line := range [][2]string{
-		{"id", row.ID}, {"time", row.At}, {"cause", row.Cause}, {"user", row.UserID}, {"detail", row.Detail}, {"what to do", row.Cure},
-		{"origin", fmt.Sprintf("%s, partition %d, offset %d, %s", row.OriginTopic, row.OriginPartition, row.OriginOffset, row.OriginAt)},
-		{"cut", strconv.FormatBool(row.Cut)}, {"message", string(row.Value)},
+		{"id", d.GetDeadLetterId()}, {"time", textOfTime(d.GetAt())}, {"cause", d.GetCause()}, {"user", d.GetUserId()}, {"board", d.GetBoard()},
+		{"match", d.GetMatchId()}, {"detail", d.GetDetail()}, {"what to do", d.GetCure()},
+		{"origin", fmt.Sprintf("%s, partition %d, offset %d, %s", d.GetOriginTopic(), d.GetOriginPartition(), d.GetOriginOffset(), textOfTime(d.GetOriginAt()))},
+		{"cut", strconv.FormatBool(d.GetCut())}, {"message", message},
 	} {
 		t.AppendRow(cli.Row{line[0], line[1]})
 	}
 	cli.WriteTable(app.Stdout, t)
 }
+
+func textOfTime(t *timestamppb.Timestamp) string { return t.AsTime().Format(time.RFC3339) }
 
 func dlqReplayCommand(app *cli.App) *cobra.Command {
 	var q deadLetterFilter
@@ -201,7 +184,7 @@ other flags of "leaderboard serve".`,
 		list, err := findDeadLetters(ctx, c, args)
 		if all {
 			q.Limit = maxReplays
-			list, err = readDeadLetters(ctx, c, q.DeadLetterQuery)
+			list, err = deadLettersOf(c).page(ctx, q.DeadLetterQuery)
 		}
 		if err != nil {
 			return err
@@ -210,7 +193,7 @@ other flags of "leaderboard serve".`,
 	})
 }
 
-// maxReplays bounds the memory of a replay, for each partition.
+// maxReplays bounds the memory of a replay.
 const maxReplays = 100_000
 
 func replay(ctx context.Context, app *cli.App, c *config.Config, output *cli.Output, list []*consumer.DeadLetter, dryRun bool) error {
@@ -226,7 +209,7 @@ func replay(ctx context.Context, app *cli.App, c *config.Config, output *cli.Out
 	}
 	result := outcome{Replayed: len(list) - len(skipped), Skipped: []string{}, DryRun: dryRun}
 	for _, d := range skipped {
-		result.Skipped = append(result.Skipped, fmt.Sprintf("%d:%d", d.Partition, d.Offset))
+		result.Skipped = append(result.Skipped, d.ID().String())
 	}
 	if err := output.PrintValue(result, func() {
 		app.Printf("%s%s replayed, %d skipped\n", map[bool]string{true: "dry run, nothing was sent: "}[dryRun], cli.Plural(int64(result.Replayed), "message", "messages"), len(result.Skipped))
@@ -277,36 +260,20 @@ func dlqDataCommand(app *cli.App, cmd *cobra.Command, run func(context.Context, 
 	return cmd
 }
 
-func readDeadLetters(ctx context.Context, c *config.Config, q consumer.DeadLetterQuery) ([]*consumer.DeadLetter, error) {
-	connection, err := kafkaOptions(&c.Kafka)
-	if err != nil {
-		return nil, err
-	}
-	return consumer.ReadDeadLetters(ctx, c.Kafka.Brokers, connection, topicsOf(&c.Kafka), q)
-}
+func deadLettersOf(c *config.Config) *deadLetters { return &deadLetters{kafka: &c.Kafka} }
 
 // findDeadLetters returns the dead letters with these ids, in their order.
 func findDeadLetters(ctx context.Context, c *config.Config, ids []string) ([]*consumer.DeadLetter, error) {
-	var list []*consumer.DeadLetter
-	for _, id := range ids {
-		p, o, ok := strings.Cut(id, ":")
-		partition, err := strconv.ParseInt(p, 10, 32)
-		offset, err2 := strconv.ParseInt(o, 10, 64)
-		if !ok || err != nil || err2 != nil || partition < 0 || offset < 0 {
+	parsed := make([]consumer.DeadLetterID, len(ids))
+	for i, id := range ids {
+		var err error
+		if parsed[i], err = consumer.ParseDeadLetterID(id); err != nil {
 			return nil, cli.Usagef("%q is not the id of a dead letter, such as 3:17; `leaderboard dlq list` prints the ids", id)
 		}
-		connection, err := kafkaOptions(&c.Kafka)
-		if err != nil {
-			return nil, err
-		}
-		d, err := consumer.ReadDeadLetter(ctx, c.Kafka.Brokers, connection, topicsOf(&c.Kafka), int32(partition), offset)
-		if err != nil {
-			return nil, err
-		}
-		if d == nil {
-			return nil, fmt.Errorf("there is no dead letter %s; Kafka may have deleted it: `leaderboard dlq list` prints those that exist", id)
-		}
-		list = append(list, d)
 	}
-	return list, nil
+	list, err := deadLettersOf(c).find(ctx, parsed)
+	if errors.Is(err, leaderboard.ErrDeadLetterNotFound) {
+		err = fmt.Errorf("%w; Kafka may have deleted it: `leaderboard dlq list` prints those that exist", err)
+	}
+	return list, err
 }

@@ -45,6 +45,8 @@ type server struct {
 	// consumer is nil in an embedded server, and without the consumer role.
 	consumer *consumer.Consumer
 	kafka    kafka.Options
+	// deadLetters is nil in the embedded engine.
+	deadLetters apiserver.DeadLetters
 	// backup copies the embedded store to a backup with a name. backup and backups are nil in a
 	// distributed server.
 	backup      func(ctx context.Context, name string) error
@@ -201,6 +203,7 @@ func (s *server) newAPI(ctx context.Context) (*apiserver.Server, error) {
 		Ready:               s.ready,
 		Backup:              s.backup,
 		CheckBackup:         s.checkBackup,
+		DeadLetters:         s.deadLetters,
 		TracerProvider:      s.traces,
 		LogCalls:            c.Log.Calls,
 		Log:                 s.log,

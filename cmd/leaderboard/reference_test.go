@@ -71,35 +71,36 @@ func checkStale[V any](t *testing.T, texts map[string]string, known map[string]V
 
 // reasonCures says what to do, for the reasons whose comment does not.
 var reasonCures = map[string]string{
-	"METHOD_NOT_ALLOWED": "Use one of them.",
-	"REVISION_CHANGED":   "Read the result, and repeat the change with the next revision if it is still right.",
-	"PROFILE_NOT_FOUND":  "Show the user's id, or store a profile.",
-	"INVALID":            "Correct the result, and send it with a new `match_id` or a higher `revision`.",
-	"UNAUTHENTICATED":    "Send `Authorization: Bearer KEY`. `leaderboard key create` creates keys.",
-	"SCOPE_REQUIRED":     "Use a key with the scope that the message names.",
-	"BOARD_DENIED":       "Use a key for this board.",
-	"CROSS_ORIGIN":       "Call from a server, or add the origin to the setting `web.cors_origins`.",
-	"BOARD_NOT_FOUND":    "Correct the id, or create the board.",
-	"SEASON_NOT_FOUND":   "`leaderboard season list` shows the seasons; on an `EXPLICIT` board, add a window.",
-	"ENTRY_NOT_FOUND":    "Show the user as unranked.",
-	"MATCH_NOT_FOUND":    "Correct the id; to void a match before its results arrive, set `allow_unknown`.",
-	"API_KEY_NOT_FOUND":  "`leaderboard key list` shows the keys.",
-	"NO_SUCH_ROUTE":      "Compare the path with `/docs`.",
-	"EMPTY_ID":           "Put the id into the path.",
-	"FLOOR":              "Do not send the result again: it would be rejected again.",
-	"OUT_OF_RANGE":       "Do not send the result again: it would be rejected again.",
-	"SEASON_CLOSED":      "Send results sooner, or raise the board's `season.grace`. An administrator may correct a closed season.",
-	"SEASON_ENDED":       "Do not send the result again.",
-	"SEASON_LIMIT":       "Correct the time of the result, or use a board with longer seasons.",
-	"USER_ERASED":        "Do not send the result again.",
-	"DELETED":            "Do not send the result again.",
-	"NOT_SEALED":         "Repeat the call after the season is sealed.",
-	"BODY_TOO_LARGE":     "Send smaller batches.",
-	"HOST_DENIED":        "Call `localhost`, or run the server with keys.",
-	"INTERNAL":           "Search it for the `X-Request-Id` of the answer.",
-	"FORMAT":             "Run `leaderboard verify`; restore damaged data from a backup.",
-	"UNSUPPORTED":        "Use the tools that the message names.",
-	"CANCELED":           "It appears in logs only.",
+	"METHOD_NOT_ALLOWED":    "Use one of them.",
+	"REVISION_CHANGED":      "Read the result, and repeat the change with the next revision if it is still right.",
+	"PROFILE_NOT_FOUND":     "Show the user's id, or store a profile.",
+	"INVALID":               "Correct the result, and send it with a new `match_id` or a higher `revision`.",
+	"UNAUTHENTICATED":       "Send `Authorization: Bearer KEY`. `leaderboard key create` creates keys.",
+	"SCOPE_REQUIRED":        "Use a key with the scope that the message names.",
+	"BOARD_DENIED":          "Use a key for this board.",
+	"CROSS_ORIGIN":          "Call from a server, or add the origin to the setting `web.cors_origins`.",
+	"BOARD_NOT_FOUND":       "Correct the id, or create the board.",
+	"SEASON_NOT_FOUND":      "`leaderboard season list` shows the seasons; on an `EXPLICIT` board, add a window.",
+	"ENTRY_NOT_FOUND":       "Show the user as unranked.",
+	"MATCH_NOT_FOUND":       "Correct the id; to void a match before its results arrive, set `allow_unknown`.",
+	"DEAD_LETTER_NOT_FOUND": "`leaderboard dlq list` shows the dead letters.",
+	"API_KEY_NOT_FOUND":     "`leaderboard key list` shows the keys.",
+	"NO_SUCH_ROUTE":         "Compare the path with `/docs`.",
+	"EMPTY_ID":              "Put the id into the path.",
+	"FLOOR":                 "Do not send the result again: it would be rejected again.",
+	"OUT_OF_RANGE":          "Do not send the result again: it would be rejected again.",
+	"SEASON_CLOSED":         "Send results sooner, or raise the board's `season.grace`. An administrator may correct a closed season.",
+	"SEASON_ENDED":          "Do not send the result again.",
+	"SEASON_LIMIT":          "Correct the time of the result, or use a board with longer seasons.",
+	"USER_ERASED":           "Do not send the result again.",
+	"DELETED":               "Do not send the result again.",
+	"NOT_SEALED":            "Repeat the call after the season is sealed.",
+	"BODY_TOO_LARGE":        "Send smaller batches.",
+	"HOST_DENIED":           "Call `localhost`, or run the server with keys.",
+	"INTERNAL":              "Search it for the `X-Request-Id` of the answer.",
+	"FORMAT":                "Run `leaderboard verify`; restore damaged data from a backup.",
+	"UNSUPPORTED":           "Use the tools that the message names.",
+	"CANCELED":              "It appears in logs only.",
 }
 
 // statusCures says what to do, for the statuses whose comment does not.
@@ -251,7 +252,7 @@ Messages on the topic ` + "`leaderboard-updates`" + ` of a distributed server ha
 
 func writeDeadLetters(t *testing.T, b *strings.Builder) {
 	t.Helper()
-	b.WriteString("\nDead letters on the topic `match-results.dlq` have one of these causes. `leaderboard dlq` lists, shows and replays them.\n\n| cause | meaning and cure |\n| --- | --- |\n")
+	b.WriteString("\nDead letters on the topic `match-results.dlq` have one of these causes. `leaderboard dlq`, the API and `/admin` list, show and replay them.\n\n| cause | meaning and cure |\n| --- | --- |\n")
 	const file = "../../consumer/deadletter.go"
 	meanings := namesIn(t, file, `cause = "([a-z_]+)" *// (.*)`)
 	sentence := func(text string) string {
