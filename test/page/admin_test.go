@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -294,7 +297,7 @@ func TestAdminShowsHostileTexts(t *testing.T) {
 	for fragment, selector := range map[string]string{
 		"#at=players": ".unban", "#at=players&board=hostile&user=" + query(script): ".result", "#at=players&board=hostile&user=" + query(long): ".unban",
 		"#at=matches&board=hostile": ".void", "#at=boards": ".template", "#at=boards&board=hostile": ".grid", "#at=keys": ".revoke", "#at=audit": ".record", "#at=health": ".facts",
-		"#at=players&user=" + query("javascript:alert(1)"): ".quiet", "#at=boards&board=" + query(script): ".trouble",
+		"#at=dead-letters": ".quiet", "#at=players&user=" + query("javascript:alert(1)"): ".quiet", "#at=boards&board=" + query(script): ".trouble",
 	} {
 		b.visit(a.server + "/admin" + fragment)
 		b.waitForValue(fmt.Sprintf("find(%q) !== null", selector), "true")
@@ -372,10 +375,109 @@ func TestAdminWithAKeyForOneBoard(t *testing.T) {
 	b.click("#run")
 	b.waitForText("dialog .record", "ban", "bob", "arena only")
 	b.click("#done")
-	for fragment, text := range map[string]string{"#at=keys": "Keys need a key for every board", "#at=audit": "aimbot", "#at=boards": "The arena", "#at=health": "Verification"} {
+	for fragment, text := range map[string]string{"#at=keys": "Keys need a key for every board", "#at=dead-letters": "Dead letters need a key for every board", "#at=audit": "aimbot", "#at=boards": "The arena", "#at=health": "Verification"} {
 		b.visit(a.server + "/admin" + fragment)
 		b.waitForText("main", text)
 		b.waitForValue(`all(".trouble").length`, "0")
+	}
+}
+
+// kafka stands in front of a server, and answers the calls about dead letters, of which the embedded engine has none.
+type kafka struct {
+	http.Handler
+	front   string   // the address
+	replays []string // the bodies of replays
+}
+
+func startKafka(t *testing.T, server string) *kafka {
+	t.Helper()
+	address, err := url.Parse(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kafka{Handler: httputil.NewSingleHostReverseProxy(address)}
+	front := httptest.NewServer(k)
+	t.Cleanup(front.Close)
+	k.front = front.URL
+	return k
+}
+
+const hostileDetail = `<img src=x onerror=\"document.title='broken'\">`
+
+// ServeHTTP pages after the first two dead letters. A replay has a record of its own.
+func (k *kafka) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	deadLetter := func(id, cause, user string, replayable bool, more string) string {
+		return fmt.Sprintf(`{"dead_letter_id":%q,"at":"2026-11-20T09:10:00Z","cause":%q,"user_id":%q,"board":"winter-cup","match_id":"m","detail":"%s","cure":"create the board, then replay","origin_topic":"match-results","origin_partition":3,"origin_offset":1815,"origin_at":"2026-11-20T09:09:00Z","cut":false,"replayable":%v%s}`,
+			id, cause, user, hostileDetail, replayable, more)
+	}
+	ada, eve, bob := deadLetter("3:17", "board", "ada", true, ""), deadLetter("0:2", "form", "eve", false, ""), deadLetter("3:11", "board", "bob", true, "")
+	var answer string
+	switch path := r.URL.Path; {
+	case path == "/v1/dead-letters" && r.URL.Query().Get("cause") == "season":
+		answer = `{"dead_letters":[],"next_page_token":""}`
+	case path == "/v1/dead-letters" && r.URL.Query().Get("page_token") == "":
+		answer = `{"dead_letters":[` + ada + `,` + eve + `],"next_page_token":"more"}`
+	case path == "/v1/dead-letters":
+		answer = `{"dead_letters":[` + bob + `],"next_page_token":""}`
+	case path == "/v1/dead-letters/3:17":
+		answer = deadLetter("3:17", "board", "ada", true, `,"message":{"board_id":"winter-cup","result":{"user_id":"ada","match_id":"m","points":5}}`)
+	case path == "/v1/dead-letters/0:2":
+		answer = deadLetter("0:2", "form", "eve", false, `,"message_bytes":"/w=="`)
+	case path == "/v1/dead-letters:replay":
+		body, _ := io.ReadAll(r.Body)
+		k.replays = append(k.replays, string(body))
+		w.Header().Set("X-Request-Id", "the-replay")
+		answer = `{"replayed":[` + ada + `],"skipped":[]}`
+	case path == "/v1/audit" && r.URL.Query().Get("action") == "dead_letter":
+		answer = `{"acts":[{"id":"1","at":"2026-11-20T10:00:00Z","completed_at":"2026-11-20T10:00:01Z","actor":"key:1","actor_name":"first admin key","request_id":"the-replay","action":"dead_letter.replay",` +
+			`"board":"winter-cup","season":"","user_id":"ada","match_id":"m","reason":"the board exists now","after":` + ada + `,"failed":false,"erased":false}],"next_page_token":""}`
+	default:
+		k.Handler.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, answer)
+}
+
+func TestAdminReplaysDeadLetters(t *testing.T) {
+	needs.Slow(t, "page")
+	a := startAdmin(t)
+	b := openBrowser(t, 320, 640)
+	a.open(b, "#at=dead-letters")
+	b.waitForText("main", "Dead letters", "This server has no Kafka")
+	b.waitForValue(`all(".trouble").length`, "0")
+
+	k := startKafka(t, a.server)
+	a.server = k.front
+	a.open(b, "#at=dead-letters")
+	b.waitForText("main", "3:17", "board", "ada", "winter-cup", "onerror", "0:2", "form", "Cannot be sent again")
+	b.waitForValue(`all(".replay, .replay-all").length`, "1")
+	b.checkFits()
+	b.eval(`([...all("main > button, main button")].find(e => e.textContent === "Show more").click(), 0)`)
+	b.waitForText("main", "3:11", "bob", "Send 2 messages again")
+	b.choose("cause", "season")
+	b.eval(`(find("main form").requestSubmit(), 0)`)
+	b.waitForText("main", "No dead letter matches")
+	b.visit(a.server + "/admin#at=dead-letters&id=0:2")
+	b.waitForText("main", "cannot be decoded", "/w==", "Cannot be sent again")
+	b.visit(a.server + "/admin#at=dead-letters&id=3:17")
+	b.waitForText("main", "result.points", "5", "create the board, then replay", "match-results 3:1815")
+	b.checkFits()
+
+	b.click(".replay")
+	b.submit("field-reason", "the board exists now")
+	b.waitForText("dialog .previewed", "go to the consumers again", "3:17", "ada")
+	b.checkFits()
+	if len(k.replays) != 1 || !strings.Contains(k.replays[0], `"dry_run":true`) {
+		t.Fatalf("the preview sends %q, want a dry run", k.replays)
+	}
+	b.click("#run")
+	b.waitForText("dialog .record", "dead_letter.replay", "ada", "the board exists now", "first admin key")
+	if len(k.replays) != 2 || strings.Contains(k.replays[1], "dry_run") || !strings.Contains(k.replays[1], `"dead_letter_ids":["3:17"]`) || !strings.Contains(k.replays[1], `"reason":"the board exists now"`) {
+		t.Errorf("the act sends %q, want the id and the reason", k.replays)
+	}
+	if got := b.eval(`document.title.includes("broken") || all("main img, dialog img").length`); got != "0" {
+		t.Errorf("the detail of a dead letter became %s elements", got)
 	}
 }
 

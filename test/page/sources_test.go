@@ -71,6 +71,7 @@ func TestPagesAreAccessible(t *testing.T) {
 	race := startRace(t)
 	call(t.Context(), t, http.MethodPost, race+"/v1/users/bob:ban", `{"reason":"aimbot","until":"2999-01-01T00:00:00Z"}`)
 	_, stub := startStub(t)
+	dead := startKafka(t, race).front
 	for _, theme := range []string{"light", "dark"} {
 		b := openBrowser(t, 1200, 900)
 		for url, ready := range map[string]string{
@@ -78,7 +79,7 @@ func TestPagesAreAccessible(t *testing.T) {
 			stub.URL + "/#board=b": ".rows .row[data-user]", stub.URL + "/embed?board=b&theme=" + theme: ".podium", stub.URL + "/embed?board=b&mode=kiosk&theme=" + theme: ".podium",
 			stub.URL + "/gallery": "#examples section",
 			race + "/admin":       ".unban", race + "/admin#at=players&board=race&user=ada": ".result", race + "/admin#at=matches": "main h1", race + "/admin#at=boards": ".template",
-			race + "/admin#at=boards&board=race": ".end", race + "/admin#at=keys": ".grid", race + "/admin#at=audit": ".record", race + "/admin#at=health": ".facts",
+			race + "/admin#at=boards&board=race": ".end", race + "/admin#at=keys": ".grid", race + "/admin#at=audit": ".record", dead + "/admin#at=dead-letters": ".replay", dead + "/admin#at=dead-letters&id=3:17": ".grid", race + "/admin#at=health": ".facts",
 		} {
 			b.visit(url)
 			b.eval(`(localStorage.setItem("leaderboard.theme", "` + theme + `"), document.documentElement.dataset.theme = "` + theme + `")`)

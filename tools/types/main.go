@@ -20,7 +20,7 @@ import (
 var pageCalls = []string{"listBoards", "getBoard", "listScores", "getUserScore", "listSeasons", "getSeason", "getStats", "listUserScores", "listUserResults", "watchScores"}
 
 // adminCalls are the calls of the page for administrators.
-var adminCalls = []string{"listBoards", "getBoard", "createBoard", "updateBoard", "listSeasons", "endSeason", "getStats", "searchUsers", "listUserScores",
+var adminCalls = []string{"listBoards", "getBoard", "createBoard", "updateBoard", "listDeadLetters", "getDeadLetter", "replayDeadLetters", "listSeasons", "endSeason", "getStats", "searchUsers", "listUserScores",
 	"listUserResults", "correctResult", "retractResult", "getProfile", "putProfile", "deleteProfile", "banUser", "unbanUser", "eraseUser", "listBans",
 	"listMatches", "getMatch", "voidMatch", "restoreMatch", "createKey", "listKeys", "revokeKey", "listActs"}
 

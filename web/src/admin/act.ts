@@ -38,7 +38,7 @@ export interface Act {
 }
 
 /** Acts that take nothing away from anybody. */
-const gentle: readonly AdminKey[] = ["save", "createBoard", "createKey", "liftBan", "restore", "correct", "repair"];
+const gentle: readonly AdminKey[] = ["save", "createBoard", "createKey", "liftBan", "restore", "correct", "repair", "replay"];
 
 /** The time of an input, which has the reader's time zone, for the API; "" if it is empty. */
 export const instant = (value: string | undefined): string => (value ? new Date(value).toISOString() : "");

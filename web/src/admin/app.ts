@@ -13,6 +13,7 @@ import adminStyle from "./admin.css";
 import { Audit } from "./audit.ts";
 import { Boards } from "./boards.ts";
 import { Calls } from "./calls.ts";
+import { DeadLetters } from "./deadletters.ts";
 import { Health } from "./health.ts";
 import { Keys } from "./keys.ts";
 import { Matches } from "./matches.ts";
@@ -29,9 +30,9 @@ export interface Section {
   render(): Part;
 }
 
-const sections = ["players", "matches", "boards", "keys", "audit", "health"] as const;
+const sections = ["players", "matches", "boards", "dead-letters", "keys", "audit", "health"] as const;
 type Name = (typeof sections)[number];
-const titles: Record<Name, AdminKey> = { players: "players", matches: "matches", boards: "boards", keys: "keys", audit: "audit", health: "health" };
+const titles: Record<Name, AdminKey> = { players: "players", matches: "matches", boards: "boards", "dead-letters": "deadLetters", keys: "keys", audit: "audit", health: "health" };
 const themes: readonly (readonly [string, AdminKey])[] = [["auto", "themeAuto"], ["light", "themeLight"], ["dark", "themeDark"]];
 
 /** An address within the page. The key is never in one. */
@@ -46,7 +47,7 @@ export class Admin extends LitElement {
   readonly client = new Calls("", settings.key);
   readonly acts = new ActDialog(this);
   private readonly sections: Record<Name, Section> = {
-    players: new Players(this), matches: new Matches(this), boards: new Boards(this), keys: new Keys(this), audit: new Audit(this), health: new Health(this),
+    players: new Players(this), matches: new Matches(this), boards: new Boards(this), "dead-letters": new DeadLetters(this), keys: new Keys(this), audit: new Audit(this), health: new Health(this),
   };
   boards: Board[] = [];
   route = new URLSearchParams();

@@ -7,7 +7,7 @@ import { Load, outcomes, record, type Part } from "./show.ts";
 import type { ListActsResponse } from "./types.gen.ts";
 
 const actions = ["board", "board.create", "board.update", "board.delete", "season", "season.end", "season.seal", "season.delete", "ban", "unban", "ban.import", "user.erase", "profile", "result",
-  "result.correct", "result.retract", "match", "match.void", "match.restore", "key", "key.create", "key.revoke", "verify.repair", "rebuild", "backup"];
+  "result.correct", "result.retract", "match", "match.void", "match.restore", "key", "key.create", "key.revoke", "dead_letter.replay", "verify.repair", "rebuild", "backup"];
 const filters = ["action", "board", "user_id", "actor", "since", "before"] as const;
 const PAGE = 100;
 

@@ -69,7 +69,7 @@ export function words(problem: Problem, acting: boolean): readonly [title: Admin
     case "LAST_ADMIN_KEY": return ["lastKeyTitle", "lastKeyText"];
     case "BOARD_EXISTS": return ["existsTitle", "existsText"];
     case "BOARD_DENIED": return ["deniedTitle", "deniedText"];
-    case "MATCH_NOT_FOUND": case "RESULT_NOT_FOUND": case "API_KEY_NOT_FOUND": case "PROFILE_NOT_FOUND": return ["goneTitle", "goneText"];
+    case "MATCH_NOT_FOUND": case "RESULT_NOT_FOUND": case "API_KEY_NOT_FOUND": case "PROFILE_NOT_FOUND": case "DEAD_LETTER_NOT_FOUND": return ["goneTitle", "goneText"];
     case "TIMEOUT": if (acting) return ["unknownTitle", "unknownText"];
   }
   const texts: Record<Kind, readonly [AdminKey, AdminKey]> = {

@@ -322,6 +322,25 @@ export type CreateKeyResponse = {
   secret: string;
 };
 
+export type DeadLetter = {
+  at?: string;
+  board: string;
+  cause: string;
+  cure: string;
+  cut: boolean;
+  dead_letter_id: string;
+  detail: string;
+  match_id: string;
+  message?: MatchResultRecord;
+  message_bytes?: string;
+  origin_at?: string;
+  origin_offset: number;
+  origin_partition: number;
+  origin_topic: string;
+  replayable: boolean;
+  user_id: string;
+};
+
 export type DeleteProfileResponse = {
 };
 
@@ -472,6 +491,11 @@ export type ListBoardsResponse = {
   boards: (Board)[];
 };
 
+export type ListDeadLettersResponse = {
+  dead_letters: (DeadLetter)[];
+  next_page_token: string;
+};
+
 export type ListKeysResponse = {
   keys: (Key)[];
 };
@@ -560,6 +584,18 @@ export type Match = {
   voided: boolean;
 };
 
+export type MatchResultRecord = {
+  amends: boolean;
+  assigned: boolean;
+  board_id: string;
+  index_only: boolean;
+  notification: boolean;
+  received_at?: string;
+  result?: Result;
+  retracted: boolean;
+  season: string;
+};
+
 export type OutcomeLinked = {
   as_of?: string;
   board_id: string;
@@ -590,6 +626,17 @@ export type ProfileInput = {
   display_name?: string;
   revision?: number;
   user_id?: string;
+};
+
+export type ReplayDeadLettersRequest = {
+  dead_letter_ids: (string)[];
+  dry_run?: boolean;
+  reason?: string;
+};
+
+export type ReplayDeadLettersResponse = {
+  replayed: (DeadLetter)[];
+  skipped: (DeadLetter)[];
 };
 
 export type RestoreMatchRequest = {
@@ -717,18 +764,21 @@ export const parameters: Record<string, readonly string[]> = {
   endSeason: [""],
   eraseUser: [""],
   getBoard: [""],
+  getDeadLetter: [""],
   getMatch: ["season", "limit", "page_token", "include_profile"],
   getProfile: [""],
   getStats: ["season", "division", "method", "rank", "score", "buckets"],
   listActs: ["actor", "action", "board", "user_id", "since", "before", "limit", "page_token"],
   listBans: ["board", "user", "reason", "actor", "include_lifted", "limit", "page_token"],
   listBoards: [""],
+  listDeadLetters: ["cause", "user_id", "since", "limit", "page_token"],
   listKeys: [""],
   listMatches: ["season", "prefix", "limit", "page_token"],
   listSeasons: ["limit", "page_token"],
   listUserResults: ["season", "limit", "page_token", "include_profile"],
   listUserScores: ["method", "boards"],
   putProfile: ["reason"],
+  replayDeadLetters: [""],
   restoreMatch: [""],
   retractResult: [""],
   revokeKey: ["force"],
