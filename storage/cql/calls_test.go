@@ -245,6 +245,27 @@ func TestCallsAreGolden(t *testing.T) {
 		{"DeleteAPIKey", func() error { return e.DeleteAPIKey(ctx, "k") }},
 		{"NoteAPIKeyUse", func() error { return e.NoteAPIKeyUse(ctx, "k", stepsEpoch) }},
 		{"APIKeyUses", func() error { _, err := e.APIKeyUses(ctx); return err }},
+		{"Apply of a first result on a board with matches", func() error {
+			b.ID, b.Matches, w.user = "with-matches", true, "v"
+			if err := s.CreateBoard(ctx, b); err != nil {
+				return err
+			}
+			return w.apply(ctx, s, "m 5 red")
+		}},
+		{"Apply of a result of another match", func() error { return w.apply(ctx, s, "n 6 red") }},
+		{"SetMatch", func() error {
+			_, err := e.SetMatch(ctx, &b, leaderboard.MatchState{MatchKey: ofMatch(&b), Voids: 1})
+			return err
+		}},
+		{"Apply of a result of a void match", func() error { return w.apply(ctx, s, "m 7 r1 red") }},
+		{"Match", func() error { _, err := e.Match(ctx, ofMatch(&b)); return err }},
+		{"MatchUsers", func() error {
+			for _, err := range e.MatchUsers(ctx, ofMatch(&b)) {
+				return err
+			}
+			return errors.New("the match has no user")
+		}},
+		{"ListMatches", func() error { return e.ListMatches(ctx, &b, leaderboard.SeasonAll, "v") }},
 	} {
 		fmt.Fprintf(&rec.text, "\n# %s\n", call.name)
 		if err := call.run(); err != nil {
@@ -252,6 +273,10 @@ func TestCallsAreGolden(t *testing.T) {
 		}
 	}
 	golden(t, "calls.golden", rec.text.String())
+}
+
+func ofMatch(b *leaderboard.Board) leaderboard.MatchKey {
+	return leaderboard.MatchKey{SeasonKey: leaderboard.SeasonKey{Board: b.ID, Season: leaderboard.SeasonAll}, Match: "m"}
 }
 
 func last(acts iter.Seq2[leaderboard.Act, error]) (err error) {
