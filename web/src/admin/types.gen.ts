@@ -588,6 +588,7 @@ export type MatchResultRecord = {
   amends: boolean;
   assigned: boolean;
   board_id: string;
+  fetch: boolean;
   index_only: boolean;
   notification: boolean;
   received_at?: string;
