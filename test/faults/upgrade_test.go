@@ -17,7 +17,7 @@ import (
 )
 
 // oldCommit is the oldest commit that can run beside the current one. CHANGELOG.md must name it.
-const oldCommit = "24280cdc07434fb417a8db8ca03eec2050123f94"
+const oldCommit = "17d66c56a7d7bcb8295a98861ac875170cf76ec8"
 
 // Processes are upgraded under load, in the order of docs/operations/upgrade.md. No call fails, and no
 // acknowledged result is lost. An old API node stops at once, so the balancer sends some calls
