@@ -197,6 +197,11 @@ func archiveSeason(ctx context.Context, s *Source, t target, o Options, b *pb.Bo
 		report.Unchanged++
 		return nil
 	}
+	if sealed { // a long computation, and the second call, below, is short
+		if before, err = s.season(ctx, b.GetBoardId(), id, true); err != nil {
+			return err
+		}
+	}
 	c := copier{board: b, progress: func(rows int64) {
 		if o.Progress != nil {
 			o.Progress(b.GetBoardId(), id, rows)

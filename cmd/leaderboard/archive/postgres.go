@@ -237,12 +237,21 @@ func replace[R row](ctx context.Context, tx pgx.Tx, table string, rows []R, key 
 		return err
 	}
 	if deletes {
-		if _, err := tx.Exec(ctx, "DELETE FROM leaderboard."+table+" WHERE ("+key+") NOT IN (SELECT "+key+" FROM incoming)"); err != nil {
+		if _, err := tx.Exec(ctx, "DELETE FROM leaderboard."+table+" old WHERE NOT EXISTS (SELECT FROM incoming WHERE "+equalKeys(key)+")"); err != nil {
 			return err
 		}
 	}
 	_, err := tx.Exec(ctx, upsert[R](table, key, "true"))
 	return err
+}
+
+// equalKeys returns the condition that the rows old and incoming have the same key.
+func equalKeys(key string) string {
+	var terms []string
+	for name := range strings.SplitSeq(key, ", ") {
+		terms = append(terms, "incoming."+name+" = old."+name)
+	}
+	return strings.Join(terms, " AND ")
 }
 
 // upsert returns a statement that adds or replaces the rows of the table incoming that differ and satisfy a condition.
@@ -252,8 +261,8 @@ func upsert[R row](table, key, condition string) string {
 		sets = append(sets, name+" = excluded."+name)
 		before, after = append(before, "old."+name+"::text"), append(after, "excluded."+name+"::text") // json has no equality
 	}
-	return fmt.Sprintf(`INSERT INTO leaderboard.%s AS old (%s) SELECT %[2]s FROM incoming ON CONFLICT (%s) DO UPDATE SET %s
-		WHERE (%s) IS DISTINCT FROM (%s) AND %s`, table, strings.Join(names[R](), ", "), key, strings.Join(sets, ", "), strings.Join(before, ", "), strings.Join(after, ", "), condition)
+	return fmt.Sprintf(`INSERT INTO leaderboard.%s AS old (%s) SELECT DISTINCT ON (%s) %[2]s FROM incoming ON CONFLICT (%[3]s) DO UPDATE SET %[4]s
+		WHERE (%[5]s) IS DISTINCT FROM (%[6]s) AND %[7]s`, table, strings.Join(names[R](), ", "), key, strings.Join(sets, ", "), strings.Join(before, ", "), strings.Join(after, ", "), condition)
 }
 
 func (p *postgres) write(ctx context.Context, f func(pgx.Tx) error) error {
@@ -291,7 +300,7 @@ func (p *postgres) putSeason(ctx context.Context, key leaderboard.SeasonKey, fil
 		// A user of the season without an incoming profile has none any more.
 		if _, err = tx.Exec(ctx, `UPDATE leaderboard.users SET display_name = NULL, avatar_url = NULL, country = NULL, attributes = NULL, revision = NULL, updated_at = NULL
 			WHERE revision IS NOT NULL AND user_id IN (SELECT user_id FROM leaderboard.results WHERE board_id = $1 AND season = $2)
-			AND user_id NOT IN (SELECT user_id FROM incoming)`, board, season); err != nil {
+			AND NOT EXISTS (SELECT FROM incoming WHERE incoming.user_id = users.user_id)`, board, season); err != nil {
 			return err
 		}
 		if _, err = tx.Exec(ctx, upsert[userRow]("users", "user_id", "COALESCE(old.revision, 0) <= excluded.revision")); err != nil {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/open-leaderboard/leaderboard"
 	pb "github.com/open-leaderboard/leaderboard/api/leaderboardpb"
+	"github.com/open-leaderboard/leaderboard/cmd/leaderboard/client"
 )
 
 // Source is the service whose seasons are archived.
@@ -62,9 +63,13 @@ func (s *Source) seasons(ctx context.Context, board string, open bool) (ids []st
 	}
 }
 
-func (s *Source) season(ctx context.Context, board, id string, checksum bool) (*pb.ListSeasonsResponse_Season, error) {
-	res, err := s.Scores.GetSeason(ctx, &pb.GetSeasonRequest{Board: board, Season: id, Checksum: checksum})
-	return res.GetData(), err
+// season returns a season. The server may need longer than a call for a checksum: it continues, and answers a later call.
+func (s *Source) season(ctx context.Context, board, id string, checksum bool) (season *pb.ListSeasonsResponse_Season, err error) {
+	return season, client.Retry(ctx, func() error {
+		res, err := s.Scores.GetSeason(ctx, &pb.GetSeasonRequest{Board: board, Season: id, Checksum: checksum})
+		season = res.GetData()
+		return err
+	})
 }
 
 // erasures returns the records of erasures at a time or later.
