@@ -109,6 +109,7 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 			t.Errorf("the dead letter of %.60q has the headers %v, want cause %s, a detail and the message's origin", p.value, h, p.cause)
 		}
 	}
+	checkDeadLettersOfTheAPI(t, api, len(invalid))
 	// The consumer may retry a batch because a server is busy, but never because a message is
 	// invalid.
 	log, err := consumer.Log()
@@ -119,6 +120,67 @@ func TestInvalidMessagesBecomeDeadLetters(t *testing.T) {
 		if strings.Contains(line, "a batch failed and will be retried") && !strings.Contains(line, leaderboard.ErrUnavailable.Error()) && !strings.Contains(line, "deadline exceeded") {
 			t.Errorf("the consumer retried a batch because of an invalid message: %s", line)
 		}
+	}
+}
+
+// The API lists all n dead letters in pages. The one whose board is missing counts once after the board is created and the
+// message is replayed, twice.
+func checkDeadLettersOfTheAPI(t *testing.T, api *deployment.Node, n int) {
+	t.Helper()
+	call := func(method, path string, body, answer any) {
+		t.Helper()
+		if status, err := api.Call(t.Context(), method, path, body, answer); err != nil || status != http.StatusOK {
+			t.Fatalf("%s %s: status %d, error %v", method, path, status, err)
+		}
+	}
+	ids, missing := map[string]bool{}, ""
+	for token := ""; ; {
+		var page struct {
+			DeadLetters []struct {
+				ID         string `json:"dead_letter_id"`
+				Cause      string `json:"cause"`
+				Replayable bool   `json:"replayable"`
+			} `json:"dead_letters"`
+			Next string `json:"next_page_token"`
+		}
+		call(http.MethodGet, "/v1/dead-letters?limit=3&page_token="+token, nil, &page)
+		for _, d := range page.DeadLetters {
+			if ids[d.ID] = true; d.Replayable != (d.Cause != "form") {
+				t.Errorf("the dead letter %+v, want it replayable unless it cannot be decoded", d)
+			}
+			if d.Cause == "board" {
+				missing = d.ID
+			}
+		}
+		if token = page.Next; token == "" {
+			break
+		}
+	}
+	if len(ids) != n || missing == "" {
+		t.Fatalf("the API lists %v, want %d dead letters, one with the cause board", ids, n)
+	}
+	call(http.MethodPost, "/v1/boards", map[string]any{"board_id": "nowhere", "policy": "SUM", "season": map[string]any{"schedule": "NONE"}}, nil)
+	for range 2 {
+		var answer struct{ Replayed, Skipped []struct{ Cause string } }
+		call(http.MethodPost, "/v1/dead-letters:replay", map[string]any{"dead_letter_ids": []string{missing}, "reason": "the board exists now"}, &answer)
+		if len(answer.Replayed) != 1 || len(answer.Skipped) != 0 {
+			t.Errorf("the replay answers %+v, want one replayed message", answer)
+		}
+		deployment.Eventually(t, func(ctx context.Context) error {
+			var user struct {
+				Data struct{ Score, Rank int64 }
+			}
+			status, err := api.Call(ctx, http.MethodGet, "/v1/boards/nowhere/scores/ann", nil, &user)
+			if err == nil && (status != http.StatusOK || user.Data.Score != 1 || user.Data.Rank != 1) {
+				err = fmt.Errorf("status %d, score %d, want the score 1 of the replayed result", status, user.Data.Score)
+			}
+			return err
+		})
+	}
+	var audit struct{ Acts []struct{ Reason string } }
+	call(http.MethodGet, "/v1/audit?action=dead_letter.replay&user_id=ann", nil, &audit)
+	if len(audit.Acts) != 4 || audit.Acts[0].Reason != "the board exists now" { // an intent and an outcome each
+		t.Errorf("the records of the replays are %+v, want two acts", audit.Acts)
 	}
 }
 
