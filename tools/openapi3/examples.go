@@ -48,7 +48,8 @@ func (list examples) of(r *route) (found []*example) {
 		e.used = true
 		values, _ := url.ParseQuery(query)
 		for i, name := range r.inPath {
-			values.Set(name, m[i+1])
+			value, _ := url.PathUnescape(m[i+1])
+			values.Set(name, value)
 		}
 		e.values = values
 		found = append(found, e)
@@ -75,6 +76,9 @@ func (e *example) parameter(name string, kind any) (any, bool) {
 	case "integer":
 		n, err := strconv.Atoi(values[0])
 		return n, err == nil
+	case "number":
+		f, err := strconv.ParseFloat(values[0], 64)
+		return f, err == nil
 	case "boolean":
 		return values[0] == "true", true
 	case "array":
