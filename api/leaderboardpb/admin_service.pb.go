@@ -1674,7 +1674,7 @@ type DeadLetter struct {
 	DeadLetterId string `protobuf:"bytes,1,opt,name=dead_letter_id,proto3" json:"dead_letter_id,omitempty"`
 	// When the message became a dead letter.
 	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
-	// Why the consumer could not apply the message, such as form, invalid, board, season or damaged.
+	// Why the consumer could not apply the message, such as form, invalid, board, season, fetch or damaged.
 	Cause string `protobuf:"bytes,3,opt,name=cause,proto3" json:"cause,omitempty"`
 	// The key of the message: the user of a valid message.
 	UserId string `protobuf:"bytes,4,opt,name=user_id,proto3" json:"user_id,omitempty"`

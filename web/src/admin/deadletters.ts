@@ -6,7 +6,7 @@ import { to, type Admin, type Section } from "./app.ts";
 import { facts, flatten, Load, moment, table, theirs, type Part } from "./show.ts";
 import type { DeadLetter, ListDeadLettersResponse, ReplayDeadLettersResponse } from "./types.gen.ts";
 
-const causes = ["form", "invalid", "board", "season", "damaged"];
+const causes = ["form", "invalid", "board", "season", "fetch", "damaged"];
 const filters = ["cause", "user_id", "since"] as const;
 const PAGE = 100; // also the most that one call sends again
 
