@@ -211,7 +211,7 @@ func (m jsonMarshaler) Unmarshal(data []byte, v any) error {
 	return m.NewDecoder(bytes.NewReader(data)).Decode(v)
 }
 
-// NewDecoder returns a decoder of the body of a PATCH. Decode accepts a message or a pointer to a message.
+// NewDecoder returns a decoder of the body of a PATCH with a field mask. Decode accepts a message or a pointer to a message.
 func (jsonMarshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		data, err := io.ReadAll(r)

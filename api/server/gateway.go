@@ -24,7 +24,7 @@ import (
 // interceptors return this error.
 //
 // The gateway makes calls with one answer itself, because the generated code costs twice as much. That code
-// makes streams and those of PATCH, whose field masks it computes.
+// makes streams, and the calls of PATCH with a field mask, which it computes.
 type gateway struct {
 	*runtime.ServeMux
 	api    *Server
@@ -224,7 +224,7 @@ func (gw *gateway) admit(next runtime.HandlerFunc) runtime.HandlerFunc {
 		}
 		r = r.WithContext(context.WithValue(r.Context(), admissionKey{}, a))
 		next := next
-		if !rt.streams && r.Method != http.MethodPatch {
+		if hasMask := r.Method == http.MethodPatch && !rt.all; !rt.streams && !hasMask {
 			next = func(w http.ResponseWriter, r *http.Request, params map[string]string) {
 				gw.call(w, r, rt, b.message, params)
 			}
