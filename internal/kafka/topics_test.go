@@ -30,8 +30,8 @@ func TestEnsureTopics(t *testing.T) {
 	ensure := func() ([]string, error) {
 		return kafka.EnsureTopics(t.Context(), brokers, kafka.Options{}.Config("test"), o)
 	}
-	if created, err := ensure(); err != nil || len(created) != 3 {
-		t.Fatalf("EnsureTopics created %v, error %v; want 3 topics", created, err)
+	if created, err := ensure(); err != nil || len(created) != 5 {
+		t.Fatalf("EnsureTopics created %v, error %v; want 5 topics", created, err)
 	}
 	checkSettings(t, brokers, o, map[string]string{"cleanup.policy": "delete", "retention.ms": "3600000", "min.insync.replicas": "1"})
 	if created, err := ensure(); err != nil || len(created) != 0 {
