@@ -38,12 +38,12 @@ func TestEnsureTopics(t *testing.T) {
 		t.Errorf("the second EnsureTopics created %v, error %v; want no topics and no error", created, err)
 	}
 	risks, err := kafka.Risks(brokers, kafka.Options{}.Config("test"), o)
-	if err != nil || len(risks) != 3 || !strings.Contains(risks[0], "has 1 replica, and the loss of its broker") {
+	if err != nil || len(risks) != 5 || !strings.Contains(risks[0], "has 1 replica, and the loss of its broker") {
 		t.Errorf("Risks = %q, %v; want the risk of one replica for each topic", risks, err)
 	}
 	o.ReplicationFactor, o.Retention = 3, 2*time.Hour
 	risks, err = kafka.Risks(brokers, kafka.Options{}.Config("test"), o)
-	if err != nil || len(risks) != 6 || !strings.Contains(risks[0], "has 1 replicas, but 3 are required") || !strings.Contains(risks[1], "keeps messages for 1h0m0s, less than the required 2h0m0s") {
+	if err != nil || len(risks) != 10 || !strings.Contains(risks[0], "has 1 replicas, but 3 are required") || !strings.Contains(risks[1], "keeps messages for 1h0m0s, less than the required 2h0m0s") {
 		t.Errorf("Risks = %q, %v; want two risks for each topic: the replicas and the retention", risks, err)
 	}
 }
