@@ -330,18 +330,9 @@ func (a *Admin) ExportStandings(ctx context.Context, sel Selection, send func(*F
 
 func (a *Admin) exportLadder(ctx context.Context, b *leaderboard.Board, l leaderboard.Ladder, send func(*FinalLine) error) error {
 	v := view{board: b, scoredAt: scoreTime(b, l.Season, a.now())}
-	for position := int64(1); ; {
-		page, _, err := a.store.FinalStandings(ctx, l, position, checksumPage)
-		if err != nil || len(page) == 0 {
-			return err
-		}
-		for i := range page {
-			if err := send(&FinalLine{Ladder: l, Line: v.line(&page[i]), Ranks: page[i].Ranks}); err != nil {
-				return err
-			}
-		}
-		position = page[len(page)-1].Ranks.Ordinal + 1
-	}
+	return eachFinalStanding(ctx, a.store, l, func(st *leaderboard.Standing) error {
+		return send(&FinalLine{Ladder: l, Line: v.line(st), Ranks: st.Ranks})
+	})
 }
 
 // ExportEnds calls send for the early end of a season, or of each season if season is empty.

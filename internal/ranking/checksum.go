@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	checksumPage = 1000
+	finalPage    = 1000
 	maxChecksums = 10_000
 )
 
@@ -112,16 +112,27 @@ func (r *Reader) checksumKey(ctx context.Context, b *leaderboard.Board, season l
 func (r *Reader) hashStandings(ctx context.Context, b *leaderboard.Board, key leaderboard.SeasonKey) (string, error) {
 	h := sha256.New()
 	scoredAt := scoreTime(b, key.Season, r.now())
+	err := eachFinalStanding(ctx, r.store, leaderboard.Ladder{SeasonKey: key}, func(st *leaderboard.Standing) error {
+		writeStanding(h, b, st, scoredAt)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// eachFinalStanding calls f for each of the final standings of a ladder, in standing order.
+func eachFinalStanding(ctx context.Context, store leaderboard.Store, l leaderboard.Ladder, f func(*leaderboard.Standing) error) error {
 	for position := int64(1); ; {
-		page, _, err := r.store.FinalStandings(ctx, leaderboard.Ladder{SeasonKey: key}, position, checksumPage)
-		if err != nil {
-			return "", err
-		}
-		if len(page) == 0 {
-			return hex.EncodeToString(h.Sum(nil)), nil
+		page, _, err := store.FinalStandings(ctx, l, position, finalPage)
+		if err != nil || len(page) == 0 {
+			return err
 		}
 		for i := range page {
-			writeStanding(h, b, &page[i], scoredAt)
+			if err := f(&page[i]); err != nil {
+				return err
+			}
 		}
 		position = page[len(page)-1].Ranks.Ordinal + 1
 	}
