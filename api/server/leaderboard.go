@@ -169,8 +169,8 @@ func (s *Server) readScores(ctx context.Context, q ranking.PageQuery) (*pb.ListS
 	return &pb.ListScoresResponse{Status: success, Data: list}, nil
 }
 
-// shareScores reads the answer of equal calls. The Group calls it in a goroutine of its own, so it must
-// recover panics. If the read takes as long as a call may take, the calls fail before it does.
+// shareScores reads the answer of equal calls. It recovers panics itself, so that the log has their
+// stack: the Group calls it in another goroutine. If the read takes as long as a call may take, the calls fail before it does.
 func (s *Server) shareScores(ctx context.Context, q ranking.PageQuery, calls []*listAnswer) error {
 	ctx, cancel := context.WithTimeout(ctx, s.options.Timeout)
 	defer cancel()

@@ -125,11 +125,11 @@ func (rt *route) newRequest(body proto.Message, query url.Values, params map[str
 		if body != nil {
 			request.ProtoReflect().Set(rt.bodyField, protoreflect.ValueOfMessage(body.ProtoReflect()))
 		}
-		for name, values := range query {
-			for _, value := range values {
-				if err := setField(request, name, value); err != nil {
-					return nil, err
-				}
+	}
+	for name, values := range query {
+		for _, value := range values {
+			if err := setField(request, name, value); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -156,8 +156,7 @@ func (rt *route) parameters() string {
 }
 
 // checkBody compares the body with the path and the query. A field in the path and in the body must
-// have equal values. If the body is the whole request, checkBody adds the query's fields to the
-// body. No field may be in the query and in the body.
+// have equal values. No field may be in the query and in the body.
 func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[string]string) error {
 	fields := m.Descriptor().Fields()
 	for param, value := range params {
@@ -169,18 +168,13 @@ func (rt *route) checkBody(m protoreflect.Message, query url.Values, params map[
 	if !rt.all {
 		return nil
 	}
-	for name, values := range query {
+	for name := range query {
 		fd := rt.query[name]
 		if name == "divisions" {
 			fd = rt.divisions
 		}
 		if m.Has(fd) {
 			return &leaderboard.FieldError{Field: name, Problem: "is given in the body and in the query"}
-		}
-		for _, value := range values {
-			if err := setField(m.Interface(), name, value); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
