@@ -20,7 +20,7 @@ import (
 var (
 	// ErrBusy means that another process writes the archive.
 	ErrBusy = errors.New("another process writes this archive now; try again when it has finished")
-	// ErrNone means that there is no archive to read.
+	// ErrNone means that the database or the folder has no archive.
 	ErrNone = errors.New("there is no archive")
 )
 
@@ -29,16 +29,16 @@ const format = 1
 
 // target is an archive. Each call is atomic: after an interruption, the archive has all or nothing of it.
 type target interface {
-	// marks returns the marks of the archived seasons. After an erasure that concerns a season, its mark is empty.
-	marks(ctx context.Context) (map[leaderboard.SeasonKey]string, error)
+	// seasons returns the archived seasons. After an erasure that concerns a season, its mark is empty.
+	seasons(ctx context.Context) ([]seasonRow, error)
 	// putBoards adds or replaces boards.
 	putBoards(ctx context.Context, rows []boardRow) error
 	// putBans replaces all bans.
 	putBans(ctx context.Context, rows []banRow) error
 	// putSeason replaces a season by the rows that fill writes.
 	putSeason(ctx context.Context, key leaderboard.SeasonKey, fill func(writer) (seasonRow, error)) error
-	// erased returns the acts of all known erasures, and the time of the last one.
-	erased(ctx context.Context) (acts map[string]bool, last time.Time, err error)
+	// erasures returns all known erasures.
+	erasures(ctx context.Context) ([]erasureRow, error)
 	// erase removes users, and adds the erasures to the known ones. It returns the number of removed users.
 	erase(ctx context.Context, rows []erasureRow) (int64, error)
 
@@ -106,9 +106,13 @@ func run(ctx context.Context, s *Source, t target, o Options) (report Report, er
 	if err := t.putBoards(ctx, rows); err != nil {
 		return report, err
 	}
-	marks, err := t.marks(ctx)
+	seasons, err := t.seasons(ctx)
 	if err != nil {
 		return report, err
+	}
+	marks := map[leaderboard.SeasonKey]string{}
+	for _, r := range seasons {
+		marks[leaderboard.SeasonKey{Board: leaderboard.BoardID(r.Board), Season: leaderboard.SeasonID(r.Season)}] = r.Mark
 	}
 	for _, b := range boards {
 		if err := archiveBoard(ctx, s, t, o, b, marks, &report); err != nil {
@@ -123,9 +127,16 @@ func run(ctx context.Context, s *Source, t target, o Options) (report Report, er
 }
 
 func followErasures(ctx context.Context, s *Source, t target) (int64, error) {
-	known, last, err := t.erased(ctx)
+	stored, err := t.erasures(ctx)
 	if err != nil {
 		return 0, err
+	}
+	known, last := map[string]bool{}, time.Time{}
+	for _, r := range stored {
+		known[r.Act] = true
+		if r.ErasedAt.After(last) {
+			last = *r.ErasedAt
+		}
 	}
 	if !last.IsZero() {
 		last = last.Add(-erasureOverlap)

@@ -215,8 +215,8 @@ func (p *parquetFolder) seasonDir(board, season string) string {
 	return filepath.Join(p.dir, escapeID(board), escapeID(season))
 }
 
-// seasons yields the seasons of a board, or of all boards if board is empty.
-func (p *parquetFolder) seasons(board string) iter.Seq2[seasonFiles, error] {
+// seasonsOf yields the seasons of a board, or of all boards if board is empty.
+func (p *parquetFolder) seasonsOf(board string) iter.Seq2[seasonFiles, error] {
 	return func(yield func(seasonFiles, error) bool) {
 		folder := "*"
 		if board != "" {
@@ -239,15 +239,14 @@ func (p *parquetFolder) seasons(board string) iter.Seq2[seasonFiles, error] {
 	}
 }
 
-func (p *parquetFolder) marks(context.Context) (map[leaderboard.SeasonKey]string, error) {
-	marks := map[leaderboard.SeasonKey]string{}
-	for s, err := range p.seasons("") {
+func (p *parquetFolder) seasons(context.Context) (list []seasonRow, err error) {
+	for s, err := range p.seasonsOf("") {
 		if err != nil {
 			return nil, err
 		}
-		marks[leaderboard.SeasonKey{Board: leaderboard.BoardID(s.Board), Season: leaderboard.SeasonID(s.Season)}] = s.Mark
+		list = append(list, s.seasonRow)
 	}
-	return marks, nil
+	return list, nil
 }
 
 // parquetTable writes one file of a season.
@@ -528,16 +527,8 @@ func (p *parquetFolder) putBans(_ context.Context, rows []banRow) error {
 	return putWhole(p, "bans", rows)
 }
 
-func (p *parquetFolder) erased(context.Context) (map[string]bool, time.Time, error) {
-	acts, last := map[string]bool{}, time.Time{}
-	rows, err := whole[erasureRow](p, "erasures")
-	for _, r := range rows {
-		acts[r.Act] = true
-		if r.ErasedAt.After(last) {
-			last = *r.ErasedAt
-		}
-	}
-	return acts, last, err
+func (p *parquetFolder) erasures(context.Context) ([]erasureRow, error) {
+	return whole[erasureRow](p, "erasures")
 }
 
 func (p *parquetFolder) erase(ctx context.Context, rows []erasureRow) (int64, error) {
@@ -550,7 +541,7 @@ func (p *parquetFolder) erase(ctx context.Context, rows []erasureRow) (int64, er
 		hashes[r.Hash] = true
 	}
 	gone := map[string]bool{} // users by id
-	for s, err := range p.seasons("") {
+	for s, err := range p.seasonsOf("") {
 		if err != nil {
 			return 0, err
 		}
@@ -628,7 +619,7 @@ func (p *parquetFolder) boards(context.Context) ([]boardRow, error) {
 func (p *parquetFolder) read(_ context.Context, b *pb.Board, global bool) iter.Seq2[*pb.ExportResultsResponse, error] {
 	return func(yield func(*pb.ExportResultsResponse, error) bool) {
 		var seasons []seasonFiles
-		for s, err := range p.seasons(b.GetBoardId()) {
+		for s, err := range p.seasonsOf(b.GetBoardId()) {
 			if err != nil {
 				yield(nil, err)
 				return

@@ -128,11 +128,11 @@ func (p *postgres) prepare(ctx context.Context, write bool) error {
 	return nil
 }
 
-// values returns the values of a row for a COPY. PostgreSQL has no zero byte in texts; only reasons may have one.
-func values[R row](r *R) []any {
+// values returns the values of a row with these columns for a COPY. PostgreSQL has no zero byte in texts; only reasons may have one.
+func values[R row](columns []column, r *R) []any {
 	v := reflect.ValueOf(r).Elem()
 	list := make([]any, v.NumField())
-	for i, c := range columnsOf[R]() {
+	for i, c := range columns {
 		switch x := v.Field(i).Interface().(type) {
 		case string:
 			switch {
@@ -174,7 +174,8 @@ func names[R row]() (list []string) {
 }
 
 func copyRows[R row](ctx context.Context, tx pgx.Tx, table pgx.Identifier, rows []R) error {
-	_, err := tx.CopyFrom(ctx, table, names[R](), pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) { return values(&rows[i]), nil }))
+	columns := columnsOf[R]()
+	_, err := tx.CopyFrom(ctx, table, names[R](), pgx.CopyFromSlice(len(rows), func(i int) ([]any, error) { return values(columns, &rows[i]), nil }))
 	return err
 }
 
@@ -217,15 +218,27 @@ func query[R row](ctx context.Context, p *postgres, table, condition string, arg
 	}
 }
 
-func (p *postgres) marks(ctx context.Context) (map[leaderboard.SeasonKey]string, error) {
-	marks := map[leaderboard.SeasonKey]string{}
-	for r, err := range query[seasonRow](ctx, p, "seasons", "") {
+// rowsOfTable returns the rows of a table.
+func rowsOfTable[R row](ctx context.Context, p *postgres, table, order string) (list []R, err error) {
+	for r, err := range query[R](ctx, p, table, order) {
 		if err != nil {
 			return nil, err
 		}
-		marks[leaderboard.SeasonKey{Board: leaderboard.BoardID(r.Board), Season: leaderboard.SeasonID(r.Season)}] = r.Mark
+		list = append(list, r)
 	}
-	return marks, nil
+	return list, nil
+}
+
+func (p *postgres) boards(ctx context.Context) ([]boardRow, error) {
+	return rowsOfTable[boardRow](ctx, p, "boards", "ORDER BY board_id")
+}
+
+func (p *postgres) seasons(ctx context.Context) ([]seasonRow, error) {
+	return rowsOfTable[seasonRow](ctx, p, "seasons", "")
+}
+
+func (p *postgres) erasures(ctx context.Context) ([]erasureRow, error) {
+	return rowsOfTable[erasureRow](ctx, p, "erasures", "")
 }
 
 // replace makes the rows of a table those of new. It writes nothing that stays the same.
@@ -310,7 +323,7 @@ func (p *postgres) putSeason(ctx context.Context, key leaderboard.SeasonKey, fil
 		for i, name := range names[seasonRow]() {
 			sets = append(sets, name+" = $"+strconv.Itoa(i+1))
 		}
-		_, err = tx.Exec(ctx, "UPDATE leaderboard.seasons SET "+strings.Join(sets, ", ")+" WHERE board_id = $1 AND season = $2", values(&row)...)
+		_, err = tx.Exec(ctx, "UPDATE leaderboard.seasons SET "+strings.Join(sets, ", ")+" WHERE board_id = $1 AND season = $2", values(columnsOf[seasonRow](), &row)...)
 		return err
 	})
 }
@@ -354,20 +367,6 @@ func (w *postgresWriter) voids(rows []voidRow) error {
 	return copyRows(w.ctx, w.tx, pgx.Identifier{"leaderboard", "voids"}, rows)
 }
 
-func (p *postgres) erased(ctx context.Context) (map[string]bool, time.Time, error) {
-	acts, last := map[string]bool{}, time.Time{}
-	for r, err := range query[erasureRow](ctx, p, "erasures", "") {
-		if err != nil {
-			return nil, last, err
-		}
-		acts[r.Act] = true
-		if r.ErasedAt.After(last) {
-			last = *r.ErasedAt
-		}
-	}
-	return acts, last, nil
-}
-
 func (p *postgres) erase(ctx context.Context, rows []erasureRow) (users int64, err error) {
 	var hashes []string
 	for i := range rows {
@@ -391,16 +390,6 @@ func (p *postgres) erase(ctx context.Context, rows []erasureRow) (users int64, e
 		users = deleted.RowsAffected()
 		return copyRows(ctx, tx, pgx.Identifier{"leaderboard", "erasures"}, rows)
 	})
-}
-
-func (p *postgres) boards(ctx context.Context) (list []boardRow, err error) {
-	for r, err := range query[boardRow](ctx, p, "boards", "ORDER BY board_id") {
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, nil
 }
 
 func (p *postgres) read(ctx context.Context, b *pb.Board, global bool) iter.Seq2[*pb.ExportResultsResponse, error] {
