@@ -236,7 +236,7 @@ func (x *Index) registerShards(reg prometheus.Registerer) {
 		{"shards", shardsHelp, "unknown", func(s *shardCounts) float64 { return s.unknown }},
 		{"building_shards", "Shards of all rebuilds that have begun and not ended, also if their process has ended.", "", func(s *shardCounts) float64 { return s.building }},
 		{"users", "Users with a record in shards that are live or in doubt, also users without a rank.", "", func(s *shardCounts) float64 { return s.users }},
-		{"newest_generation", "Rebuilds of a season since its keys were created, of the season with the most.", "", func(s *shardCounts) float64 { return s.generation }},
+		{"newest_generation", "Largest number of rebuilds of one season since its keys were created.", "", func(s *shardCounts) float64 { return s.generation }},
 		{"position_lag_messages", "Messages of a partition between the newest recorded position and that of the shard furthest behind. Idle shards follow every 30 seconds.", "", func(s *shardCounts) float64 { return s.lag }},
 	} {
 		o := prometheus.GaugeOpts{Namespace: "leaderboard", Subsystem: "redis", Name: g.name, Help: g.help}

@@ -47,6 +47,9 @@ var deadLetterCures = map[string]string{
 	"damaged": "restore the data or upgrade the consumer, then replay",
 }
 
+// deadLetterCauses are the causes, as help lists them.
+var deadLetterCauses = []string{"form", "invalid", "board", "season", "fetch", "damaged"}
+
 type deadLetterFilter struct {
 	consumer.DeadLetterQuery
 	since string
@@ -54,15 +57,16 @@ type deadLetterFilter struct {
 
 func (q *deadLetterFilter) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&q.Cause, "cause", "", "only dead letters with this `cause`: form, invalid, board, season, fetch or damaged")
-	cli.Enum(f, "cause", "form", "invalid", "board", "season", "fetch", "damaged")
+	last := len(deadLetterCauses) - 1
+	f.StringVar(&q.Cause, "cause", "", "only dead letters with this `cause`: "+strings.Join(deadLetterCauses[:last], ", ")+" or "+deadLetterCauses[last])
+	cli.Enum(f, "cause", deadLetterCauses...)
 	f.StringVar(&q.User, "user", "", "only dead letters of this `user`")
 	f.StringVar(&q.since, "since", "", "only dead letters of this `time` or later, such as 2026-11-20, or of the last 24h")
 }
 
 func (q *deadLetterFilter) parse(now time.Time) error {
 	if _, ok := deadLetterCures[q.Cause]; q.Cause != "" && !ok {
-		return cli.Usagef("--cause %q is not one of form, invalid, board, season, fetch, damaged", q.Cause)
+		return cli.Usagef("--cause %q is not one of %s", q.Cause, strings.Join(deadLetterCauses, ", "))
 	}
 	if q.since == "" {
 		return nil

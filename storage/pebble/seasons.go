@@ -53,7 +53,8 @@ func (s *Store) DeleteSeason(ctx context.Context, seasonKey leaderboard.SeasonKe
 	return s.removeData(ctx, batch, bd, makeSeasonRowKey(bd.number, seasonKey.Season), func() { onVisible(); bd.seasons.forget() }, func() {})
 }
 
-// FinishDeletions implements [leaderboard.Store]. A deletion is one batch, but for what the engine has.
+// FinishDeletions implements [leaderboard.Store]. The rows of a deleted season are removed by one batch, and
+// what the engine has of it is removed later.
 func (s *Store) FinishDeletions(ctx context.Context) error {
 	return errors.Join(s.removeEnded(ctx, []byte{kindIncarnation}), s.removeExpired(ctx))
 }
